@@ -1,0 +1,1 @@
+"""The pipeline: graph, contracts, credit, links, pools, workers, scheduler, engines. May import `media` only."""

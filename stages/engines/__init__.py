@@ -1,0 +1,1 @@
+"""Engines: what computes inside a stage worker. Each offers `StageModel`s (see `stages.stream`)."""
