@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 EPOCHS_PER_FENCE = 1 << 20
+OUT_OF_BAND = -1  # the epoch of responses outside the conversation: they end only by their own id
 
 
 class Wire(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):

@@ -1,0 +1,73 @@
+# One command for each need. `make run` and `make test` install what they need into .venv first;
+# both start from a bare Debian with python3, python3-venv and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --custom-compile-command "make locks" $(UPGRADE)
+UV_VERSION := 0.13.9
+
+# A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
+UPGRADE ?=
+
+.PHONY: help run install dev python test checks lint types layers tidy pytest sim bench format locks clean
+.NOTPARALLEL:
+
+help:
+	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
+	@echo 'make test    install what tests need, run all checks and tests'
+	@echo 'make format  lint  types  layers  tidy  pytest  sim  bench  locks  clean'
+
+run: install
+	@exec $(BIN)/duplex serve
+
+install: python
+	@$(PYTHON) tools/install.py run
+
+dev: python
+	@$(PYTHON) tools/install.py dev
+
+python:
+	@command -v $(PYTHON) > /dev/null || { echo '$(PYTHON) is missing: apt-get install -y python3 python3-venv'; exit 1; }
+
+test: dev
+	@$(MAKE) --no-print-directory checks
+
+checks: lint types layers tidy pytest
+
+format:
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types:
+	$(BIN)/mypy
+
+layers:
+	$(BIN)/lint-imports
+
+tidy:
+	$(BIN)/python -m tools.tidy
+
+pytest:
+	$(BIN)/python -m pytest
+
+sim:
+	$(BIN)/python -m pytest tests/sim
+
+bench:
+	$(BIN)/python -m benchmarks
+
+# uv writes locks for every platform, which pip cannot; it is not needed for anything else.
+locks: dev
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	$(LOCK) pyproject.toml --extra local -o locks/run.txt
+	$(LOCK) pyproject.toml --extra local --extra dev -c locks/run.txt -o locks/dev.txt
+	$(LOCK) --no-deps locks/models.in -o locks/models.txt
+	$(LOCK) locks/build.in -o locks/build.txt
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -1,0 +1,214 @@
+"""`duplex call`: place one simulated call to a running service and report what the caller heard.
+
+Rules
+* Results go to standard output, progress to standard error.
+* Secrets come from a file or the environment (`DUPLEX_TOKEN`, `DUPLEX_RESUME`), never from the URL.
+* Exit codes: 0 all turns answered and no fault in the sound, 1 the call went wrong, 2 bad usage, 3 no connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from loadtest.caller import Call, Clock, MonotonicClock
+from loadtest.errors import CallError, TargetError
+from loadtest.realtime_client import ResumeTicket, Target
+from loadtest.realtime_wire import SAMPLE_RATE
+from loadtest.report import to_json, to_text
+from loadtest.timeline import CallPlan
+from loadtest.turns import CallOutcome, SilentUtteranceError, Utterance
+from media.wav import WavError, read_wav, write_wav
+
+EXIT_OK = 0
+EXIT_WENT_WRONG = 1
+EXIT_USAGE = 2
+EXIT_NO_CONNECTION = 3
+
+TURN_TIMEOUT_S = 30.0
+
+RESUMABLE = frozenset({CallOutcome.CONNECTION_LOST, CallOutcome.INTERRUPTED_BY_USER})
+
+# Makes PCM16 mono at the given rate from text.
+Say = Callable[[str, int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """Where a command writes: results to `out`, everything else to `err`."""
+
+    out: TextIO
+    err: TextIO
+
+    def result(self, text: str) -> None:
+        self.out.write(text if text.endswith("\n") else text + "\n")
+        self.out.flush()
+
+    def progress(self, line: str) -> None:
+        self.err.write(line + "\n")
+        self.err.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class WavSource:
+    """An utterance from a file."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SaySource:
+    """An utterance to be spoken by the local voice."""
+
+    text: str
+
+
+class UsageError(Exception):
+    """The command line asks for what cannot be done: the user must act."""
+
+
+def add_call_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Define `call`."""
+    parser = subparsers.add_parser(
+        "call",
+        help="talk to a running service and measure what a caller hears",
+        description="Place one call over the Realtime WebSocket. Utterances are said in the order given; "
+        "each waits for the reply to the one before, or interrupts it.",
+    )
+    add = parser.add_argument
+    add("url", help="http(s):// or ws(s)://host:port, with or without a path")
+    add("--wav", dest="sources", action="append", type=_wav_source, metavar="FILE", help="say this file; repeatable")
+    add("--say", dest="sources", action="append", type=SaySource, metavar="TEXT", help="say this text; repeatable")
+    stops = parser.add_mutually_exclusive_group()
+    stops.add_argument(
+        "--barge-in-after", type=_seconds, metavar="SECONDS", help="interrupt each reply with the next utterance"
+    )
+    stops.add_argument("--cancel-after", type=_seconds, metavar="SECONDS", help="cancel each reply by command")
+    add("--out", type=Path, metavar="FILE", help="write the replies as heard, on the call's timeline, as WAV")
+    add("--json", action="store_true", help="report as JSON")
+    add("--turn-timeout", type=_seconds, default=TURN_TIMEOUT_S, metavar="SECONDS", help="longest wait for a reply")
+    add("--token-file", type=Path, metavar="FILE", help="holds the bearer token; otherwise DUPLEX_TOKEN is used")
+    add(
+        "--resume", metavar="SESSION_ID:TOKEN", help="take up that session; DUPLEX_RESUME keeps it off the command line"
+    )
+    add("--silence-ms", type=_milliseconds, metavar="MS", help="silence that ends a turn, for the server's detection")
+    add("--instructions", metavar="TEXT", help="instructions of the session")
+    parser.set_defaults(run=run_call)
+    return parser
+
+
+def _wav_source(text: str) -> WavSource:
+    return WavSource(Path(text))
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:
+        raise ValueError(text)
+    return seconds
+
+
+def _milliseconds(text: str) -> int:
+    milliseconds = int(text)
+    if not 0 < milliseconds <= 60_000:
+        raise ValueError(text)
+    return milliseconds
+
+
+def say_locally(text: str, sample_rate: int) -> bytes:
+    """Speak `text` with the local voice; loads its models on first use."""
+    from stages.engines.local.say import say
+
+    return say(text, sample_rate)
+
+
+def run_call(
+    args: argparse.Namespace,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    console: Console | None = None,
+    clock: Clock | None = None,
+    say: Say = say_locally,
+) -> int:
+    """Place the call that `args` describe; the exit code."""
+    console = console or Console(sys.stdout, sys.stderr)
+    try:
+        _check_out(args.out)
+        target = _target(args, environment)
+        plan = _plan(args, say)
+    except (UsageError, TargetError) as fault:
+        console.progress(f"duplex call: {fault}")
+        return EXIT_USAGE
+    call = Call(target, plan, clock or MonotonicClock(), console.progress)
+    try:
+        asyncio.run(call.run())
+    except CallError as fault:
+        console.progress(f"duplex call: {fault}. {fault.advice}")
+        return EXIT_NO_CONNECTION
+    except KeyboardInterrupt:
+        console.progress("stopped; this is what was measured until then")
+    return _report(args, call, console)
+
+
+def _report(args: argparse.Namespace, call: Call, console: Console) -> int:
+    result = call.result()
+    if result.resume_token is not None and result.outcome in RESUMABLE:
+        console.progress(f"to take the session up again: DUPLEX_RESUME={result.session_id}:{result.resume_token}")
+    console.result(to_json(result) if args.json else to_text(result))
+    if args.out is not None:
+        try:
+            write_wav(args.out, call.recording.pcm, SAMPLE_RATE)
+        except OSError as fault:
+            console.progress(f"duplex call: --out: {fault}")
+            return EXIT_WENT_WRONG
+    return EXIT_OK if result.went_well else EXIT_WENT_WRONG
+
+
+def _check_out(path: Path | None) -> None:
+    if path is not None and not path.parent.is_dir():
+        raise UsageError(f"--out: there is no folder {path.parent}")
+
+
+def _target(args: argparse.Namespace, environment: Mapping[str, str]) -> Target:
+    token = environment.get("DUPLEX_TOKEN")
+    if args.token_file is not None:
+        try:
+            token = args.token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as fault:
+            raise UsageError(f"--token-file: {fault}") from fault
+        if not token:
+            raise UsageError(f"--token-file: {args.token_file} is empty")
+    ticket = args.resume or environment.get("DUPLEX_RESUME")
+    return Target.parse(args.url, token or None, ResumeTicket.parse(ticket) if ticket else None)
+
+
+def _plan(args: argparse.Namespace, say: Say) -> CallPlan:
+    if not args.sources:
+        raise UsageError("nothing to say: give --wav FILE or --say TEXT")
+    return CallPlan(
+        utterances=tuple(_utterance(source, say) for source in args.sources),
+        barge_in_after_ms=_to_ms(args.barge_in_after),
+        cancel_after_ms=_to_ms(args.cancel_after),
+        turn_timeout_ms=round(args.turn_timeout * 1000),
+        instructions=args.instructions,
+        silence_ms=args.silence_ms,
+    )
+
+
+def _utterance(source: WavSource | SaySource, say: Say) -> Utterance:
+    try:
+        if isinstance(source, SaySource):
+            return Utterance.from_pcm(source.text, say(source.text, SAMPLE_RATE))
+        return Utterance.from_pcm(source.path.name, read_wav(source.path, SAMPLE_RATE))
+    except (WavError, OSError, SilentUtteranceError) as fault:
+        raise UsageError(str(fault)) from fault
+
+
+def _to_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

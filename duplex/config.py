@@ -1,0 +1,109 @@
+"""Configuration: one frozen object, validated when built.
+
+Sources, later ones win: defaults, the TOML file named by `DUPLEX_CONFIG`, environment variables `DUPLEX_<NAME>`.
+`duplex.sample.toml` at the root lists every setting. A bad value is fatal at start, and its message names the setting.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+ENVIRONMENT_PREFIX = "DUPLEX_"
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text names each setting that is wrong."""
+
+
+class Config(BaseModel):
+    """Times in the unit of the name. Paths are relative to the working directory."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # Where it listens, and who may call.
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    token: SecretStr | None = None
+    allowed_origins: tuple[str, ...] = ()
+    # Where it keeps things.
+    data_dir: Path = Path(".duplex")
+    redis_url: str | None = None
+    retention_hours: int = Field(default=24, ge=1, le=24 * 365)
+    # What it can carry.
+    calls_max: int = Field(default=4, ge=1, le=1000)
+    call_minutes_max: int = Field(default=60, ge=1)
+    idle_minutes_max: int = Field(default=10, ge=1)
+    message_bytes_max: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
+    input_bytes_per_second_max: int = Field(default=4 << 20, ge=64 << 10)
+    # What computes.
+    engine: Literal["local", "scripted"] = "local"
+    thinker: Literal["local", "openai"] = "local"
+    thinker_gguf: Path | None = None
+    voice: Path | None = None
+    openai_base_url: str | None = None
+    openai_model: str | None = None
+    openai_api_key: SecretStr | None = None
+    scripted_heard: tuple[str, ...] = ("hello",)
+    scripted_replies: tuple[str, ...] = ("Hello. How can I help you today?",)
+    # How it talks.
+    instructions: str | None = None
+    max_output_tokens: int = Field(default=96, ge=1, le=4096)
+    temperature: float = Field(default=0.0, ge=0.0, le=2.0)
+    silence_ms: int = Field(default=500, ge=100, le=5000)
+    transport_lead_ms: int = Field(default=160, ge=40, le=1000)
+    generation_lead_ms: int = Field(default=400, ge=400, le=5000)
+    # What it says of itself.
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.thinker == "openai" and not (self.openai_base_url and self.openai_model):
+            raise ValueError("thinker=openai needs openai_base_url and openai_model")
+        if self.host not in LOOPBACK_HOSTS and self.token is None:
+            raise ValueError(f"host {self.host} can be reached from outside: set token (DUPLEX_TOKEN) as well")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """Sockets of this service."""
+        return self.data_dir / "run"
+
+
+def load(environment: Mapping[str, str] | None = None, **overrides: object) -> Config:
+    """Build the configuration. `overrides` (command line) win over everything. Raises `ConfigError`."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    path = environment.get(f"{ENVIRONMENT_PREFIX}CONFIG")
+    if path:
+        values |= _from_file(Path(path))
+    values |= _from_environment(environment)
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Config(**values)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, fault['loc'])) or 'configuration'}: {fault['msg']}" for fault in error.errors())
+        raise ConfigError("; ".join(faults)) from error
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"configuration file {path}: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """`DUPLEX_PORT=8080` sets `port`. Lists are separated by `|`, as their texts hold commas."""
+    values: dict[str, Any] = {}
+    for name, field in Config.model_fields.items():
+        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
+        if text is not None:
+            values[name] = tuple(text.split("|")) if "tuple" in str(field.annotation) else text
+    return values

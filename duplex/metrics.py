@@ -1,0 +1,71 @@
+"""Prometheus metrics. Labels are closed sets: never a session, a text or a client's value."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
+_SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """One registry per gateway process, so that tests and several gateways do not share figures."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        self.first_audio_seconds = Histogram(
+            "duplex_first_audio_seconds",
+            "Caller's last sound to the first reply frame handed to the kernel",
+            buckets=_LATENCY_S,
+            registry=registry,
+        )
+        self.encoder_wait_seconds = Histogram(
+            "duplex_encoder_wait_seconds", "End of turn to transcript", buckets=_SHORT_S, registry=registry
+        )
+        self.stage_service_seconds = Histogram(
+            "duplex_stage_service_seconds",
+            "One step's computing",
+            ["stage", "kind"],
+            buckets=_SHORT_S,
+            registry=registry,
+        )
+        self.stage_queue_seconds = Histogram(
+            "duplex_stage_queue_seconds", "One step's waiting", ["stage", "kind"], buckets=_SHORT_S, registry=registry
+        )
+        self.barge_in_stop_seconds = Histogram(
+            "duplex_barge_in_stop_seconds",
+            "First interrupting sample received to the last old sample handed to the kernel",
+            buckets=_LATENCY_S,
+            registry=registry,
+        )
+        self.drain_lag_seconds = Histogram(
+            "duplex_drain_lag_seconds", "Terminal to empty ledger", ["status"], buckets=_SHORT_S, registry=registry
+        )
+        self.epochs_ended = Counter("duplex_epochs_ended", "Epochs ended", ["reason"], registry=registry)
+        self.stale_dropped = Counter(
+            "duplex_stale_dropped", "What came for something that had ended", ["where"], registry=registry
+        )
+        self.wasted_audio_seconds = Counter(
+            "duplex_wasted_audio_seconds", "Generated and never sent", registry=registry
+        )
+        self.underruns = Counter("duplex_underruns", "Replies that ran dry at the ear", registry=registry)
+        self.responses = Counter("duplex_responses", "Responses by terminal status", ["status"], registry=registry)
+        self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)
+        self.calls_refused = Counter("duplex_calls_refused", "Calls refused at the door", ["reason"], registry=registry)
+        self.calls = Gauge("duplex_calls", "Calls in progress", registry=registry)
+        self.undrained = Gauge("duplex_undrained_responses", "Responses whose ledger is not empty", registry=registry)
+        self.credit_in_use_samples = Gauge(
+            "duplex_credit_in_use_samples", "Audio generated and not yet sent, all calls", registry=registry
+        )
+        self.stage_up = Gauge("duplex_stage_up", "1 while the stage can be used", ["stage"], registry=registry)
+        self.pacer_lateness_seconds = Gauge(
+            "duplex_pacer_lateness_seconds", "Worst lateness of the pacer since the last scrape", registry=registry
+        )
+        self.store_errors = Counter(
+            "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
+        )
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self._registry)

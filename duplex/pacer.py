@@ -1,0 +1,57 @@
+"""One pacer for all calls of the process: a wheel of phases, no timer or task per call.
+
+Theory of operation
+    A revolution takes one 20 ms frame and has `PHASES` slots; each call sits in the emptiest one. At each slot the
+    pacer lets its calls send what is due. Deadlines are absolute: a late slot is caught up with, never skipped, and
+    what is due is decided by the calls' own sample clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+FRAME_NS = 20_000_000
+PHASES = 4
+SLOT_NS = FRAME_NS // PHASES
+CATCH_UP_NS_MAX = 10 * FRAME_NS  # after a longer stall (a suspended machine) the wheel starts afresh
+
+
+class Paced(Protocol):
+    def pace(self, now_ns: int) -> None:
+        """Send what is due, and act on deadlines that have passed."""
+        ...
+
+
+class Pacer:
+    def __init__(self) -> None:
+        self._phases: list[set[Paced]] = [set() for _ in range(PHASES)]
+        self._lateness_ns_max = 0
+
+    def add(self, call: Paced) -> None:
+        min(self._phases, key=len).add(call)
+
+    def remove(self, call: Paced) -> None:
+        for phase in self._phases:
+            phase.discard(call)
+
+    def take_lateness_ns_max(self) -> int:
+        """The worst lateness of a slot since the last call."""
+        worst, self._lateness_ns_max = self._lateness_ns_max, 0
+        return worst
+
+    async def run(self) -> None:
+        """Turn until cancelled."""
+        next_ns, slot = time.monotonic_ns(), 0
+        while True:
+            now_ns = time.monotonic_ns()
+            if now_ns < next_ns:
+                await asyncio.sleep((next_ns - now_ns) / 1e9)
+                now_ns = time.monotonic_ns()
+            self._lateness_ns_max = max(self._lateness_ns_max, now_ns - next_ns)
+            if now_ns - next_ns > CATCH_UP_NS_MAX:
+                next_ns = now_ns
+            for call in tuple(self._phases[slot]):
+                call.pace(now_ns)
+            next_ns, slot = next_ns + SLOT_NS, (slot + 1) % PHASES

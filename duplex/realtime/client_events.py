@@ -1,0 +1,189 @@
+"""What a client may send, as typed messages.
+
+Rules
+* Known events with wrong values are refused with the path of the fault; fields that we do not know are left unread,
+  since real clients send more than any one server uses.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class ClientEvent(msgspec.Struct, frozen=True, tag_field="type", kw_only=True):
+    event_id: str | None = None
+
+
+class AudioFormat(msgspec.Struct, frozen=True):
+    type: str = "audio/pcm"
+    rate: int | None = None
+
+
+class TurnDetectionPatch(msgspec.Struct, frozen=True):
+    type: Literal["server_vad", "semantic_vad"] = "server_vad"
+    threshold: float | None = None
+    prefix_padding_ms: int | None = None
+    silence_duration_ms: int | None = None
+    eagerness: Literal["low", "medium", "high", "auto"] | None = None
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+
+
+class AudioInputPatch(msgspec.Struct, frozen=True):
+    format: AudioFormat | UnsetType = UNSET
+    transcription: dict[str, Any] | UnsetType | None = UNSET
+    turn_detection: TurnDetectionPatch | UnsetType | None = UNSET
+
+
+class AudioOutputPatch(msgspec.Struct, frozen=True):
+    format: AudioFormat | UnsetType = UNSET
+    voice: str | dict[str, Any] | UnsetType = UNSET
+    speed: float | UnsetType = UNSET
+
+
+class AudioPatch(msgspec.Struct, frozen=True):
+    input: AudioInputPatch | UnsetType = UNSET
+    output: AudioOutputPatch | UnsetType = UNSET
+
+
+class SessionPatch(msgspec.Struct, frozen=True):
+    """`session` of `session.update`: absent fields stay as they are, null resets where the API says so."""
+
+    type: Literal["realtime"] | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    instructions: str | UnsetType = UNSET
+    output_modalities: list[Literal["audio", "text"]] | UnsetType = UNSET
+    audio: AudioPatch | UnsetType = UNSET
+    max_output_tokens: int | Literal["inf"] | UnsetType = UNSET
+    temperature: float | UnsetType = UNSET
+    extensions: bool | UnsetType = UNSET
+
+
+class SessionUpdate(ClientEvent, frozen=True, tag="session.update"):
+    session: SessionPatch
+
+
+class SessionResume(ClientEvent, frozen=True, tag="session.resume"):
+    """Extension: go on with an earlier session. Must be the first event of a connection."""
+
+    token: str
+
+
+class InputAppend(ClientEvent, frozen=True, tag="input_audio_buffer.append"):
+    audio: str
+
+
+class InputCommit(ClientEvent, frozen=True, tag="input_audio_buffer.commit"):
+    pass
+
+
+class InputClear(ClientEvent, frozen=True, tag="input_audio_buffer.clear"):
+    pass
+
+
+class ContentPart(msgspec.Struct, frozen=True):
+    type: str
+    text: str | None = None
+    transcript: str | None = None
+    audio: str | None = None
+
+
+class ItemBody(msgspec.Struct, frozen=True):
+    type: str = "message"
+    role: Literal["user", "assistant", "system"] | None = None
+    content: list[ContentPart] = []
+    id: str | None = None
+
+
+class ItemCreate(ClientEvent, frozen=True, tag="conversation.item.create"):
+    item: ItemBody
+    previous_item_id: str | None = None
+
+
+class ItemDelete(ClientEvent, frozen=True, tag="conversation.item.delete"):
+    item_id: str
+
+
+class ItemRetrieve(ClientEvent, frozen=True, tag="conversation.item.retrieve"):
+    item_id: str
+
+
+class ItemTruncate(ClientEvent, frozen=True, tag="conversation.item.truncate"):
+    item_id: str
+    audio_end_ms: float
+    content_index: int = 0
+
+
+class ResponseBody(msgspec.Struct, frozen=True):
+    instructions: str | None = None
+    output_modalities: list[Literal["audio", "text"]] | None = None
+    conversation: Literal["auto", "none"] = "auto"
+    input: list[ItemBody] | None = None
+    max_output_tokens: int | Literal["inf"] | None = None
+    temperature: float | None = None
+    metadata: dict[str, str] | None = None
+
+
+class ResponseCreate(ClientEvent, frozen=True, tag="response.create"):
+    response: ResponseBody = ResponseBody()
+
+
+class ResponseCancel(ClientEvent, frozen=True, tag="response.cancel"):
+    response_id: str | None = None
+
+
+Command = (
+    SessionUpdate
+    | SessionResume
+    | InputAppend
+    | InputCommit
+    | InputClear
+    | ItemCreate
+    | ItemDelete
+    | ItemRetrieve
+    | ItemTruncate
+    | ResponseCreate
+    | ResponseCancel
+)
+
+
+class ClientEventError(ValueError):
+    """The client's message is not one that this service takes. `param` is the faulty field where known."""
+
+    def __init__(self, code: str, message: str, param: str | None = None, event_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+        self.event_id = event_id
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    type: str
+    event_id: str | None = None
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_commands: dict[str, msgspec.json.Decoder[Any]] = {
+    str(message.__struct_config__.tag): msgspec.json.Decoder(message) for message in get_args(Command)
+}
+
+
+def parse(text: str | bytes) -> Command:
+    """The command in `text`; raises `ClientEventError`."""
+    try:
+        envelope = _envelope.decode(text)
+    except msgspec.DecodeError as error:
+        raise ClientEventError("invalid_json", f"not a JSON object with a type: {error}") from error
+    decoder = _commands.get(envelope.type)
+    if decoder is None:
+        message = f"unknown event type {envelope.type[:80]!r}"
+        raise ClientEventError("unknown_event", message, "type", envelope.event_id)
+    try:
+        command: Command = decoder.decode(text)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        raise ClientEventError("invalid_value", problem, path.rstrip("`") or None, envelope.event_id) from error
+    return command

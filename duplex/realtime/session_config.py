@@ -1,0 +1,203 @@
+"""Session settings to and from the wire, and the checks of what a client sets.
+
+Limits follow the Realtime API; what this service cannot do is refused by name instead of being ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from msgspec import UNSET
+
+from duplex.realtime.client_events import (
+    AudioFormat,
+    AudioPatch,
+    ClientEventError,
+    ItemBody,
+    ResponseBody,
+    SessionPatch,
+    TurnDetectionPatch,
+)
+from sessions.items import Item, Role
+from sessions.settings import OUTPUT_RATE, Modality, ResponseSpec, SessionSettings, TurnDetection
+
+INSTRUCTIONS_CHARACTERS_MAX = 16_384
+TEXT_CHARACTERS_MAX = 16_384
+OUTPUT_TOKENS_MAX = 4_096
+SPEED_MIN, SPEED_MAX = 0.25, 1.5
+SILENCE_MS_MIN, SILENCE_MS_MAX = 100, 10_000
+PADDING_MS_MAX = 2_000
+METADATA_PAIRS_MAX = 16
+
+
+def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
+    """`settings` as `patch` changes them; raises `ClientEventError` and changes nothing where a value is wrong."""
+    if patch.model is not UNSET:
+        settings = replace(settings, model=patch.model)
+    if patch.instructions is not UNSET:
+        _check_length(patch.instructions, INSTRUCTIONS_CHARACTERS_MAX, "session.instructions")
+        settings = replace(settings, instructions=patch.instructions)
+    if patch.output_modalities is not UNSET:
+        settings = replace(settings, modalities=_modalities(patch.output_modalities, "session.output_modalities"))
+    if patch.max_output_tokens is not UNSET:
+        limit = _token_limit(patch.max_output_tokens, "session.max_output_tokens")
+        settings = replace(settings, max_output_tokens=limit)
+    if patch.temperature is not UNSET:
+        settings = replace(settings, temperature=_between(patch.temperature, 0.0, 2.0, "session.temperature"))
+    return _apply_audio(settings, patch.audio) if patch.audio is not UNSET else settings
+
+
+def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSettings:
+    if patch.input is not UNSET:
+        if patch.input.format is not UNSET:
+            _check_format(patch.input.format, "session.audio.input.format")
+        if patch.input.transcription is not UNSET:
+            settings = replace(settings, transcription=patch.input.transcription is not None)
+        if patch.input.turn_detection is not UNSET:
+            detection = patch.input.turn_detection
+            settings = replace(settings, turn_detection=None if detection is None else _detection(settings, detection))
+    if patch.output is not UNSET:
+        if patch.output.format is not UNSET:
+            _check_format(patch.output.format, "session.audio.output.format")
+        if patch.output.speed is not UNSET:
+            speed = _between(patch.output.speed, SPEED_MIN, SPEED_MAX, "session.audio.output.speed")
+            settings = replace(settings, speed=speed)
+        if isinstance(patch.output.voice, str):
+            settings = replace(settings, voice=patch.output.voice)
+    return settings
+
+
+def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDetection:
+    """Absent fields keep what was set before for the same kind, or take their default."""
+    before = settings.turn_detection
+    base = before if before is not None and before.kind == patch.type else TurnDetection(kind=patch.type)
+    changes: dict[str, Any] = {
+        name: value
+        for name in ("eagerness", "create_response", "interrupt_response")
+        if (value := getattr(patch, name)) is not None
+    }
+    path = "session.audio.input.turn_detection"
+    if patch.threshold is not None:
+        changes["threshold"] = _between(patch.threshold, 0.0, 1.0, f"{path}.threshold")
+    if patch.prefix_padding_ms is not None:
+        _between(patch.prefix_padding_ms, 0, PADDING_MS_MAX, f"{path}.prefix_padding_ms")
+        changes["prefix_padding_ms"] = patch.prefix_padding_ms
+    if patch.silence_duration_ms is not None:
+        _between(patch.silence_duration_ms, SILENCE_MS_MIN, SILENCE_MS_MAX, f"{path}.silence_duration_ms")
+        changes["silence_duration_ms"] = patch.silence_duration_ms
+    return replace(base, **changes)
+
+
+def response_spec(body: ResponseBody) -> ResponseSpec:
+    """What `response.create` asks for; raises `ClientEventError`."""
+    if body.instructions is not None:
+        _check_length(body.instructions, INSTRUCTIONS_CHARACTERS_MAX, "response.instructions")
+    metadata = tuple((body.metadata or {}).items())
+    if len(metadata) > METADATA_PAIRS_MAX:
+        raise ClientEventError("invalid_value", f"at most {METADATA_PAIRS_MAX} metadata pairs", "response.metadata")
+    limit = body.max_output_tokens
+    return ResponseSpec(
+        instructions=body.instructions,
+        modalities=_modalities(body.output_modalities, "response.output_modalities")
+        if body.output_modalities
+        else None,
+        max_output_tokens=None if limit is None else _token_limit(limit, "response.max_output_tokens"),
+        temperature=None if body.temperature is None else _between(body.temperature, 0.0, 2.0, "response.temperature"),
+        in_conversation=body.conversation == "auto",
+        messages=None if body.input is None else tuple(_role_and_text(item, "response.input") for item in body.input),
+        metadata=metadata,
+    )
+
+
+def item_of(body: ItemBody, new_id: str) -> Item:
+    """The typed item in `conversation.item.create`; raises `ClientEventError`."""
+    role, text = _role_and_text(body, "item")
+    return Item(body.id or new_id, role, text, spoken=False)
+
+
+def _role_and_text(body: ItemBody, path: str) -> tuple[Role, str]:
+    if body.type != "message" or body.role is None:
+        raise ClientEventError("unsupported_item", f"items of type {body.type!r} are not supported", f"{path}.type")
+    texts = []
+    for part in body.content:
+        text = part.text if part.text is not None else part.transcript
+        if text is None:
+            raise ClientEventError(
+                "unsupported_content", f"content of type {part.type!r} needs a text or transcript", f"{path}.content"
+            )
+        texts.append(text)
+    joined = "\n".join(texts).strip()
+    if not joined:
+        raise ClientEventError("invalid_value", "the item has no text", f"{path}.content")
+    _check_length(joined, TEXT_CHARACTERS_MAX, f"{path}.content")
+    return body.role, joined
+
+
+def _modalities(asked: list[Any], param: str) -> tuple[Modality, ...]:
+    if len(asked) != 1:
+        raise ClientEventError("invalid_value", 'exactly one of "audio" (which includes its transcript), "text"', param)
+    return tuple(asked)
+
+
+def _token_limit(asked: int | str, param: str) -> int | None:
+    if isinstance(asked, str):
+        return None
+    return int(_between(asked, 1, OUTPUT_TOKENS_MAX, param))
+
+
+def _between(value: float, low: float, high: float, param: str) -> float:
+    if not low <= value <= high:
+        raise ClientEventError("invalid_value", f"{value} is not between {low} and {high}", param)
+    return value
+
+
+def _check_length(text: str, limit: int, param: str) -> None:
+    if len(text) > limit:
+        raise ClientEventError("string_above_max_length", f"{len(text)} characters, {limit} are allowed", param)
+
+
+def _check_format(asked: AudioFormat, param: str) -> None:
+    if asked.type != "audio/pcm" or asked.rate not in (None, OUTPUT_RATE):
+        rate = "" if asked.rate is None else f" at {asked.rate} Hz"
+        raise ClientEventError("unsupported_format", f"{asked.type}{rate}: only audio/pcm at 24000 Hz", param)
+
+
+def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
+    """The session as `session.created` and `session.updated` show it."""
+    audio_format = {"type": "audio/pcm", "rate": OUTPUT_RATE}
+    return {
+        "type": "realtime",
+        "object": "realtime.session",
+        "id": session,
+        "model": settings.model,
+        "instructions": settings.instructions,
+        "output_modalities": list(settings.modalities),
+        "audio": {
+            "input": {
+                "format": audio_format,
+                "transcription": {"model": "default"} if settings.transcription else None,
+                "noise_reduction": None,
+                "turn_detection": _detection_dict(settings.turn_detection),
+            },
+            "output": {"format": audio_format, "voice": settings.voice or "default", "speed": settings.speed},
+        },
+        "tools": [],
+        "tool_choice": "auto",
+        "max_output_tokens": "inf" if settings.max_output_tokens is None else settings.max_output_tokens,
+    }
+
+
+def _detection_dict(detection: TurnDetection | None) -> dict[str, Any] | None:
+    if detection is None:
+        return None
+    common = {"create_response": detection.create_response, "interrupt_response": detection.interrupt_response}
+    if detection.kind == "semantic_vad":
+        return {"type": "semantic_vad", "eagerness": detection.eagerness, **common}
+    return {
+        "type": "server_vad",
+        "threshold": detection.threshold,
+        "prefix_padding_ms": detection.prefix_padding_ms,
+        "silence_duration_ms": detection.silence_duration_ms,
+        **common,
+    }

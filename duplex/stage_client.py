@@ -1,0 +1,162 @@
+"""The gateway's end of its two links to one stage worker.
+
+Theory of operation
+    Orders go out on the control link, feeds on the media link. As two sockets keep no common order, feeds for a
+    stream wait here until the worker has said `Opened`. The client reconnects for ever: a worker that died comes back
+    with a higher incarnation, and all that was open at the old one is then gone for certain.
+
+Rules
+* What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream; it stands there for about a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from stages.contracts import Item, Tag
+from stages.link import Link, connect
+from stages.messages import (
+    LINK_VERSION,
+    Cancel,
+    Feed,
+    Frame,
+    Hello,
+    LinkRole,
+    OnwardChanged,
+    Open,
+    Opened,
+    Refused,
+    Welcome,
+)
+
+UNOPENED_FEEDS_MAX = 256  # 2 s of microphone in 20 ms pieces, twice over
+
+_log = structlog.get_logger("duplex.stage")
+
+
+class StageUnresponsiveError(RuntimeError):
+    """A worker did not answer `Open` while far more than a moment's input came in for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageCallbacks:
+    """Called on the loop. `up(stage, reborn)`: usable again, `reborn` as a new process; `down`: not usable."""
+
+    frame: Callable[[str, Frame], None]
+    up: Callable[[str, bool], None]
+    down: Callable[[str], None]
+
+
+class StageClient:
+    def __init__(self, stage: str, address: str, gateway: str, callbacks: StageCallbacks) -> None:
+        self.stage = stage
+        self._address = address
+        self._gateway = gateway
+        self._callbacks = callbacks
+        self._control: Link | None = None
+        self._media: Link | None = None
+        self._lost = asyncio.Event()
+        self._welcomed = asyncio.Event()
+        self._incarnation = -1
+        self._onward_up = False
+        self._unopened: dict[str, list[Feed]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Streams can be opened, through to the last stage behind this one."""
+        return self._welcomed.is_set() and not self._lost.is_set() and self._onward_up
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        try:
+            while True:
+                await self._connect()
+                await self._lost.wait()
+                self._drop_links()
+                _log.warning("stage_down", stage=self.stage)
+                self._callbacks.down(self.stage)
+        finally:
+            self._drop_links()
+
+    async def _connect(self) -> None:
+        self._lost.clear()
+        self._welcomed.clear()
+        self._media = await self._link("media")
+        self._control = await self._link("control")
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._welcomed, self._lost)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _link(self, role: LinkRole) -> Link:
+        link = await connect(self._address, lambda: Link(self._frame, self._link_lost))
+        link.send(Hello(LINK_VERSION, role, self._gateway))
+        return link
+
+    def _link_lost(self, _link: Link) -> None:
+        self._lost.set()
+
+    def _drop_links(self) -> None:
+        for link in (self._control, self._media):
+            if link is not None:
+                link.abort()
+        self._control = self._media = None
+        self._unopened.clear()
+
+    # ---- frames ----------------------------------------------------------------------------------
+
+    def _frame(self, link: Link, frame: Frame) -> None:
+        match frame:
+            case Welcome() if link is self._media:
+                return
+            case Welcome():
+                self._welcome(frame)
+                return
+            case OnwardChanged(up):
+                self._onward_up = up
+                return
+            case Opened(tag):
+                for feed in self._unopened.pop(tag.key, []):
+                    self._send_media(feed)
+            case Refused(tag):
+                self._unopened.pop(tag.key, None)
+        self._callbacks.frame(self.stage, frame)
+
+    def _welcome(self, welcome: Welcome) -> None:
+        reborn = 0 <= self._incarnation < welcome.incarnation
+        self._incarnation = welcome.incarnation
+        self._onward_up = welcome.onward_up
+        self._welcomed.set()
+        _log.info("stage_up", stage=self.stage, incarnation=welcome.incarnation, revision=welcome.revision)
+        self._callbacks.up(self.stage, reborn)
+
+    def order(self, frame: Frame) -> None:
+        """Send on the control link; swallowed while it is down, as its loss ends everything there anyway."""
+        if self._control is None:
+            return
+        if isinstance(frame, Open):
+            self._unopened[frame.tag.key] = []
+        elif isinstance(frame, Cancel):
+            self._unopened.pop(frame.tag.key, None)
+        self._control.send(frame)
+
+    def feed(self, tag: Tag, item: Item, units: int = 0) -> None:
+        """Send on the media link, after the stream was opened."""
+        waiting = self._unopened.get(tag.key)
+        feed = Feed(tag, item, units)
+        if waiting is None:
+            self._send_media(feed)
+        elif len(waiting) < UNOPENED_FEEDS_MAX:
+            waiting.append(feed)
+        else:
+            raise StageUnresponsiveError(f"the {self.stage} does not answer")
+
+    def _send_media(self, feed: Feed) -> None:
+        if self._media is not None:
+            self._media.send(feed)

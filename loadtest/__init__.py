@@ -1,0 +1,1 @@
+"""Simulated callers: they measure the service from outside, over its public wire protocols. Imports only `media`."""

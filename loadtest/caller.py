@@ -1,0 +1,130 @@
+"""The shell of a simulated call: a clock, a socket, two loops. All decisions lie in `timeline`.
+
+Theory of operation
+    One task sends a microphone frame at each absolute deadline, whatever the server does; another takes events as
+    they arrive and stamps them. A send that blocks, because the server does not read, delays frames but not their
+    deadlines: the frames that fell behind follow at once, and the lateness is recorded.
+
+Rules
+* The clock is given, so tests run a call in virtual time. Only `MonotonicClock` reads a real one.
+* Cancelling `run` (Ctrl-C) closes the connection; `result` then has what was measured until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from loadtest import realtime_wire as wire
+from loadtest.errors import CallError
+from loadtest.playout_model import NS_PER_S
+from loadtest.realtime_client import RealtimeConnection, Target, connect, open_session
+from loadtest.recording import Recording
+from loadtest.timeline import CallPlan, CallTimeline
+from loadtest.turns import CallOutcome, CallResult
+
+
+class Clock(Protocol):
+    """The time of a call, in integer nanoseconds that never go back."""
+
+    def now_ns(self) -> int: ...
+
+    async def sleep_until(self, deadline_ns: int) -> None:
+        """Return at `deadline_ns`, or at once where that has passed; other tasks run in between."""
+        ...
+
+
+class MonotonicClock:
+    """The machine's monotonic clock."""
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    async def sleep_until(self, deadline_ns: int) -> None:
+        await asyncio.sleep(max(0, deadline_ns - time.monotonic_ns()) / NS_PER_S)
+
+
+def ignore_progress(_line: str) -> None:
+    """For callers whom nobody watches."""
+
+
+class Call:
+    """One call to `target` by `plan`. `progress` gets a line for a person whenever something happens."""
+
+    def __init__(
+        self, target: Target, plan: CallPlan, clock: Clock, progress: Callable[[str], None] = ignore_progress
+    ) -> None:
+        self._target = target
+        self._plan = plan
+        self._clock = clock
+        self._progress = progress
+        self._timeline = CallTimeline(plan)
+
+    @property
+    def recording(self) -> Recording:
+        """The replies as heard, on the call's timeline."""
+        return self._timeline.recording
+
+    def result(self) -> CallResult:
+        """What has been measured so far; whole once `run` has returned."""
+        return self._timeline.result()
+
+    async def run(self) -> None:
+        """Call, talk, hang up. Raises `ConnectError` or `ServerViolation` where no session comes about; whatever
+        happens later is in the result."""
+        try:
+            async with connect(self._target) as connection:
+                await self._talk(connection)
+        except asyncio.CancelledError:
+            self._timeline.stop(CallOutcome.INTERRUPTED_BY_USER, "", self._clock.now_ns())
+            raise
+        finally:
+            self._tell()
+
+    async def _talk(self, connection: RealtimeConnection) -> None:
+        settings = wire.settings(self._plan.instructions, self._plan.silence_ms)
+        opened = await open_session(connection, settings, self._target.resume)
+        self._progress(f"session {opened.session_id} is open")
+        self._timeline.begin(self._clock.now_ns(), opened.session_id, opened.resume_token)
+        listening = asyncio.create_task(self._listen(connection, opened.events))
+        try:
+            await self._speak(connection)
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await listening
+
+    async def _speak(self, connection: RealtimeConnection) -> None:
+        index = 0
+        try:
+            while not self._timeline.finished:
+                await self._clock.sleep_until(self._timeline.deadline_ns(index))
+                await _send_all(connection, self._timeline.frame(index, self._clock.now_ns()))
+                self._tell()
+                index += 1
+        except CallError as fault:
+            self._timeline.fail(fault, self._clock.now_ns())
+
+    async def _listen(self, connection: RealtimeConnection, early: Sequence[wire.ServerEvent]) -> None:
+        try:
+            for event in early:
+                await self._take(connection, event)
+            while not self._timeline.finished:
+                await self._take(connection, await connection.receive())
+        except CallError as fault:
+            self._timeline.fail(fault, self._clock.now_ns())
+
+    async def _take(self, connection: RealtimeConnection, event: wire.ServerEvent) -> None:
+        await _send_all(connection, self._timeline.on_event(event, self._clock.now_ns()))
+
+    def _tell(self) -> None:
+        for line in self._timeline.take_notes():
+            self._progress(line)
+
+
+async def _send_all(connection: RealtimeConnection, messages: Sequence[wire.ClientMessage]) -> None:
+    for message in messages:
+        await connection.send(message)

@@ -1,0 +1,268 @@
+"""The caller's ear: server events become replies, transcripts and sound; what the server must know of it goes back.
+
+Theory of operation
+    Each `Reply` belongs to the turn whose speech was committed last before it was created, else to the turn that
+    was begun last. Its sound goes through the `PlayoutModel`. On `speech_started`, and on a response that ends
+    cancelled, the loudspeaker is flushed, as stock clients do, and the position reached is reported: with
+    `playback.ack` where the server speaks our extensions, with `conversation.item.truncate` elsewhere.
+
+Rules
+* A late or unknown id changes nothing of other turns and is never an error of the call.
+* Everything that a server can make the caller remember is bounded; beyond the bound it is a `ServerViolation`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from loadtest import realtime_wire as wire
+from loadtest.errors import ServerViolation
+from loadtest.playout_model import AudioFrame, Heard, PlayoutModel
+from loadtest.realtime_wire import SAMPLE_RATE
+from loadtest.recording import Recording
+from loadtest.turns import Drain, Reply, Turn, elapsed_ms
+from media.chunk import samples_to_ms
+
+# Bounds on what a server can make the caller remember in a call of at most half an hour.
+REPLIES_MAX = 1_000
+ITEMS_MAX = 1_000
+TEXT_CHARS_MAX = 20_000
+ERRORS_PER_TURN_MAX = 20
+# Lines for the person at the terminal that wait to be taken; the shell takes them every frame.
+NOTES_MAX = 256
+# How much of the replies is kept as sound: 10 minutes are 29 MB.
+RECORDING_S_MAX = 600
+
+
+class Hearing:
+    """What has reached the caller in one call. `turns` are shared with the one who says them."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self._turns = turns
+        self._begun: int | None = None
+        self._committed: int | None = None
+        self._turn_of_item: dict[str, int | None] = {}
+        self._replies: dict[str, Reply] = {}
+        self._playout = PlayoutModel(SAMPLE_RATE)
+        self._extended = False
+        self._acked: tuple[str, int] | None = None
+        self._event_seq: int | None = None
+        self._notes: deque[str] = deque(maxlen=NOTES_MAX)
+        self.recording = Recording(SAMPLE_RATE, RECORDING_S_MAX)
+        self.event_seq_faults = 0
+
+    # ---- what the microphone asks ----------------------------------------------------------------
+
+    @property
+    def replies(self) -> list[Reply]:
+        """All of the call, in the order in which they were created."""
+        return list(self._replies.values())
+
+    def begin_call(self, now_ns: int, extended: bool) -> None:
+        """The microphone opens. `extended`: the server speaks our extensions."""
+        self.recording.start(now_ns)
+        self._extended = extended
+
+    def begin_turn(self, index: int) -> None:
+        """The caller starts to say utterance `index`."""
+        self._begun = index
+
+    def advance(self, now_ns: int) -> None:
+        """Let the loudspeaker play up to now."""
+        self._record(self._playout.advance(now_ns))
+
+    def hang_up(self, now_ns: int) -> None:
+        """The call is over: what has not been played will not be."""
+        self._record(self._playout.cut(now_ns))
+
+    def first_heard_ns(self, turn: Turn) -> int | None:
+        """When the first sample of the turn's answer was, or will be, heard."""
+        times = [reply.audio.first_heard_ns for reply in self._answers(turn)]
+        return min((time for time in times if time is not None), default=None)
+
+    def over_ns(self, turn: Turn) -> int | None:
+        """When the turn's answer has been heard to its end; None while there is none or it is being made."""
+        return self._over_ns(self._answers(turn))
+
+    def greeting_over_ns(self) -> int | None:
+        """The same for what the server said before any turn."""
+        return self._over_ns([reply for reply in self._replies.values() if reply.turn is None])
+
+    def progress_ns(self, turn: Turn) -> int:
+        """The last sign of life of the turn's answer: a sample received or heard, at least the end of the speech."""
+        assert turn.said_end_ns is not None
+        audios = [reply.audio for reply in self._answers(turn) if reply.audio.received_samples]
+        signs = [audio.last_received_ns or 0 for audio in audios]
+        signs += [self._playout.queue_end_ns] if audios else []
+        return max([turn.said_end_ns, *signs])
+
+    def open_response(self, turn: Turn) -> str | None:
+        """The id of the turn's response that the server is still making."""
+        return next((reply.response_id for reply in self._answers(turn) if reply.done_ns is None), None)
+
+    def undrained(self) -> bool:
+        """Whether a response has not yet been reported as drained by a server that does report it."""
+        return self._extended and any(reply.drain is None for reply in self._replies.values())
+
+    def take_notes(self) -> list[str]:
+        """Lines for a person who follows the call, each once."""
+        notes = list(self._notes)
+        self._notes.clear()
+        return notes
+
+    def note(self, line: str) -> None:
+        self._notes.append(line)
+
+    def acknowledge(self, now_ns: int) -> list[wire.ClientMessage]:
+        """Report the position heard, where it has moved and the server wants to know."""
+        sounding = [reply for reply in self._replies.values() if (reply.audio.first_heard_ns or now_ns) < now_ns]
+        if not sounding or not self._extended:
+            return []
+        return self._report(sounding[-1], now_ns)
+
+    # ---- what the server says --------------------------------------------------------------------
+
+    def on_event(self, event: wire.ServerEvent, now_ns: int) -> list[wire.ClientMessage]:
+        """Take in one event; the messages to send at once. Raises `ServerViolation` where it goes on without bound."""
+        self._check_sequence(event)
+        match event:
+            case wire.AudioDelta():
+                self._on_audio(event, now_ns)
+            case wire.TranscriptDelta():
+                reply = self._reply(event.response_id)
+                reply.text = (reply.text + event.delta)[:TEXT_CHARS_MAX]
+            case wire.SpeechStarted():
+                self._place_item(event.item_id)
+                return self.flush(now_ns)
+            case wire.InputCommitted():
+                self._committed = self._place_item(event.item_id)
+            case wire.InputTranscribed():
+                self._on_transcribed(event)
+            case wire.ResponseCreated():
+                self._reply(event.response.id)
+            case wire.ResponseDone():
+                return self._on_done(event, now_ns)
+            case wire.ResponseDrained():
+                self._on_drained(event, now_ns)
+            case wire.ErrorEvent():
+                self._on_error(event.error)
+            case _:
+                pass
+        return []
+
+    def flush(self, now_ns: int, only: Reply | None = None) -> list[wire.ClientMessage]:
+        """Silence the loudspeaker, for all replies or for one, and report where it stopped."""
+        self.advance(now_ns)
+        candidates = self._replies.values() if only is None else [only]
+        stopped = [reply for reply in candidates if reply.cut_ns is None and not self._is_over(reply)]
+        self._record(self._playout.cut(now_ns, None if only is None else only.response_id))
+        reports: list[wire.ClientMessage] = []
+        for reply in stopped:
+            reply.cut_ns = now_ns
+            if reply.audio.received_samples:
+                reports += self._report(reply, now_ns)
+        return reports
+
+    def _on_audio(self, event: wire.AudioDelta, now_ns: int) -> None:
+        reply = self._reply(event.response_id)
+        reply.item_id = event.item_id
+        first = not reply.audio.received_samples
+        frame = AudioFrame(
+            event.response_id, event.delta, event.epoch, event.start_sample, event.samples, event.sample_rate
+        )
+        self._record(self._playout.advance(now_ns))
+        self._playout.receive(frame, now_ns)
+        if first and reply.turn is not None:
+            waited_ms = elapsed_ms(self._turns[reply.turn].said_end_ns, now_ns)
+            self.note(f"turn {reply.turn + 1}: reply begins, {waited_ms} ms after the end of speech")
+
+    def _on_transcribed(self, event: wire.InputTranscribed) -> None:
+        index = self._place_item(event.item_id)
+        if index is None:
+            return
+        turn = self._turns[index]
+        turn.caller_text = f"{turn.caller_text} {event.transcript.strip()}".strip()[:TEXT_CHARS_MAX]
+        self.note(f"turn {index + 1}: understood as: {event.transcript.strip()}")
+
+    def _on_done(self, event: wire.ResponseDone, now_ns: int) -> list[wire.ClientMessage]:
+        reply = self._reply(event.response.id)
+        if reply.done_ns is not None:
+            raise ServerViolation(f"second response.done of {reply.response_id}")
+        reply.status, reply.timings = event.response.status, event.timings
+        reply.reason = None if event.response.status_details is None else event.response.status_details.reason
+        self.note(f"response {reply.status}{f' ({reply.reason})' if reply.reason else ''}: {reply.text}")
+        messages = self.flush(now_ns, reply) if reply.status == "cancelled" else []
+        reply.done_ns = now_ns
+        self._playout.end(reply.response_id)
+        return messages
+
+    def _on_drained(self, event: wire.ResponseDrained, now_ns: int) -> None:
+        reply = self._reply(event.response_id)
+        reply.drain = Drain(event.status, event.lag_ms, elapsed_ms(reply.done_ns, now_ns), event.released)
+
+    def _on_error(self, error: wire.ErrorBody) -> None:
+        line = f"{error.code or error.type}: {error.message}"
+        errors = self._turns[self._begun or 0].errors
+        if len(errors) < ERRORS_PER_TURN_MAX:
+            errors.append(line)
+        self.note(f"error from the server: {line}")
+
+    def _check_sequence(self, event: wire.ServerEvent) -> None:
+        """Each event counts one up; a session taken up again goes on from its own count."""
+        seq = event.server_event_seq
+        if seq is None:
+            return
+        expected = seq if self._event_seq is None or isinstance(event, wire.SessionResumed) else self._event_seq + 1
+        self.event_seq_faults += seq != expected
+        self._event_seq = seq
+
+    # ---- whose is it -----------------------------------------------------------------------------
+
+    def _reply(self, response_id: str) -> Reply:
+        """The reply of that id; a new one belongs to the turn committed last."""
+        if response_id not in self._replies:
+            if len(self._replies) >= REPLIES_MAX:
+                raise ServerViolation(f"more than {REPLIES_MAX} responses in one call")
+            turn = self._begun if self._committed is None else self._committed
+            self._replies[response_id] = Reply(response_id, turn, self._playout.reply(response_id))
+        return self._replies[response_id]
+
+    def _place_item(self, item_id: str) -> int | None:
+        """The turn of the caller's item, which is the turn begun last when the item was first named."""
+        if item_id not in self._turn_of_item:
+            if len(self._turn_of_item) >= ITEMS_MAX:
+                raise ServerViolation(f"more than {ITEMS_MAX} items of the caller in one call")
+            self._turn_of_item[item_id] = self._begun
+        return self._turn_of_item[item_id]
+
+    def _answers(self, turn: Turn) -> list[Reply]:
+        return [reply for reply in self._replies.values() if turn.is_answer(reply)]
+
+    # ---- the loudspeaker -------------------------------------------------------------------------
+
+    def _over_ns(self, replies: list[Reply]) -> int | None:
+        done = [reply.done_ns for reply in replies if reply.done_ns is not None]
+        if not done or len(done) < len(replies):
+            return None
+        unplayed = any(not self._is_over(reply) for reply in replies)
+        heard = [reply.audio.last_heard_ns for reply in replies if reply.audio.last_heard_ns is not None]
+        return max(done + heard + ([self._playout.queue_end_ns] if unplayed else []))
+
+    @staticmethod
+    def _is_over(reply: Reply) -> bool:
+        """Made, and all of it heard or discarded."""
+        audio = reply.audio
+        return reply.done_ns is not None and audio.received_samples == audio.heard_samples + audio.discarded_samples
+
+    def _report(self, reply: Reply, now_ns: int) -> list[wire.ClientMessage]:
+        position = self._playout.heard_to_sample(reply.response_id, now_ns)
+        if self._acked == (reply.response_id, position):
+            return []
+        self._acked = (reply.response_id, position)
+        if self._extended:
+            return [wire.PlaybackAck(reply.response_id, reply.item_id, position)]
+        return [wire.TruncateItem(reply.item_id, samples_to_ms(position, SAMPLE_RATE))]
+
+    def _record(self, pieces: list[Heard]) -> None:
+        for piece in pieces:
+            self.recording.add(piece)

@@ -1,0 +1,177 @@
+"""Playout: the sample ledger of one call's output, and what of it is due on the wire.
+
+Theory of operation
+    Each response has a ledger on the sample clock of the session's output rate: *generated* samples have come from the
+    vocoder, *sent* ones were handed to the kernel, *heard* is what the caller's ear has had at the least. `generated -
+    sent` is bounded by the credit that the vocoder holds; `due` bounds `sent - heard` by the transport's lead: it keeps
+    `play_end_ns`, the moment at which a caller who plays everything on arrival would run dry, and lets a frame go while
+    that moment is less than the lead away. A late chunk moves the moment; no wall clock drifts against the samples.
+
+Rules
+* Chunks are contiguous, in order, once each; exactly one is final. Anything else is a bug upstream and raises.
+* A frame is `frame_samples` long, but for the last of a response. `sent` never passes `generated`.
+* Responses play one after the other; a cut ends one at what was sent and drops the rest.
+* `generated >= sent >= heard`, and none of them ever falls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """PCM16 of one response, due now. `final` closes the response's audio and may carry no samples."""
+
+    response: str
+    start_sample: int
+    pcm: bytes
+    final: bool
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // BYTES_PER_SAMPLE
+
+    @property
+    def end_sample(self) -> int:
+        return self.start_sample + self.samples
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerView:
+    """Where a response stands, in samples at the output rate."""
+
+    generated: int
+    sent: int
+    heard: int
+    complete: bool
+
+    @property
+    def unsent(self) -> int:
+        return self.generated - self.sent
+
+
+@dataclass(slots=True)
+class _Ledger:
+    response: str
+    chunks: deque[AudioChunk]
+    next_seq: int = 0
+    generated: int = 0
+    sent: int = 0
+    head_offset: int = 0
+    final_in: bool = False
+    final_out: bool = False
+
+
+class Playout:
+    """`lead_ns`: how far ahead of the ear frames may be sent."""
+
+    def __init__(self, sample_rate: int, frame_samples: int, lead_ns: int) -> None:
+        self._rate = sample_rate
+        self._frame_samples = frame_samples
+        self._lead_ns = lead_ns
+        self._queue: deque[_Ledger] = deque()
+        self._known: dict[str, _Ledger] = {}
+        self._play_end_ns = 0
+        self._underruns = 0
+
+    @property
+    def underruns(self) -> int:
+        """How often a response that had begun ran dry at the ear."""
+        return self._underruns
+
+    def open(self, response: str) -> None:
+        """Expect audio of `response`, after what is already queued."""
+        if response in self._known:
+            raise ChunkError(f"{response} is already open")
+        ledger = _Ledger(response, deque())
+        self._known[response] = ledger
+        self._queue.append(ledger)
+
+    def push(self, response: str, chunk: AudioChunk) -> None:
+        """Take the next chunk; raises `ChunkError` where it breaks the contract, `KeyError` where nothing is open."""
+        ledger = self._known[response]
+        if ledger.final_in:
+            raise ChunkError(f"{response}: chunk {chunk.seq} after the final one")
+        if chunk.seq != ledger.next_seq or chunk.start_sample != ledger.generated:
+            raise ChunkError(
+                f"{response}: chunk {chunk.seq} at {chunk.start_sample}, wanted {ledger.next_seq} at {ledger.generated}"
+            )
+        if chunk.sample_rate != self._rate:
+            raise ChunkError(f"{response}: {chunk.sample_rate} Hz on a {self._rate} Hz output")
+        ledger.next_seq += 1
+        ledger.generated = chunk.end_sample
+        ledger.final_in = chunk.final
+        if chunk.pcm:
+            ledger.chunks.append(chunk)
+
+    def due(self, now_ns: int) -> Frame | None:
+        """The next frame if it may go now; it then counts as sent. Call until None."""
+        while self._queue and self._queue[0].final_out:
+            self._queue.popleft()
+        if not self._queue or self._play_end_ns - now_ns >= self._lead_ns:
+            return None
+        ledger = self._queue[0]
+        size = min(self._frame_samples, ledger.generated - ledger.sent)
+        if size < self._frame_samples and not ledger.final_in:
+            return None
+        if self._play_end_ns < now_ns:
+            self._underruns += ledger.sent > 0 and size > 0
+            self._play_end_ns = now_ns
+        self._play_end_ns += size * NS_PER_S // self._rate
+        return self._take(ledger, size)
+
+    def _take(self, ledger: _Ledger, samples: int) -> Frame:
+        start, parts, wanted = ledger.sent, [], samples * BYTES_PER_SAMPLE
+        while wanted:
+            head = ledger.chunks[0].pcm
+            part = head[ledger.head_offset : ledger.head_offset + wanted]
+            parts.append(part)
+            wanted -= len(part)
+            ledger.head_offset += len(part)
+            if ledger.head_offset == len(head):
+                ledger.chunks.popleft()
+                ledger.head_offset = 0
+        ledger.sent += samples
+        ledger.final_out = ledger.final_in and ledger.sent == ledger.generated
+        return Frame(ledger.response, start, b"".join(parts), ledger.final_out)
+
+    def view(self, response: str, now_ns: int) -> LedgerView:
+        """Where `response` stands. Heard is an estimate that errs low: what was sent, less what is still to play."""
+        ledger = self._known[response]
+        unplayed_ns = max(0, self._play_end_ns - now_ns)
+        unplayed = -(-unplayed_ns * self._rate // NS_PER_S)
+        later = sum(other.sent for other in self._queue if other is not ledger and self._is_after(other, ledger))
+        heard = max(0, ledger.sent - max(0, unplayed - later))
+        return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out)
+
+    def _is_after(self, other: _Ledger, ledger: _Ledger) -> bool:
+        return ledger not in self._queue or self._queue.index(other) > self._queue.index(ledger)
+
+    def played_out_ns(self) -> int:
+        """When the ear has had all that was sent so far."""
+        return self._play_end_ns
+
+    def cut(self, response: str, now_ns: int) -> LedgerView:
+        """End `response` at what was sent; what was not is dropped. Idempotent."""
+        view = self.view(response, now_ns)
+        ledger = self._known[response]
+        ledger.chunks.clear()
+        ledger.final_in = ledger.final_out = True
+        if ledger in self._queue:
+            self._queue.remove(ledger)
+        return view
+
+    def forget(self, response: str) -> None:
+        """The response has drained: drop its ledger."""
+        ledger = self._known.pop(response)
+        if ledger in self._queue:
+            self._queue.remove(ledger)
+
+    def open_responses(self) -> tuple[str, ...]:
+        return tuple(self._known)

@@ -1,0 +1,1 @@
+"""The conversation outside every process: what is stored of it, where, and who may write."""

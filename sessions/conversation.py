@@ -1,0 +1,472 @@
+"""The conversation: what happens when the caller speaks, stops, types or commands, and what becomes of it.
+
+Theory of operation
+    `Hearing` follows the caller's turns, `Speaking` follows the responses, `History` holds what was said; this core
+    holds the policy between them. A turn that was understood is answered. Confirmed speech over our own ends the
+    epoch: everything that was being said is aborted at all stages, cut, and told to the client, in that order; the
+    encoder goes on, since the very speech that interrupts belongs to the new turn.
+
+    While the caller speaks, the prompt as far as it is known is prefilled into the Thinker's KV, so that the answer
+    begins with little left to read.
+
+Rules
+* One driver calls it, with monotonic `now_ns`; each call returns the effects to carry out, in order.
+* The epoch is raised before anything of the old one is cut, and saved.
+* At most one response of the conversation is active, and one out-of-band response beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from media.chunk import ms_to_samples
+from sessions.effects import (
+    CancelStream,
+    Effect,
+    EndEpoch,
+    FeedStream,
+    Measured,
+    OpenStream,
+    ResetGate,
+    SaveDeletion,
+    SaveEpoch,
+    SaveItem,
+    Tell,
+)
+from sessions.events import (
+    CommandRefused,
+    InputCleared,
+    ItemAdded,
+    ItemDeleted,
+    ItemRetrieved,
+    ItemTruncated,
+    ResponseView,
+)
+from sessions.hearing import Hearing, Turn, Understood
+from sessions.items import ROOT, History, Item, ItemError
+from sessions.response import Deadlines, Phase
+from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
+from sessions.speaking import Ended, Marks, Plan, Speaking, spoken_ms
+from stages.contracts import (
+    OUT_OF_BAND,
+    AudioOut,
+    Event,
+    Message,
+    Options,
+    PrefillOptions,
+    Prompt,
+    Tag,
+    TalkerOptions,
+    TextDelta,
+    TextDone,
+    ThinkerOptions,
+    Transcript,
+    VocoderOptions,
+    WordTimes,
+)
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StageNames:
+    """The stages of the graph by what the conversation wants of them."""
+
+    encoder: str = "encoder"
+    thinker: str = "thinker"
+    talker: str = "talker"
+    vocoder: str = "vocoder"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDefaults:
+    """What a response is where neither client nor session says otherwise. `examples` open every prompt."""
+
+    instructions: str
+    max_output_tokens: int
+    temperature: float = 0.0
+    examples: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the conversation is. `epoch` is where it starts; `new_id(prefix)` gives ids that are never reused."""
+
+    session: str
+    epoch: int
+    new_id: Callable[[str], str]
+
+
+class Conversation:
+    def __init__(
+        self,
+        identity: Identity,
+        settings: SessionSettings,
+        defaults: ReplyDefaults,
+        *,
+        transport_lead_ms: int,
+        items: tuple[Item, ...] = (),
+        stages: StageNames | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self._identity = identity
+        self._epoch = identity.epoch
+        self._settings = settings
+        self._defaults = defaults
+        self._stages = stages or StageNames()
+        self._history = History(items)
+        self._hearing = Hearing(identity.session, self._stages.encoder, lambda: identity.new_id("item"))
+        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines())
+        self._prefill: Tag | None = None
+        # An understood turn that waits for the response before it to end, where speech does not interrupt.
+        self._owed: tuple[Marks, int] | None = None
+
+    # ---- what can be asked -------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> SessionSettings:
+        return self._settings
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return self._history.items
+
+    @property
+    def speaking(self) -> Speaking:
+        return self._speaking
+
+    @property
+    def hearing(self) -> Hearing:
+        return self._hearing
+
+    def next_deadline_ns(self) -> int | None:
+        waits = (self._hearing.next_deadline_ns(), self._speaking.next_deadline_ns())
+        return min((at for at in waits if at is not None), default=None)
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """Act on deadlines that have passed."""
+        return self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
+
+    def update(self, settings: SessionSettings) -> None:
+        self._settings = settings
+
+    # ---- the caller speaks -------------------------------------------------------------------------
+
+    def speech_started(self, onset: int, now_ns: int) -> list[Effect]:
+        """Confirmed speech since `onset` (16 kHz sample). Ends the epoch where we are speaking."""
+        detection = self._settings.turn_detection
+        if detection is None or self._hearing.current is not None:
+            return []
+        padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
+        effects: list[Effect] = []
+        if self._speaking.active and detection.interrupt_response:
+            effects += self._end_epoch("turn_detected", now_ns)
+        effects += self._hearing.start(onset, max(0, onset - padding), self._epoch)
+        return [*effects, self._hearing.tell_started(), *self._start_prefill()]
+
+    def speech_paused(self, sample: int) -> list[Effect]:
+        """Silence since `sample`: perhaps the end of the turn."""
+        return self._hearing.pause(sample) if self._hearing.current else []
+
+    def speech_resumed(self) -> list[Effect]:
+        return self._hearing.resume() if self._hearing.current else []
+
+    def speech_ended(self, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
+        """The turn is over; its last sound came in at `speech_end_ns`."""
+        turn = self._hearing.current
+        if turn is None:
+            return []
+        detection = self._settings.turn_detection
+        turn.answer = detection is not None and detection.create_response
+        return self._end_turn(turn, sample, speech_end_ns, now_ns)
+
+    def commit_input(self, start: int, end: int, now_ns: int) -> list[Effect]:
+        """The client commits its input up to `end`; where nobody was heard speaking, since `start` (16 kHz)."""
+        if self._hearing.current is None:
+            if end <= start:
+                return [Tell(CommandRefused("input_audio_buffer_commit_empty", "there is no audio to commit"))]
+            effects = self._hearing.start(start, start, self._epoch)
+        else:
+            effects = []
+        turn = self._hearing.current
+        assert turn is not None, "a turn was just started"
+        turn.answer = False
+        return [*effects, ResetGate(), *self._end_turn(turn, end, now_ns, now_ns)]
+
+    def _end_turn(self, turn: Turn, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
+        item = Item(turn.item, "user", "", spoken=True)
+        previous = self._history.last_id
+        left = self._history.add(item)
+        return [
+            *self._hearing.end(sample, speech_end_ns, now_ns, previous),
+            Tell(ItemAdded(item, previous)),
+            *self._saved(item, previous, left),
+        ]
+
+    def clear_input(self) -> list[Effect]:
+        """The client throws its uncommitted input away. Never raises the epoch."""
+        return [*self._hearing.discard(), *self._stop_prefill(), ResetGate(), Tell(InputCleared())]
+
+    # ---- the stages answer -------------------------------------------------------------------------
+
+    def published(self, tag: Tag, event: Event, now_ns: int) -> list[Effect]:
+        """A stage has published `event` for `tag`."""
+        match event:
+            case Transcript():
+                return self._settle(self._transcript(tag, event, now_ns), now_ns)
+            case TextDelta() | TextDone() | WordTimes() | AudioOut():
+                return self._settle(self._speaking.published(tag, event, now_ns), now_ns)
+
+    def _transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> list[Effect]:
+        current = self._hearing.current
+        if not heard.final and current is not None and current.tag == tag:
+            return self._feed_prefill(heard.text, complete=heard.settled)
+        effects, understood = self._hearing.transcript(tag, heard, now_ns)
+        if understood is None:
+            return effects
+        return effects + self._understood(understood, now_ns)
+
+    def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
+        turn, text = understood.turn, understood.text
+        if not self._history.has(turn.item):
+            return []  # the client has deleted it meanwhile
+        if text:
+            item = replace(self._history.find(turn.item), text=text)
+            self._history.replace(item)
+            effects: list[Effect] = [SaveItem(item, self._history.previous_of(item.id))]
+        else:
+            # Nothing was said: a cough, a door. It leaves no trace, and what it cut short is answered again.
+            self._history.delete(turn.item)
+            effects = [SaveDeletion(turn.item), Tell(ItemDeleted(turn.item))]
+        if turn.answer:
+            self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
+        return effects
+
+    def _answer_owed(self, now_ns: int) -> list[Effect]:
+        """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
+        if self._owed is None or self._speaking.active or self._hearing.current or self._hearing.is_awaited:
+            return []
+        (marks, turn), self._owed = self._owed, None
+        return self._start_response(ResponseSpec(), marks, turn, now_ns) if self._is_unanswered() else []
+
+    def _is_unanswered(self) -> bool:
+        last = next((item for item in reversed(self._history.items) if item.role != "system"), None)
+        return last is not None and last.role == "user" and bool(last.text)
+
+    def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
+
+    def refused(self, tag: Tag, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        """`stage` would not open `tag`."""
+        if tag.response:
+            return self._settle(self._speaking.refused(tag, stage, code, message, now_ns), now_ns)
+        if stage == self._stages.encoder:
+            return self._hearing.failed(tag, code, message)
+        return self._forget_prefill(tag)
+
+    def closed(
+        self, tag: Tag, stage: str, released: dict[str, int], failure: tuple[str, str] | None, now_ns: int
+    ) -> list[Effect]:
+        """`stage` holds nothing of `tag` any more; `failure` is (code, message) where it could not go on."""
+        if tag.response:
+            return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
+        if stage == self._stages.encoder:
+            return self._hearing.failed(tag, *failure) if failure else []
+        return self._forget_prefill(tag)
+
+    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
+        """The link to `stage` is down."""
+        if stage == self._stages.thinker:
+            self._prefill = None
+        return self._settle(self._speaking.stage_lost(stage, now_ns), now_ns)
+
+    def stage_back(self, stage: str, *, reborn: bool, now_ns: int) -> list[Effect]:
+        """`stage` can be used again; `reborn`: as a new process, so that nothing of the old one is left."""
+        effects: list[Effect] = []
+        if reborn:
+            effects += self._speaking.process_died(stage, now_ns)
+        if stage == self._stages.encoder:
+            effects += self._hearing.stage_back()
+        return self._settle(effects, now_ns)
+
+    # ---- the client commands -----------------------------------------------------------------------
+
+    def create_item(self, item: Item, previous: str | None) -> list[Effect]:
+        try:
+            left = self._history.add(item, previous)
+        except ItemError as error:
+            return [Tell(CommandRefused(error.code, str(error), "item.id"))]
+        before = self._history.previous_of(item.id)
+        return [Tell(ItemAdded(item, before)), *self._saved(item, before, left)]
+
+    def delete_item(self, item_id: str) -> list[Effect]:
+        try:
+            self._history.delete(item_id)
+        except ItemError as error:
+            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+        return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
+
+    def retrieve_item(self, item_id: str) -> list[Effect]:
+        try:
+            return [Tell(ItemRetrieved(self._history.find(item_id)))]
+        except ItemError as error:
+            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+
+    def truncate_item(self, item_id: str, audio_end_ms: int) -> list[Effect]:
+        """The client says how much of an item it played. What it had not been sent cannot have been played."""
+        try:
+            item = self._history.find(item_id)
+        except ItemError as error:
+            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+        if item.role != "assistant" or not item.spoken:
+            return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
+        return [Tell(ItemTruncated(item_id, min(audio_end_ms, spoken_ms(item.audio_samples))))]
+
+    def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
+        if spec.in_conversation and self._speaking.active:
+            message = f"response {self._speaking.active.id} is still in progress; cancel it or wait for its end"
+            return [Tell(CommandRefused("conversation_already_has_active_response", message))]
+        if not spec.in_conversation and any(not view.in_conversation for view in self._speaking.running):
+            message = "one out-of-band response at a time; another is still in progress"
+            return [Tell(CommandRefused("out_of_band_response_active", message))]
+        return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
+
+    def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
+        """End a response: the active one, or the one named."""
+        self._owed = None
+        active = self._speaking.active
+        wanted = response_id or (active.id if active else None)
+        if wanted is None or all(view.id != wanted for view in self._speaking.running):
+            message = f"response {wanted!r} is not in progress" if wanted else "no response is in progress"
+            return [Tell(CommandRefused("response_cancel_not_active", message, "response_id"))]
+        if active and active.id == wanted:
+            return self._settle(self._end_epoch("client_cancelled", now_ns), now_ns)
+        return self._settle(self._speaking.cancel(wanted, "client_cancelled", now_ns), now_ns)
+
+    def close(self, now_ns: int) -> list[Effect]:
+        """The call is over: everything that runs for it ends."""
+        self._owed = None
+        effects: list[Effect] = [*self._hearing.discard(), *self._stop_prefill()]
+        if self._speaking.active:
+            effects += self._end_epoch("client_cancelled", now_ns)
+        for view in self._speaking.running:
+            effects += self._speaking.cancel(view.id, "client_cancelled", now_ns)
+        return self._settle(effects, now_ns)
+
+    # ---- sound goes out ----------------------------------------------------------------------------
+
+    def take_due(self, now_ns: int) -> list[Effect]:
+        """The next frame for the client and what follows from it; empty where none is due."""
+        return self._settle(self._speaking.take_due(now_ns), now_ns)
+
+    # ---- responses ---------------------------------------------------------------------------------
+
+    def _end_epoch(self, reason: str, now_ns: int) -> list[Effect]:
+        active = self._speaking.active
+        assert active is not None, "an epoch ends because something was being said"
+        self._epoch += 1
+        return [
+            EndEpoch(self._epoch),
+            *self._settle(self._speaking.cancel(active.id, reason, now_ns), now_ns),
+            SaveEpoch(self._epoch),
+            Measured("epochs_ended", 1, reason),
+        ]
+
+    def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
+        modalities = spec.modalities or self._settings.modalities
+        with_audio = "audio" in modalities
+        epoch = self._epoch if spec.in_conversation else OUT_OF_BAND
+        tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
+        item = self._identity.new_id("item")
+        view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata)
+        previous = self._history.last_id if spec.in_conversation else None
+        plan = Plan(tag, item, previous, self._stages_of(spec, with_audio=with_audio), with_audio, view)
+        return [*self._stop_prefill(), *self._speaking.start(plan, marks, now_ns)]
+
+    def _stages_of(self, spec: ResponseSpec, *, with_audio: bool) -> tuple[tuple[str, Options], ...]:
+        settings, defaults, names = self._settings, self._defaults, self._stages
+        limit = spec.max_output_tokens or settings.max_output_tokens or defaults.max_output_tokens
+        temperature = next(
+            (value for value in (spec.temperature, settings.temperature) if value is not None), defaults.temperature
+        )
+        thinker = ThinkerOptions(self._messages(spec), limit, temperature, spare=not spec.in_conversation)
+        if not with_audio:
+            return ((names.thinker, thinker),)
+        return (
+            (names.thinker, thinker),
+            (names.talker, TalkerOptions(settings.voice, settings.speed)),
+            (names.vocoder, VocoderOptions()),
+        )
+
+    def _messages(self, spec: ResponseSpec | None = None) -> tuple[Message, ...]:
+        """The prompt: instructions, examples, then the history or what the response brings along instead."""
+        asked = spec.instructions if spec else None
+        instructions = asked or self._settings.instructions or self._defaults.instructions
+        opening = (Message("system", instructions), *self._defaults.examples)
+        if spec is not None and spec.messages is not None:
+            return opening + tuple(Message(role, text) for role, text in spec.messages)
+        return opening + tuple(Message(item.role, item.text) for item in self._history.items if item.text)
+
+    def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
+        """Enter responses that have just ended into the history, then answer what has waited for that."""
+        for ended in self._speaking.take_ended():
+            if ended.plan.view.in_conversation:
+                effects = effects + self._remember(ended)
+        return effects + self._answer_owed(now_ns)
+
+    def _remember(self, ended: Ended) -> list[Effect]:
+        completed = ended.phase is Phase.SUCCEEDED
+        if not ended.text and not completed:
+            return []  # nothing of it was said
+        item = Item(
+            ended.plan.item,
+            "assistant",
+            ended.text,
+            spoken=ended.plan.with_audio,
+            status="completed" if completed else "incomplete",
+            audio_samples=ended.sent_samples,
+            cut=not completed,
+        )
+        # What the caller said meanwhile comes after the reply that they spoke over.
+        before = ended.plan.previous_item
+        place = ROOT if before is None else before if self._history.has(before) else None
+        left = self._history.add(item, place)
+        return self._saved(item, self._history.previous_of(item.id), left)
+
+    @staticmethod
+    def _saved(item: Item, previous: str | None, left: tuple[str, ...]) -> list[Effect]:
+        return [SaveItem(item, previous), *(SaveDeletion(old) for old in left)]
+
+    # ---- prefill -----------------------------------------------------------------------------------
+
+    def warm_up(self) -> list[Effect]:
+        """Read the prompt into the Thinker's KV before anybody speaks."""
+        return self._start_prefill()
+
+    def _start_prefill(self) -> list[Effect]:
+        effects = self._stop_prefill()
+        turn = self._hearing.current.tag.turn if self._hearing.current else 0
+        tag = Tag(self._identity.session, self._epoch, turn)
+        self._prefill = tag
+        opened = OpenStream(self._stages.thinker, tag, PrefillOptions())
+        return [*effects, opened, FeedStream(self._stages.thinker, tag, Prompt(self._messages()))]
+
+    def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:
+        if self._prefill is None or not caller_text:
+            return []
+        messages = (*self._messages(), Message("user", caller_text))
+        return [FeedStream(self._stages.thinker, self._prefill, Prompt(messages, complete))]
+
+    def _stop_prefill(self) -> list[Effect]:
+        tag, self._prefill = self._prefill, None
+        return [CancelStream(self._stages.thinker, tag)] if tag else []
+
+    def _forget_prefill(self, tag: Tag) -> list[Effect]:
+        if self._prefill == tag:
+            self._prefill = None
+        return []

@@ -1,0 +1,123 @@
+"""What the conversation's cores ask of their shell. Carried out in order: what stops comes before what tells.
+
+Rules
+* Frozen and closed. A shell adds nothing and leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sessions.events import Event
+from sessions.items import Item
+from stages.contracts import Item as StageItem
+from stages.contracts import Options, Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send `event` to the client."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    stage: str
+    tag: Tag
+    options: Options
+    onward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStream:
+    stage: str
+    tag: Tag
+    item: StageItem
+
+
+@dataclass(frozen=True, slots=True)
+class CancelStream:
+    stage: str
+    tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCredit:
+    """`samples` of the stream's audio have been sent: their credit returns to its stage."""
+
+    stage: str
+    tag: Tag
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndEpoch:
+    """All output of the session older than `epoch` ends, at all stages."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HearFrom:
+    """Feed the encoder's stream `tag` with input audio from `sample` (16 kHz) on, up to `until` or as it comes in."""
+
+    tag: Tag
+    sample: int
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopHearing:
+    """Feed no more audio to `tag`."""
+
+    tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class ResetGate:
+    """Forget the speech that is being detected: its turn was ended or thrown away by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveItem:
+    """The item was added, or has changed."""
+
+    item: Item
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveDeletion:
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEpoch:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A figure for the metrics: `name` as in `duplex.metrics`, `labels` closed sets only."""
+
+    name: str
+    value: float
+    label: str = ""
+
+
+Effect = (
+    Tell
+    | OpenStream
+    | FeedStream
+    | CancelStream
+    | GrantCredit
+    | EndEpoch
+    | HearFrom
+    | StopHearing
+    | ResetGate
+    | SaveItem
+    | SaveDeletion
+    | SaveEpoch
+    | Measured
+)

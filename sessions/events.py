@@ -1,0 +1,169 @@
+"""What a conversation tells its client, in the product's own words. A dialect turns these into wire messages.
+
+Rules
+* Frozen and closed. Times are ms of the input or output sample clock, never of a wall clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from media.playout import Frame
+from sessions.items import Item
+from sessions.settings import Modality
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    item: str
+    audio_start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    item: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputCommitted:
+    item: str
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputCleared:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    item: Item
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRetrieved:
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated:
+    item: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallerText:
+    """More of what the caller said. `final` carries the whole transcript in `text`."""
+
+    item: str
+    text: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallerTextFailed:
+    item: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseView:
+    """A response as its client sees it. `status` as on the wire; `reason` completes it."""
+
+    id: str
+    item: str
+    epoch: int
+    modalities: tuple[Modality, ...]
+    in_conversation: bool
+    metadata: tuple[tuple[str, str], ...]
+    text: str = ""
+    status: str = "in_progress"
+    reason: str = ""
+    code: str = ""
+    message: str = ""
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStarted:
+    response: ResponseView
+    previous_item: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    response: str
+    item: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAudio:
+    """A frame handed to the client now. `watermark`: samples of it that can no longer be recalled."""
+
+    item: str
+    epoch: int
+    frame: Frame
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFinished:
+    """The terminal, once. `timings`: parts of the way from the caller's last sound to the first reply frame, ms."""
+
+    response: ResponseView
+    timings: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseDrained:
+    """Every resource of the response is back. `status`: complete or orphaned."""
+
+    response: str
+    status: str
+    lag_ms: float
+    released: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRefused:
+    """A client command that could not be followed, and why; the call goes on."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+Event = (
+    SpeechStarted
+    | SpeechStopped
+    | InputCommitted
+    | InputCleared
+    | ItemAdded
+    | ItemDeleted
+    | ItemRetrieved
+    | ItemTruncated
+    | CallerText
+    | CallerTextFailed
+    | ResponseStarted
+    | ReplyText
+    | ReplyAudio
+    | ResponseFinished
+    | ResponseDrained
+    | CommandRefused
+)

@@ -1,0 +1,220 @@
+"""Hearing: the caller's turns, from the first confident speech to the transcript.
+
+Theory of operation
+    A turn is opened by speech (or by a manual commit), gets an encoder stream fed from before its onset, and ends by
+    silence or by command. Its transcript may still be on its way when the next turn begins, so ended turns wait in
+    `_awaiting`, each by its own number. The pause that may become the end of the turn is told to the encoder at once:
+    the final transcript is then mostly there before the silence has lasted long enough.
+
+Rules
+* The moves of a turn stand in `_TRANSITIONS`; an illegal one raises and changes nothing.
+* Input work is never ended by an epoch. A turn leaves with exactly one of: transcript, failure, discard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from media.chunk import samples_to_ms
+from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measured, OpenStream, StopHearing, Tell
+from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
+from sessions.settings import INPUT_RATE
+from stages.contracts import EncoderOptions, EndOfTurn, Pause, SpeechResumed, Tag, Transcript
+
+TRANSCRIPT_NS_MAX = 8_000_000_000  # a final takes about 0.2 s; far beyond that the encoder is lost
+AWAITING_MAX = 8  # turns whose transcript is on its way; more means the encoder has stopped
+
+
+class TurnPhase(Enum):
+    SPEAKING = auto()
+    PAUSED = auto()
+    ENDED = auto()
+    GONE = auto()
+
+
+class TurnStep(Enum):
+    PAUSE = auto()
+    RESUME = auto()
+    END = auto()
+    SETTLE = auto()
+    DISCARD = auto()
+
+
+_TRANSITIONS: dict[tuple[TurnPhase, TurnStep], TurnPhase] = {
+    (TurnPhase.SPEAKING, TurnStep.PAUSE): TurnPhase.PAUSED,
+    (TurnPhase.SPEAKING, TurnStep.END): TurnPhase.ENDED,
+    (TurnPhase.SPEAKING, TurnStep.DISCARD): TurnPhase.GONE,
+    (TurnPhase.PAUSED, TurnStep.RESUME): TurnPhase.SPEAKING,
+    (TurnPhase.PAUSED, TurnStep.END): TurnPhase.ENDED,
+    (TurnPhase.PAUSED, TurnStep.DISCARD): TurnPhase.GONE,
+    (TurnPhase.ENDED, TurnStep.SETTLE): TurnPhase.GONE,
+    (TurnPhase.ENDED, TurnStep.DISCARD): TurnPhase.GONE,
+}
+
+
+class TurnError(RuntimeError):
+    """A turn was told something that cannot happen to it now: a bug in its driver."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn of the caller. `answer`: a response is wanted once it is understood."""
+
+    tag: Tag
+    item: str
+    started_sample: int
+    feed_from: int
+    phase: TurnPhase = TurnPhase.SPEAKING
+    ended_sample: int = 0
+    speech_end_ns: int = 0
+    ended_ns: int = 0
+    previous: str | None = None
+    answer: bool = True
+    told_text: str = ""
+
+    def move(self, step: TurnStep) -> None:
+        """Raises `TurnError` where the table has no such move."""
+        target = _TRANSITIONS.get((self.phase, step))
+        if target is None:
+            raise TurnError(f"{step.name} in {self.phase.name}")
+        self.phase = target
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """A turn's final transcript has come; `text` is empty where nothing was said."""
+
+    turn: Turn
+    text: str
+
+
+class Hearing:
+    """`new_item` gives ids; `stage` is the encoder's name in the graph."""
+
+    def __init__(self, session: str, stage: str, new_item: Callable[[], str]) -> None:
+        self._session = session
+        self._stage = stage
+        self._new_item = new_item
+        self._turns = 0
+        self._current: Turn | None = None
+        self._awaiting: dict[int, Turn] = {}
+
+    @property
+    def current(self) -> Turn | None:
+        """The turn that is being spoken."""
+        return self._current
+
+    @property
+    def is_awaited(self) -> bool:
+        """True while an ended turn has no transcript yet."""
+        return bool(self._awaiting)
+
+    def next_turn(self) -> int:
+        """A new turn's number; turns without speech (typed text) take one too."""
+        self._turns += 1
+        return self._turns
+
+    def next_deadline_ns(self) -> int | None:
+        return min((turn.ended_ns + TRANSCRIPT_NS_MAX for turn in self._awaiting.values()), default=None)
+
+    # ---- speech ------------------------------------------------------------------------------------
+
+    def start(self, onset: int, feed_from: int, epoch: int) -> list[Effect]:
+        """Speech began at `onset`; the encoder hears from `feed_from` on (16 kHz samples)."""
+        assert self._current is None, "one turn is spoken at a time"
+        tag = Tag(self._session, epoch, self.next_turn())
+        self._current = Turn(tag, self._new_item(), onset, feed_from)
+        return [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, feed_from)]
+
+    def tell_started(self) -> Effect:
+        """The client's event for the current turn; over our own speech it waits until the epoch has ended."""
+        assert self._current is not None, "no turn is being spoken"
+        turn = self._current
+        return Tell(SpeechStarted(turn.item, samples_to_ms(turn.started_sample, INPUT_RATE)))
+
+    def pause(self, sample: int) -> list[Effect]:
+        turn = self._speaking()
+        turn.move(TurnStep.PAUSE)
+        return [FeedStream(self._stage, turn.tag, Pause(sample))]
+
+    def resume(self) -> list[Effect]:
+        turn = self._speaking()
+        turn.move(TurnStep.RESUME)
+        return [FeedStream(self._stage, turn.tag, SpeechResumed())]
+
+    def end(self, sample: int, speech_end_ns: int, now_ns: int, previous: str | None) -> list[Effect]:
+        """The turn ends at `sample`; `speech_end_ns` is when its last sound came in."""
+        turn = self._speaking()
+        turn.move(TurnStep.END)
+        turn.ended_sample, turn.speech_end_ns, turn.ended_ns, turn.previous = sample, speech_end_ns, now_ns, previous
+        self._current = None
+        self._awaiting[turn.tag.turn] = turn
+        assert len(self._awaiting) <= AWAITING_MAX, "ended turns expire long before so many can wait"
+        return [
+            StopHearing(turn.tag),
+            FeedStream(self._stage, turn.tag, EndOfTurn(sample)),
+            Tell(SpeechStopped(turn.item, samples_to_ms(sample, INPUT_RATE))),
+            Tell(InputCommitted(turn.item, previous)),
+        ]
+
+    def discard(self) -> list[Effect]:
+        """Throw the turn away that is being spoken: the client cleared its input."""
+        if self._current is None:
+            return []
+        turn, self._current = self._current, None
+        turn.move(TurnStep.DISCARD)
+        return [StopHearing(turn.tag), CancelStream(self._stage, turn.tag)]
+
+    def _speaking(self) -> Turn:
+        assert self._current is not None, "no turn is being spoken"
+        return self._current
+
+    # ---- transcripts -------------------------------------------------------------------------------
+
+    def transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> tuple[list[Effect], Understood | None]:
+        """A transcript has come from the encoder; `Understood` where it is a turn's final one."""
+        turn = self._awaiting.get(tag.turn)
+        if turn is None or not heard.final:
+            return [], None
+        del self._awaiting[tag.turn]
+        turn.move(TurnStep.SETTLE)
+        effects: list[Effect] = [
+            Tell(CallerText(turn.item, heard.text, final=True)),
+            Measured("encoder_wait_seconds", (now_ns - turn.ended_ns) / 1e9),
+        ]
+        return effects, Understood(turn, heard.text)
+
+    def failed(self, tag: Tag, code: str, message: str) -> list[Effect]:
+        """The encoder has lost the turn `tag`."""
+        if self._current is not None and self._current.tag == tag:
+            turn, self._current = self._current, None
+        elif tag.turn in self._awaiting:
+            turn = self._awaiting.pop(tag.turn)
+        else:
+            return []
+        turn.move(TurnStep.DISCARD)
+        return [StopHearing(tag), Tell(CallerTextFailed(turn.item, code, message))]
+
+    def stage_back(self) -> list[Effect]:
+        """A new encoder process stands where one was lost: let it hear again what is still kept of each turn."""
+        effects: list[Effect] = []
+        for turn in self._awaiting.values():
+            effects += [
+                OpenStream(self._stage, turn.tag, EncoderOptions()),
+                HearFrom(turn.tag, turn.feed_from, turn.ended_sample),
+                FeedStream(self._stage, turn.tag, EndOfTurn(turn.ended_sample)),
+            ]
+        if self._current is not None:
+            tag = self._current.tag
+            effects += [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, self._current.feed_from)]
+        return effects
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """Give up on transcripts that are overdue."""
+        effects: list[Effect] = []
+        for turn in [late for late in self._awaiting.values() if now_ns >= late.ended_ns + TRANSCRIPT_NS_MAX]:
+            effects += self.failed(turn.tag, "transcript_timeout", "no transcript came in time")
+            effects.append(CancelStream(self._stage, turn.tag))
+        return effects

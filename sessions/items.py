@@ -1,0 +1,90 @@
+"""The conversation's items, in order: what was said, by whom, and how much of it.
+
+Rules
+* An item's id is unique in its session and never reused. Order changes only by insertion and deletion.
+* The history is bounded by `ITEMS_MAX`; the oldest leave first, and that is reported to the caller of `add`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["system", "user", "assistant"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+ITEMS_MAX = 512  # far beyond any prompt's context; a session record stays below a megabyte
+ROOT = "root"  # `previous_item_id` that means: before everything
+
+
+class ItemError(ValueError):
+    """The client named an item that is not there, or used an id twice."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`text` is the transcript of spoken items. `spoken` tells audio from typed text.
+
+    `audio_samples` counts output samples of a spoken assistant item that were sent; `cut` says that it was ended
+    before it was all said.
+    """
+
+    id: str
+    role: Role
+    text: str
+    spoken: bool
+    status: ItemStatus = "completed"
+    audio_samples: int = 0
+    cut: bool = False
+
+
+class History:
+    """Items by id, in conversation order."""
+
+    def __init__(self, items: tuple[Item, ...] = ()) -> None:
+        self._items: list[Item] = list(items)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(self._items)
+
+    @property
+    def last_id(self) -> str | None:
+        return self._items[-1].id if self._items else None
+
+    def find(self, item_id: str) -> Item:
+        """Raises `ItemError` where there is no such item."""
+        return self._items[self._index(item_id)]
+
+    def has(self, item_id: str) -> bool:
+        return any(item.id == item_id for item in self._items)
+
+    def previous_of(self, item_id: str) -> str | None:
+        index = self._index(item_id)
+        return self._items[index - 1].id if index else None
+
+    def add(self, item: Item, previous: str | None = None) -> tuple[str, ...]:
+        """Insert after `previous` (None: at the end, `ROOT`: at the start). Gives the ids that had to leave."""
+        if self.has(item.id):
+            raise ItemError("item_exists", f"item {item.id!r} already exists")
+        place = len(self._items) if previous is None else 0 if previous == ROOT else self._index(previous) + 1
+        self._items.insert(place, item)
+        left = tuple(old.id for old in self._items[:-ITEMS_MAX])
+        del self._items[:-ITEMS_MAX]
+        return left
+
+    def replace(self, item: Item) -> None:
+        self._items[self._index(item.id)] = item
+
+    def delete(self, item_id: str) -> None:
+        del self._items[self._index(item_id)]
+
+    def _index(self, item_id: str) -> int:
+        for index, item in enumerate(self._items):
+            if item.id == item_id:
+                return index
+        raise ItemError("item_not_found", f"item {item_id!r} is not in the conversation")

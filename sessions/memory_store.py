@@ -1,0 +1,232 @@
+"""The session store as a model in memory: the same answers, on a clock and with faults of the test's choosing.
+
+Theory of operation
+    Each operation decides and writes without awaiting, so it is as atomic as a script in the server. The fault hook
+    is asked once per operation and can lose the request (nothing happened), lose the reply (it happened, and the
+    caller is not told) or refuse the connection.
+
+Rules
+* Same contract as the server's store; one suite runs against both.
+* What it cannot represent: durability, time spent, a server that runs out of memory by bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sessions.records import SessionRecord
+from sessions.store import (
+    RETENTION_MS,
+    Appended,
+    LeaseHeld,
+    LogFull,
+    LogLimits,
+    Ownership,
+    SequenceGap,
+    SessionExists,
+    SessionUnknown,
+    Snapshot,
+    StaleOwner,
+    StoreFull,
+    StoreTimeout,
+    StoreUnavailable,
+    TokenRefused,
+    check_entry_size,
+    check_new_record,
+)
+
+# A model for tests: far more sessions than one process serves, yet not without end.
+SESSIONS_MAX = 10_000
+
+
+class Fault(enum.Enum):
+    """What befalls one operation."""
+
+    REQUEST_LOST = "request lost"
+    REPLY_LOST = "reply lost"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(slots=True)
+class _Session:
+    record: SessionRecord
+    fence: int
+    owner: str
+    lease_until_ms: int
+    expires_ms: int
+    seq: int = 0
+    covered: int = 0
+    entries: list[tuple[int, int, bytes]] = field(default_factory=list)
+    log_bytes: int = 0
+
+    def held(self, fence: int, seq: int) -> bytes | None:
+        return next((entry for of, number, entry in self.entries if (of, number) == (fence, seq)), None)
+
+
+class MemorySessionStore:
+    """`now_ms` gives Unix time in milliseconds; `faults` is asked with the operation's name."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        faults: Callable[[str], Fault | None] = lambda _operation: None,
+        limits: LogLimits | None = None,
+        retention_ms: int = RETENTION_MS,
+        sessions_max: int = SESSIONS_MAX,
+    ) -> None:
+        self.limits = limits or LogLimits()
+        self._now_ms = now_ms
+        self._faults = faults
+        self._retention_ms = retention_ms
+        self._sessions_max = sessions_max
+        self._sessions: dict[str, _Session] = {}
+        self._closed = False
+
+    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+        check_new_record(record)
+        after = self._enter("create")
+        self._create(record, owner, lease_ttl_ms)
+        self._leave(after)
+        return Ownership(record.session, owner, record.fence, lease_ttl_ms)
+
+    async def acquire(
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+    ) -> tuple[Ownership, Snapshot]:
+        after = self._enter("acquire")
+        held = self._find(session)
+        self._check_claim(held, owner, token_digest)
+        held.fence, held.owner, held.seq, held.covered = held.fence + 1, owner, 0, 0
+        self._touch(held, lease_ttl_ms)
+        record = msgspec.structs.replace(held.record, fence=held.fence)
+        self._leave(after)
+        return (
+            Ownership(session, owner, held.fence, lease_ttl_ms),
+            Snapshot(record, tuple(entry for _, _, entry in held.entries)),
+        )
+
+    async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
+        check_entry_size(ownership.session, entry, self.limits.entry_bytes_max)
+        after = self._enter("append")
+        held = self._owned(ownership)
+        if self._repeated(held, ownership, seq, entry):
+            outcome = Appended.DUPLICATE
+        else:
+            self._append(held, ownership, entry)
+            outcome = Appended.OK
+        self._leave(after)
+        return outcome
+
+    async def compact(self, ownership: Ownership, seq: int, snapshot: bytes) -> Appended:
+        check_entry_size(ownership.session, snapshot, self.limits.snapshot_bytes_max)
+        after = self._enter("compact")
+        held = self._owned(ownership)
+        if self._repeated(held, ownership, seq, snapshot):
+            outcome = Appended.DUPLICATE
+        else:
+            held.seq = held.covered = seq
+            held.entries = [(held.fence, seq, snapshot)]
+            held.log_bytes = len(snapshot)
+            self._touch(held, ownership.lease_ttl_ms)
+            outcome = Appended.OK
+        self._leave(after)
+        return outcome
+
+    async def renew(self, ownership: Ownership) -> None:
+        after = self._enter("renew")
+        self._touch(self._owned(ownership), ownership.lease_ttl_ms)
+        self._leave(after)
+
+    async def delete(self, session: str) -> bool:
+        after = self._enter("delete")
+        self._expire()
+        existed = self._sessions.pop(session, None) is not None
+        self._leave(after)
+        return existed
+
+    async def ping(self) -> None:
+        self._leave(self._enter("ping"))
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _enter(self, operation: str) -> Fault | None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        fault = self._faults(operation)
+        if fault is Fault.UNAVAILABLE:
+            raise StoreUnavailable(operation)
+        if fault is Fault.REQUEST_LOST:
+            raise StoreTimeout(operation)
+        return fault
+
+    @staticmethod
+    def _leave(fault: Fault | None) -> None:
+        if fault is Fault.REPLY_LOST:
+            raise StoreTimeout("the reply was lost")
+
+    def _expire(self) -> None:
+        now_ms = self._now_ms()
+        for session in [name for name, held in self._sessions.items() if held.expires_ms <= now_ms]:
+            del self._sessions[session]
+
+    def _touch(self, held: _Session, lease_ttl_ms: int) -> None:
+        now_ms = self._now_ms()
+        held.lease_until_ms = now_ms + lease_ttl_ms
+        held.expires_ms = now_ms + self._retention_ms
+
+    def _create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> None:
+        self._expire()
+        held = self._sessions.get(record.session)
+        if held is None:
+            if len(self._sessions) >= self._sessions_max:
+                raise StoreFull(f"{self._sessions_max} sessions are stored")
+            held = self._sessions[record.session] = _Session(record, record.fence, owner, 0, 0)
+        elif (held.record, held.fence, held.owner, held.seq) != (record, record.fence, owner, 0):
+            raise SessionExists(record.session)
+        self._touch(held, lease_ttl_ms)
+
+    def _find(self, session: str) -> _Session:
+        self._expire()
+        held = self._sessions.get(session)
+        if held is None:
+            raise SessionUnknown(session)
+        return held
+
+    def _check_claim(self, held: _Session, owner: str, token_digest: bytes | None) -> None:
+        session = held.record.session
+        if token_digest is not None:
+            if token_digest != held.record.token_digest:
+                raise TokenRefused(session)
+            return
+        remaining_ms = held.lease_until_ms - self._now_ms()
+        if remaining_ms > 0 and held.owner != owner:
+            raise LeaseHeld(session, held.owner, remaining_ms)
+
+    def _owned(self, ownership: Ownership) -> _Session:
+        held = self._find(ownership.session)
+        if (held.fence, held.owner) != (ownership.fence, ownership.owner):
+            raise StaleOwner(ownership.session, held.fence)
+        return held
+
+    @staticmethod
+    def _repeated(held: _Session, ownership: Ownership, seq: int, entry: bytes) -> bool:
+        """Whether `seq` was taken already. Raises `SequenceGap` if it is neither that nor the next."""
+        if seq == held.seq + 1:
+            return False
+        if 0 < seq < held.covered or (0 < seq <= held.seq and held.held(ownership.fence, seq) == entry):
+            return True
+        raise SequenceGap(ownership.session, held.seq + 1)
+
+    def _append(self, held: _Session, ownership: Ownership, entry: bytes) -> None:
+        too_many = len(held.entries) >= self.limits.entries_max
+        if too_many or held.log_bytes + len(entry) > self.limits.bytes_max:
+            raise LogFull(ownership.session)
+        held.seq += 1
+        held.entries.append((held.fence, held.seq, entry))
+        held.log_bytes += len(entry)
+        self._touch(held, ownership.lease_ttl_ms)

@@ -1,0 +1,206 @@
+"""The session store in Redis ≥ 7.0 or Valkey ≥ 8, through `redis.asyncio`.
+
+Theory of operation
+    Each operation is one script (`redis_scripts`), called by its SHA-1; a server that does not know it yet is sent
+    the source. Both keys of a session share the hash tag `{id}`, so they live on one shard. Deletion is a single
+    command, which a server that is out of memory still takes.
+
+Rules
+* Every call has one deadline that covers the wait for a connection, the way there and back. Past it the outcome is
+  unknown, the connection is dropped, and nothing is repeated here: the caller repeats the call as it was.
+* What the server says is read by type and status word, never by its text.
+* Neither keys nor contents are logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+from packaging.version import Version
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from sessions import redis_scripts
+from sessions.records import SessionRecord, decode_record, encode_record
+from sessions.redis_scripts import Script
+from sessions.store import (
+    RETENTION_MS,
+    Appended,
+    LeaseHeld,
+    LogFull,
+    LogLimits,
+    Ownership,
+    SequenceGap,
+    SessionExists,
+    SessionUnknown,
+    Snapshot,
+    StaleOwner,
+    StoreFull,
+    StoreRefused,
+    StoreTimeout,
+    StoreUnavailable,
+    StoreUnsuitable,
+    TokenRefused,
+    check_entry_size,
+    check_new_record,
+    valid_session_id,
+)
+
+# An append takes well under a millisecond on one host. A second is long enough for a fork or a slow disk of the
+# server, and short enough that a call in progress notices before its caller does.
+CALL_TIMEOUT_MS = 1000
+
+# Shared by all sessions. A script holds the server for tens of microseconds, so more would only queue there.
+CONNECTIONS_MAX = 16
+
+VALKEY_MIN = Version("8")
+REDIS_MIN = Version("7.0")
+
+Reply = list[Any]
+
+
+class RedisSessionStore:
+    """`url` as redis-py reads it: `redis://`, `rediss://` or `unix://`. Belongs to the loop that first uses it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        limits: LogLimits | None = None,
+        retention_ms: int = RETENTION_MS,
+        call_timeout_ms: int = CALL_TIMEOUT_MS,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self.limits = limits or LogLimits()
+        self._retention_ms = retention_ms
+        self._call_timeout_s = call_timeout_ms / 1000
+        pool = BlockingConnectionPool.from_url(
+            url, max_connections=connections_max, timeout=None, retry=Retry(NoBackoff(), 0)
+        )
+        self._redis = Redis.from_pool(pool)
+        self._closed = False
+
+    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+        check_new_record(record)
+        ownership = Ownership(record.session, owner, record.fence, lease_ttl_ms)
+        arguments = (encode_record(record), record.token_digest, owner, record.fence, lease_ttl_ms, self._retention_ms)
+        reply = await self._run(redis_scripts.CREATE, record.session, *arguments)
+        if reply[0] == b"EXISTS":
+            raise SessionExists(record.session)
+        return ownership
+
+    async def acquire(
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+    ) -> tuple[Ownership, Snapshot]:
+        arguments = (owner, int(token_digest is not None), token_digest or b"", lease_ttl_ms, self._retention_ms)
+        reply = await self._run(redis_scripts.ACQUIRE, session, *arguments)
+        match reply[0]:
+            case b"TOKEN":
+                raise TokenRefused(session)
+            case b"HELD":
+                raise LeaseHeld(session, reply[1].decode(), int(reply[2]))
+        _, fence, stored, entries = reply
+        record = msgspec.structs.replace(decode_record(stored), fence=fence)
+        return Ownership(session, owner, fence, lease_ttl_ms), Snapshot(record, tuple(entries))
+
+    async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
+        check_entry_size(ownership.session, entry, self.limits.entry_bytes_max)
+        return await self._write(redis_scripts.APPEND, ownership, seq, entry)
+
+    async def compact(self, ownership: Ownership, seq: int, snapshot: bytes) -> Appended:
+        check_entry_size(ownership.session, snapshot, self.limits.snapshot_bytes_max)
+        return await self._write(redis_scripts.COMPACT, ownership, seq, snapshot)
+
+    async def renew(self, ownership: Ownership) -> None:
+        arguments = (ownership.fence, ownership.owner, ownership.lease_ttl_ms, self._retention_ms)
+        await self._run(redis_scripts.RENEW, ownership.session, *arguments)
+
+    async def delete(self, session: str) -> bool:
+        if not valid_session_id(session):
+            return False
+        async with self._call("delete"):
+            return bool(await self._redis.delete(*session_keys(session)))
+
+    async def ping(self) -> None:
+        async with self._call("ping"):
+            await self._redis.ping()
+
+    async def verify(self) -> None:
+        """Check once, at start, that the server is recent enough and evicts nothing. Raises `StoreUnsuitable`."""
+        async with self._call("info"):
+            facts = await self._redis.info()
+        check_server(facts)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._redis.aclose(close_connection_pool=True)
+
+    async def _write(self, script: Script, ownership: Ownership, seq: int, entry: bytes) -> Appended:
+        limits = (self.limits.entries_max, self.limits.bytes_max)
+        arguments = (ownership.fence, ownership.owner, seq, entry, ownership.lease_ttl_ms, self._retention_ms)
+        reply = await self._run(script, ownership.session, *arguments, *limits)
+        match reply[0]:
+            case b"GAP":
+                raise SequenceGap(ownership.session, int(reply[1]))
+            case b"FULL":
+                raise LogFull(ownership.session)
+            case b"DUPLICATE":
+                return Appended.DUPLICATE
+        return Appended.OK
+
+    async def _run(self, script: Script, session: str, *arguments: bytes | str | int) -> Reply:
+        if not valid_session_id(session):
+            raise SessionUnknown(session)
+        async with self._call("script"):
+            reply = await self._evaluate(script, session_keys(session), arguments)
+        match reply[0]:
+            case b"UNKNOWN":
+                raise SessionUnknown(session)
+            case b"STALE":
+                raise StaleOwner(session, int(reply[1]))
+        return reply
+
+    async def _evaluate(self, script: Script, keys: tuple[str, str], arguments: tuple[bytes | str | int, ...]) -> Reply:
+        try:
+            return cast(Reply, await self._redis.evalsha(script.sha, len(keys), *keys, *arguments))
+        except exceptions.NoScriptError:
+            return cast(Reply, await self._redis.eval(script.source, len(keys), *keys, *arguments))
+
+    @asynccontextmanager
+    async def _call(self, what: str) -> AsyncIterator[None]:
+        """One deadline around a call, and its failures by who must act."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            async with asyncio.timeout(self._call_timeout_s):
+                yield
+        except (TimeoutError, exceptions.TimeoutError) as error:
+            raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
+        except exceptions.OutOfMemoryError as error:
+            raise StoreFull(f"{what}: the server is out of memory") from error
+        except (exceptions.ConnectionError, exceptions.InvalidResponse) as error:
+            raise StoreUnavailable(f"{what}: {type(error).__name__}") from error
+        except exceptions.ResponseError as error:
+            raise StoreRefused(f"{what}: {type(error).__name__}") from error
+
+
+def session_keys(session: str) -> tuple[str, str]:
+    """The hash and the stream of a session."""
+    return f"duplex:session:{{{session}}}", f"duplex:session:{{{session}}}:log"
+
+
+def check_server(facts: Mapping[str, Any]) -> None:
+    """Raises `StoreUnsuitable` unless INFO's `facts` are those of a server that can keep sessions."""
+    # Valkey calls itself a Redis 7.2 as well, for old clients.
+    engine, least = ("valkey_version", VALKEY_MIN) if "valkey_version" in facts else ("redis_version", REDIS_MIN)
+    if Version(str(facts[engine])) < least:
+        raise StoreUnsuitable(f"{engine} is {facts[engine]}; {least} is the oldest that is supported")
+    policy = facts["maxmemory_policy"]
+    if facts["maxmemory"] and policy != "noeviction":
+        raise StoreUnsuitable(f"maxmemory-policy is {policy}; sessions would vanish: set noeviction")

@@ -1,0 +1,45 @@
+"""What one response says: its text as it grows, and where each word stands on the output's sample clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from media.chunk import rescale
+from sessions.settings import OUTPUT_RATE
+from stages.contracts import WordTimes
+
+WORDS_MAX = 4_096  # about half an hour of speech; a longer reply is a fault upstream
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """`start` and `end` in output samples from the response's start, rounded down."""
+
+    text: str
+    start: int
+    end: int
+
+
+class Reply:
+    """Text and words of one response."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._words: list[SpokenWord] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts).strip()
+
+    def add_text(self, delta: str) -> None:
+        self._parts.append(delta)
+
+    def add_words(self, times: WordTimes) -> None:
+        """Words of the next clause; times beyond the bound are dropped, and then count as never said."""
+        for word in times.words[: WORDS_MAX - len(self._words)]:
+            start = rescale(word.start, times.sample_rate, OUTPUT_RATE)
+            self._words.append(SpokenWord(word.text, start, rescale(word.end, times.sample_rate, OUTPUT_RATE)))
+
+    def text_until(self, sample: int) -> str:
+        """The words that were whole by `sample`."""
+        return " ".join(word.text for word in self._words if word.end <= sample)

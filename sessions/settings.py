@@ -1,0 +1,66 @@
+"""What a client may set about its session, and about one response. Frozen; a change makes a new value.
+
+Defaults follow the OpenAI Realtime API where it names them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Modality = Literal["audio", "text"]
+
+INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
+OUTPUT_RATE = 24_000
+
+# How long silence must last before the turn ends, by `semantic_vad` eagerness, in ms.
+EAGERNESS_SILENCE_MS = {"low": 1_000, "medium": 600, "auto": 600, "high": 400}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDetection:
+    """When the caller's turn begins and ends. Times in ms, `threshold` a speech probability."""
+
+    kind: Literal["server_vad", "semantic_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    @property
+    def silence_ms(self) -> int:
+        """The silence that ends a turn, whichever kind of detection was asked for."""
+        return EAGERNESS_SILENCE_MS[self.eagerness] if self.kind == "semantic_vad" else self.silence_duration_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """`max_output_tokens` and `temperature` None: the service's default."""
+
+    model: str = ""
+    instructions: str = ""
+    voice: str = ""
+    speed: float = 1.0
+    modalities: tuple[Modality, ...] = ("audio",)
+    turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
+    transcription: bool = True
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSpec:
+    """What one response shall be. None: as the session says. `messages` replaces the history as input.
+
+    `in_conversation` False is an out-of-band response: outside the epochs, its answer joins no history.
+    """
+
+    instructions: str | None = None
+    modalities: tuple[Modality, ...] | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    in_conversation: bool = True
+    messages: tuple[tuple[str, str], ...] | None = None
+    metadata: tuple[tuple[str, str], ...] = ()

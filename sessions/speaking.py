@@ -1,0 +1,344 @@
+"""Speaking: responses from their start to the empty ledger, and the frames they put out.
+
+Theory of operation
+    One response of the conversation is active at a time; one out-of-band response may run beside it. Each has a
+    `Response` (its life and ledger), a `Reply` (its words) and, with audio, a place in the call's `Playout`. A stop is
+    carried out in this order: abort at all stages, cut of the playout, then the client's terminal; `drained` follows
+    by itself when the last holder has let go.
+
+Rules
+* What arrives for a response that has ended is dropped and counted; it changes no state.
+* Samples are granted back to the vocoder as they are sent, and never otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from media.chunk import AudioChunk, ms_to_samples, samples_to_ms
+from media.playout import Frame, LedgerView, Playout
+from sessions import response as life
+from sessions.effects import CancelStream, Effect, GrantCredit, Measured, OpenStream, Tell
+from sessions.events import (
+    ReplyAudio,
+    ReplyText,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+    ResponseView,
+    Usage,
+)
+from sessions.reply import Reply
+from sessions.response import Deadlines, Phase, Response
+from sessions.settings import OUTPUT_RATE
+from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes
+
+FRAME_MS = 20
+DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
+
+_STATUS = {
+    Phase.SUCCEEDED: "completed",
+    Phase.CANCELLED: "cancelled",
+    Phase.DEADLINE_EXCEEDED: "failed",
+    Phase.FAILED: "failed",
+    Phase.REJECTED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a response is made of: its stages, head first, with their options."""
+
+    tag: Tag
+    item: str
+    previous_item: str | None
+    stages: tuple[tuple[str, Options], ...]
+    with_audio: bool
+    view: ResponseView
+
+
+@dataclass(slots=True)
+class Marks:
+    """Moments on the way to the first reply frame, monotonic ns; 0 where there was none."""
+
+    speech_end_ns: int = 0
+    turn_end_ns: int = 0
+    understood_ns: int = 0
+    first_text_ns: int = 0
+    first_words_ns: int = 0
+    first_audio_ns: int = 0
+    first_sent_ns: int = 0
+
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """The parts of the critical path in ms; they sum to `total`. Empty where it was not gone to the end."""
+        path = (
+            ("end_of_turn_wait", self.turn_end_ns),
+            ("encoder", self.understood_ns),
+            ("thinker", self.first_text_ns),
+            ("talker", self.first_words_ns),
+            ("vocoder", self.first_audio_ns),
+            ("playout", self.first_sent_ns),
+        )
+        if not all(at for _, at in path) or not self.speech_end_ns:
+            return ()
+        parts, before = [], self.speech_end_ns
+        for name, at in path:
+            parts.append((name, round((at - before) / 1e6, 1)))
+            before = at
+        return (*parts, ("total", round((self.first_sent_ns - self.speech_end_ns) / 1e6, 1)))
+
+
+@dataclass(slots=True)
+class _Run:
+    plan: Plan
+    life: Response
+    marks: Marks
+    reply: Reply = field(default_factory=Reply)
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A response has reached its terminal: what is left of it. `sent_samples` of its audio went out."""
+
+    plan: Plan
+    phase: Phase
+    text: str
+    sent_samples: int
+
+
+class Speaking:
+    """`transport_lead_ms`: how far frames may run ahead of the ear on this transport."""
+
+    def __init__(self, transport_lead_ms: int, deadlines: Deadlines) -> None:
+        self._playout = Playout(OUTPUT_RATE, ms_to_samples(FRAME_MS, OUTPUT_RATE), transport_lead_ms * 1_000_000)
+        self._deadlines = deadlines
+        self._runs: dict[str, _Run] = {}
+        self._active: str | None = None
+        self._stale = 0
+        self._ended: list[Ended] = []
+
+    @property
+    def active(self) -> ResponseView | None:
+        """The conversation's response that has not ended."""
+        return self._runs[self._active].plan.view if self._active else None
+
+    @property
+    def stale_dropped(self) -> int:
+        return self._stale
+
+    @property
+    def underruns(self) -> int:
+        return self._playout.underruns
+
+    @property
+    def running(self) -> tuple[ResponseView, ...]:
+        """Every response that has not ended, in or out of the conversation."""
+        return tuple(run.plan.view for run in self._runs.values() if not run.life.ended)
+
+    @property
+    def undrained(self) -> int:
+        return len(self._runs)
+
+    def is_audible(self, now_ns: int) -> bool:
+        """True while the caller hears us, or is about to."""
+        return self._active is not None or self._playout.played_out_ns() > now_ns
+
+    def take_ended(self) -> list[Ended]:
+        """Responses that have ended since the last call; history is made of them."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    # ---- life --------------------------------------------------------------------------------------
+
+    def start(self, plan: Plan, marks: Marks, now_ns: int) -> list[Effect]:
+        assert not plan.view.in_conversation or self._active is None, "one response of the conversation at a time"
+        assert len(self._runs) < DRAINING_MAX, "draining responses are orphaned long before so many can be"
+        names = tuple(name for name, _ in plan.stages)
+        run = _Run(
+            plan,
+            Response(plan.tag, names, with_audio=plan.with_audio, deadlines=self._deadlines, now_ns=now_ns),
+            marks,
+        )
+        self._runs[plan.tag.response] = run
+        if plan.view.in_conversation:
+            self._active = plan.tag.response
+        if plan.with_audio:
+            self._playout.open(plan.tag.response)
+        return [Tell(ResponseStarted(plan.view, plan.previous_item)), *self._carry(run, run.life.admit(), now_ns)]
+
+    def cancel(self, response: str, reason: str, now_ns: int) -> list[Effect]:
+        run = self._runs[response]
+        return self._carry(run, run.life.cancel(reason, now_ns), now_ns)
+
+    def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        run = self._runs.get(tag.response)
+        return self._carry(run, run.life.opened(stage), now_ns) if run else self._drop_stale()
+
+    def refused(self, tag: Tag, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        run = self._runs.get(tag.response)
+        return self._carry(run, run.life.refused(stage, code, message, now_ns), now_ns) if run else self._drop_stale()
+
+    def closed(
+        self, tag: Tag, stage: str, released: dict[str, int], failure: tuple[str, str] | None, now_ns: int
+    ) -> list[Effect]:
+        """The stage has let go of the response; `failure` is (code, message) where it had to."""
+        run = self._runs.get(tag.response)
+        if run is None:
+            return self._drop_stale()
+        steps: list[life.Effect] = []
+        if failure is not None:
+            steps += run.life.fail(*failure, now_ns)
+        steps += run.life.closed(stage, released, now_ns)
+        return self._carry(run, steps, now_ns)
+
+    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
+        """No word reaches `stage` any more: what it was making cannot be finished."""
+        effects: list[Effect] = []
+        for run in [held for held in self._runs.values() if stage in held.life.holds and not held.life.ended]:
+            steps = run.life.fail("stage_lost", f"the {stage} was lost during the response", now_ns)
+            effects += self._carry(run, steps, now_ns)
+        return effects
+
+    def process_died(self, stage: str, now_ns: int) -> list[Effect]:
+        """The process of `stage` is gone for certain: strike what it held."""
+        effects: list[Effect] = []
+        for run in list(self._runs.values()):
+            effects += self._carry(run, run.life.process_died(stage, now_ns), now_ns)
+        return effects
+
+    def next_deadline_ns(self) -> int | None:
+        waits = [run.life.next_deadline_ns() for run in self._runs.values()]
+        return min((at for at in waits if at is not None), default=None)
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for run in list(self._runs.values()):
+            effects += self._carry(run, run.life.tick(now_ns), now_ns)
+        return effects
+
+    # ---- output ------------------------------------------------------------------------------------
+
+    def published(self, tag: Tag, event: TextDelta | TextDone | WordTimes | AudioOut, now_ns: int) -> list[Effect]:
+        """Take what a stage has made of a response."""
+        run = self._runs.get(tag.response)
+        if run is None or run.life.ended or run.plan.tag != tag:
+            return self._drop_stale()
+        match event:
+            case TextDelta(text):
+                return self._text(run, text, now_ns)
+            case TextDone():
+                run.usage = Usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
+                reason = "" if event.reason == "stop" else event.reason
+                return self._carry(run, run.life.final("text", now_ns, reason), now_ns)
+            case WordTimes():
+                run.marks.first_words_ns = run.marks.first_words_ns or now_ns
+                run.reply.add_words(event)
+                return []
+            case AudioOut():
+                run.marks.first_audio_ns = run.marks.first_audio_ns or now_ns
+                chunk = AudioChunk(event.seq, event.sample_rate, event.start_sample, event.pcm, event.final)
+                self._playout.push(tag.response, chunk)
+                return []
+
+    def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
+        run.marks.first_text_ns = run.marks.first_text_ns or now_ns
+        run.life.output()
+        run.reply.add_text(text)
+        return [Tell(ReplyText(run.plan.tag.response, run.plan.item, text))]
+
+    def take_due(self, now_ns: int) -> list[Effect]:
+        """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
+        frame = self._playout.due(now_ns)
+        if frame is None:
+            return []
+        run = self._runs[frame.response]
+        effects = self._send(run, frame, now_ns)
+        if frame.final:
+            effects += self._carry(run, run.life.final("audio", now_ns), now_ns)
+        return effects
+
+    def _send(self, run: _Run, frame: Frame, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if frame.samples:
+            run.life.output()
+            effects.append(Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)))
+            effects.append(GrantCredit(run.plan.stages[-1][0], run.plan.tag, frame.samples))
+        if not run.marks.first_sent_ns:
+            run.marks.first_sent_ns = now_ns
+            if run.marks.speech_end_ns:
+                effects.append(Measured("first_audio_seconds", (now_ns - run.marks.speech_end_ns) / 1e9))
+        return effects
+
+    # ---- the response's own effects ----------------------------------------------------------------
+
+    def _carry(self, run: _Run, steps: list[life.Effect], now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        tag = run.plan.tag
+        for step in steps:
+            match step:
+                case life.OpenStage(stage):
+                    place = [name for name, _ in run.plan.stages].index(stage)
+                    onward = place + 1 < len(run.plan.stages)
+                    effects.append(OpenStream(stage, tag, run.plan.stages[place][1], onward))
+                case life.Abort(stage):
+                    effects.append(CancelStream(stage, tag))
+                case life.Done():
+                    effects += self._done(run, step, now_ns)
+                case life.Drained():
+                    effects += self._drained(run, step)
+        return effects
+
+    def _done(self, run: _Run, done: life.Done, now_ns: int) -> list[Effect]:
+        response = run.plan.tag.response
+        if self._active == response:
+            self._active = None
+        sent, dropped, steps = 0, 0, []
+        if run.plan.with_audio:
+            view = self._playout.cut(response, now_ns)
+            sent, dropped = view.sent, view.unsent
+            steps = run.life.playout_released(dropped, now_ns)
+        text = self._said(run, done.phase, sent)
+        self._ended.append(Ended(run.plan, done.phase, text, sent))
+        view_out = replace(
+            run.plan.view,
+            text=text,
+            status="incomplete" if done.phase is Phase.SUCCEEDED and done.reason else _STATUS[done.phase],
+            reason=done.reason,
+            code=done.code,
+            message=done.message,
+            usage=run.usage,
+        )
+        wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
+        return [Tell(ResponseFinished(view_out, run.marks.parts())), *wasted, *self._carry(run, steps, now_ns)]
+
+    @staticmethod
+    def _said(run: _Run, phase: Phase, sent: int) -> str:
+        if phase is Phase.SUCCEEDED or not run.plan.with_audio:
+            return run.reply.text
+        return run.reply.text_until(sent)
+
+    def _drained(self, run: _Run, drained: life.Drained) -> list[Effect]:
+        response = run.plan.tag.response
+        del self._runs[response]
+        if run.plan.with_audio:
+            self._playout.forget(response)
+        lag_ms = round(drained.lag_ns / 1e6, 1)
+        return [
+            Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)),
+            Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status),
+        ]
+
+    def _drop_stale(self) -> list[Effect]:
+        self._stale += 1
+        return []
+
+    def ledger(self, response: str, now_ns: int) -> LedgerView | None:
+        """Where the audio of `response` stands, or None once it has drained or where it has none."""
+        run = self._runs.get(response)
+        return self._playout.view(response, now_ns) if run and run.plan.with_audio else None
+
+
+def spoken_ms(samples: int) -> int:
+    """Output samples as whole ms."""
+    return samples_to_ms(samples, OUTPUT_RATE)

@@ -1,0 +1,289 @@
+"""The contract of a session store: who owns a session, and what has been written of it.
+
+Theory of operation
+    `create` makes a session and its first owner. `acquire` makes the next one: the fence rises by one, and from then
+    on whatever the earlier owner still sends is refused. An owner numbers its entries 1, 2, 3…; `append` takes
+    the next one, and knows a repeated one. A call that timed out may or may not have happened: repeat it as it was.
+
+Rules
+* All decisions (existence, owner, fence, sequence, limits, lease) and the write they allow are one atomic operation.
+* A late writer can neither fork a session nor bring a deleted one back.
+* The lease only answers who may take over unasked. What protects the log is the fence.
+* Every write postpones the end of retention; then all of the session vanishes at once.
+* Session ids are random, never reused and at most 128 of `A-Z a-z 0-9 _ -`.
+
+Errors, by who must act
+    StoreError
+    ├── ClientError            the client: its session or token is not good
+    │   ├── SessionUnknown
+    │   └── TokenRefused
+    ├── OwnerError             this gateway: the session is somebody else's
+    │   ├── StaleOwner         stop serving it
+    │   └── LeaseHeld          leave it alone, or ask again once the lease has run out
+    ├── WriterError            the code that writes: a bug, or a limit it has to heed
+    │   ├── SessionExists
+    │   ├── SequenceGap
+    │   ├── EntryTooLarge
+    │   └── LogFull            compact, then append again
+    ├── StoreTrouble           nobody yet: repeat the call, it may pass
+    │   ├── StoreTimeout       the outcome is unknown
+    │   └── StoreUnavailable
+    └── OperatorError          the operator of the store
+        ├── StoreFull
+        ├── StoreRefused
+        └── StoreUnsuitable
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from sessions.records import FIRST_FENCE, SessionRecord
+
+# How long a silent session can still be resumed. A Realtime session lasts an hour at most; a day also covers
+# the caller who comes back the next morning, and bounds what an abandoned one costs.
+RETENTION_MS = 24 * 60 * 60 * 1000
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+class StoreError(Exception):
+    """Base of all failures of a store. Texts name sessions, never what they hold."""
+
+
+class ClientError(StoreError):
+    """The client asked for what it cannot have."""
+
+
+class SessionUnknown(ClientError):
+    """Never made, deleted, or past its retention."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session} does not exist")
+        self.session = session
+
+
+class TokenRefused(ClientError):
+    """The resume token is not this session's."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"the resume token is not that of session {session}")
+        self.session = session
+
+
+class OwnerError(StoreError):
+    """The session belongs to another owner."""
+
+
+class StaleOwner(OwnerError):
+    """A later owner has taken the session: `fence` is now in force."""
+
+    def __init__(self, session: str, fence: int) -> None:
+        super().__init__(f"session {session} was taken over; its fence is {fence}")
+        self.session = session
+        self.fence = fence
+
+
+class LeaseHeld(OwnerError):
+    """`owner` holds the session for another `remaining_ms`."""
+
+    def __init__(self, session: str, owner: str, remaining_ms: int) -> None:
+        super().__init__(f"session {session} is held by {owner} for another {remaining_ms} ms")
+        self.session = session
+        self.owner = owner
+        self.remaining_ms = remaining_ms
+
+
+class WriterError(StoreError):
+    """The writer did not keep to the contract."""
+
+
+class SessionExists(WriterError):
+    """The id is taken."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session} exists already")
+        self.session = session
+
+
+class SequenceGap(WriterError):
+    """Not the next entry (`expected`), and not a repetition of one that was taken."""
+
+    def __init__(self, session: str, expected: int) -> None:
+        super().__init__(f"session {session} expects entry {expected}")
+        self.session = session
+        self.expected = expected
+
+
+class EntryTooLarge(WriterError):
+    """An entry of `size` bytes, where `size_max` are allowed."""
+
+    def __init__(self, session: str, size: int, size_max: int) -> None:
+        super().__init__(f"session {session}: an entry of {size} bytes; {size_max} are allowed")
+        self.session = session
+        self.size = size
+        self.size_max = size_max
+
+
+class LogFull(WriterError):
+    """The log has reached `LogLimits`: compact it."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"the log of session {session} is full")
+        self.session = session
+
+
+class StoreTrouble(StoreError):
+    """The store could not be asked; a repeated call may pass."""
+
+
+class StoreTimeout(StoreTrouble):
+    """No answer in time: it may or may not have happened. Repeat the call as it was."""
+
+
+class StoreUnavailable(StoreTrouble):
+    """No connection, or the store is still starting."""
+
+
+class OperatorError(StoreError):
+    """The store itself needs care."""
+
+
+class StoreFull(OperatorError):
+    """The store is out of memory and takes no more writes."""
+
+
+class StoreRefused(OperatorError):
+    """The store refused the command: rights, a failing disk, a read-only replica."""
+
+
+class StoreUnsuitable(OperatorError):
+    """A server that cannot keep what this service promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The right to write, until somebody takes over. Each write renews the lease for `lease_ttl_ms`."""
+
+    session: str
+    owner: str
+    fence: int
+    lease_ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a new owner starts from: the record under its fence, and the entries, oldest first."""
+
+    record: SessionRecord
+    entries: tuple[bytes, ...]
+
+
+class Appended(enum.Enum):
+    """How an append went; both mean that the entry is stored, once."""
+
+    OK = "ok"
+    DUPLICATE = "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """What one session may occupy, so that a takeover reads a bounded amount in one atomic step.
+
+    `entry_bytes_max` bounds one entry and `snapshot_bytes_max` a compacted one; `entries_max` and `bytes_max`
+    bound the log. An owner compacts at `compact_entries` or `compact_bytes`, well before the log is full, so that
+    a call goes on while a compaction has to be repeated.
+    """
+
+    entry_bytes_max: int = 256 * 1024
+    snapshot_bytes_max: int = 2 * 1024 * 1024
+    entries_max: int = 1024
+    bytes_max: int = 4 * 1024 * 1024
+    compact_entries: int = 512
+    compact_bytes: int = 3 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not 0 < self.compact_entries < self.entries_max:
+            raise ValueError("compact_entries must be below entries_max")
+        if not 0 < self.snapshot_bytes_max < self.compact_bytes < self.bytes_max:
+            raise ValueError("snapshot_bytes_max < compact_bytes < bytes_max must hold")
+        if not 0 < self.entry_bytes_max <= self.bytes_max - self.snapshot_bytes_max:
+            raise ValueError("an entry must fit behind the largest snapshot")
+
+    def compaction_due(self, entries: int, log_bytes: int) -> bool:
+        """Whether the owner of a log of this size should compact it now."""
+        return entries >= self.compact_entries or log_bytes >= self.compact_bytes
+
+
+class SessionStore(Protocol):
+    """See the module. Beside what each method names, all raise `StoreTrouble` and `OperatorError`."""
+
+    @property
+    def limits(self) -> LogLimits: ...
+
+    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+        """Make the session; `owner` holds it under fence 1. The same call may be repeated until the first entry.
+
+        Raises `SessionExists`, and ValueError for a record that cannot be that of a new session.
+        """
+        ...
+
+    async def acquire(
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+    ) -> tuple[Ownership, Snapshot]:
+        """Take the session over: fence + 1.
+
+        With the right token at once; without one, when the lease has run out or is `owner`'s own. A TTL of 0
+        leaves it free for the next. Raises `SessionUnknown`, `TokenRefused` or `LeaseHeld`.
+        """
+        ...
+
+    async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
+        """Store entry `seq` (1 for the owner's first) and renew the lease.
+
+        The same entry again is DUPLICATE, as is any that a compaction by this owner covers.
+        Raises `SessionUnknown`, `StaleOwner`, `SequenceGap`, `EntryTooLarge` or `LogFull`.
+        """
+        ...
+
+    async def compact(self, ownership: Ownership, seq: int, snapshot: bytes) -> Appended:
+        """Like `append`, but `snapshot` then stands for all that came before, which is dropped in the same step."""
+        ...
+
+    async def renew(self, ownership: Ownership) -> None:
+        """Extend the lease and retention. Raises `SessionUnknown` or `StaleOwner`."""
+        ...
+
+    async def delete(self, session: str) -> bool:
+        """Remove all of the session, whoever owns it; false if there was nothing. Its owner learns by its next call."""
+        ...
+
+    async def ping(self) -> None:
+        """Return if the store answers."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. Later calls raise `StoreUnavailable`."""
+        ...
+
+
+def valid_session_id(session: str) -> bool:
+    """Whether a session may have this id: it is part of key names, so its alphabet is closed."""
+    return _SESSION_ID.fullmatch(session) is not None
+
+
+def check_new_record(record: SessionRecord) -> None:
+    """Raises ValueError unless `record` can be that of a new session."""
+    if not valid_session_id(record.session):
+        raise ValueError(f"{record.session!r} cannot be the id of a session")
+    if record.fence != FIRST_FENCE:
+        raise ValueError(f"a new session starts at fence {FIRST_FENCE}, not {record.fence}")
+
+
+def check_entry_size(session: str, entry: bytes, size_max: int) -> None:
+    """Raises `EntryTooLarge`."""
+    if len(entry) > size_max:
+        raise EntryTooLarge(session, len(entry), size_max)

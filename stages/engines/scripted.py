@@ -1,0 +1,281 @@
+"""An engine without models, for tests and demonstrations: it hears what it is told, and hums what it says.
+
+Theory of operation
+    The encoder "hears" the next of `heard` for each turn in which any sound came. The Thinker answers with the next of
+    `replies` (the last one again once they are used up), word by word. The Talker gives each word `frames_per_word`
+    frames, the vocoder makes each frame `FRAME_SAMPLES` of a tone. The same contracts, credit and cancels as real
+    engines; no step takes measurable time.
+
+What it cannot represent: time, load, wrong transcripts, silence inside words.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from stages.clauses import ClauseSplitter
+from stages.contracts import (
+    AudioIn,
+    AudioOut,
+    Clause,
+    EndOfTurn,
+    Item,
+    Latents,
+    Options,
+    Pause,
+    Prompt,
+    SpeechResumed,
+    Tag,
+    TextDelta,
+    TextDone,
+    ThinkerOptions,
+    Transcript,
+    VocoderOptions,
+    Word,
+    WordTimes,
+)
+from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageStream, Step, StepContext
+
+FRAME_RATE = 100
+LATENT_CHANNELS = 1
+TONE_HZ = 440
+TONE_LEVEL = 0.2
+FRAMES_PER_ITEM_MAX = 16
+WORDS_PER_STEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A step that was computed when it was planned."""
+
+    kind: str
+    outputs: tuple[Output, ...]
+    urgency: int = 1
+    units: int = 0
+
+    def run(self, context: StepContext) -> object:  # noqa: ARG002 - nothing to cancel
+        return self.outputs
+
+
+@dataclass(slots=True)
+class _Scripted:
+    """A stream whose steps are planned by `_plan` out of what was fed."""
+
+    finished: bool = False
+    items: deque[Item] = field(default_factory=deque)
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        self.items.append(item)
+        return ()
+
+    def next_step(self) -> Step | None:
+        return None if self.finished else self._plan()
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        return cast("tuple[Output, ...]", result)
+
+    def held(self) -> dict[str, int]:
+        return {"items": len(self.items)}
+
+    def close(self) -> None:
+        self.items.clear()
+
+    def _plan(self) -> Step | None:
+        raise AssertionError("a scripted stream plans its steps")
+
+
+@dataclass(slots=True)
+class _Encoder(_Scripted):
+    text: str = ""
+    samples: int = 0
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        match item:
+            case AudioIn(start, pcm):
+                self.samples = start + len(pcm) // 2
+                return (Consumed(len(pcm) // 2),)
+            case Pause() | SpeechResumed():
+                return ()
+            case EndOfTurn():
+                self.items.append(item)
+                return ()
+            case _:
+                raise StageFailure("wrong_item", f"an encoder does not take {type(item).__name__}")
+
+    def _plan(self) -> Step | None:
+        if not self.items:
+            return None
+        self.items.clear()
+        self.finished = True
+        heard = Transcript(self.text if self.samples else "", self.samples, settled=True, final=True)
+        return _Ready("final", (Publish(heard),), urgency=0)
+
+
+@dataclass(slots=True)
+class _Thinker(_Scripted):
+    words: deque[str] = field(default_factory=deque)
+    splitter: ClauseSplitter = field(default_factory=ClauseSplitter)
+    said: list[str] = field(default_factory=list)
+    clauses: int = 0
+    prompt_tokens: int = 0
+    limit: int = 0
+
+    def _plan(self) -> Step | None:
+        outputs: list[Output] = []
+        for _ in range(min(WORDS_PER_STEP, len(self.words))):
+            delta = (" " if self.said else "") + self.words.popleft()
+            self.said.append(delta)
+            outputs.append(Publish(TextDelta(delta)))
+            outputs += [self._clause(text, final=False) for text in self.splitter.feed(delta)]
+        if not self.words:
+            self.finished = True
+            outputs += [self._clause(text, final=False) for text in self.splitter.finish()]
+            outputs.append(self._clause("", final=True))
+            reason = "max_output_tokens" if len(self.said) >= self.limit else "stop"
+            outputs.append(Publish(TextDone("".join(self.said), reason, self.prompt_tokens, 0, len(self.said))))
+        return _Ready("words", tuple(outputs))
+
+    def _clause(self, text: str, *, final: bool) -> Emit:
+        self.clauses += 1
+        return Emit(Clause(self.clauses - 1, text, final), max(1, len(text)))
+
+
+@dataclass(slots=True)
+class _Prefill(_Scripted):
+    def feed(self, item: Item) -> Sequence[Output]:
+        if not isinstance(item, Prompt):
+            raise StageFailure("wrong_item", f"a prefill does not take {type(item).__name__}")
+        return ()
+
+    def _plan(self) -> Step | None:
+        return None
+
+
+@dataclass(slots=True)
+class _Talker(_Scripted):
+    frames_per_word: int = 20
+    frames: int = 0
+
+    def _plan(self) -> Step | None:
+        if not self.items:
+            return None
+        clause = self.items.popleft()
+        if not isinstance(clause, Clause):
+            raise StageFailure("wrong_item", f"a Talker does not take {type(clause).__name__}")
+        start, words = self.frames, clause.text.split()
+        times = tuple(
+            Word(word, start + i * self.frames_per_word, start + (i + 1) * self.frames_per_word)
+            for i, word in enumerate(words)
+        )
+        outputs: list[Output] = [Publish(WordTimes(clause.index, FRAME_RATE, times))] if words else []
+        end = start + len(words) * self.frames_per_word
+        for first in range(start, end, FRAMES_PER_ITEM_MAX):
+            count = min(FRAMES_PER_ITEM_MAX, end - first)
+            data = np.zeros((count, LATENT_CHANNELS), np.float32).tobytes()
+            outputs.append(Emit(Latents(first, count, data, clause_end=first + count == end), count))
+        if clause.final:
+            outputs.append(Emit(Latents(end, 0, b"", clause_end=True, final=True), 0))
+            self.finished = True
+        self.frames = end
+        return _Ready("clause", (*outputs, Consumed(max(1, len(clause.text)))))
+
+
+@dataclass(slots=True)
+class _Vocoder(_Scripted):
+    sample_rate: int = 24_000
+    seq: int = 0
+    samples: int = 0
+
+    def _plan(self) -> Step | None:
+        if not self.items:
+            return None
+        latents = self.items[0]
+        if not isinstance(latents, Latents):
+            raise StageFailure("wrong_item", f"a vocoder does not take {type(latents).__name__}")
+        count = latents.frames * self.sample_rate // FRAME_RATE
+        clock = np.arange(self.samples, self.samples + count) / self.sample_rate
+        pcm = (np.sin(2 * np.pi * TONE_HZ * clock) * TONE_LEVEL * 32767).astype("<i2").tobytes()
+        audio = AudioOut(self.seq, self.sample_rate, self.samples, pcm, latents.final)
+        return _Ready("chunk", (Consumed(latents.frames), Publish(audio, count)), units=count)
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        outputs = cast("tuple[Output, ...]", result)
+        latents = cast("Latents", self.items.popleft())
+        self.seq += 1
+        self.samples += latents.frames * self.sample_rate // FRAME_RATE
+        self.finished = latents.final
+        return outputs
+
+
+@dataclass(slots=True)
+class ScriptedModel:
+    """A stage of the scripted engine; `kind` says which. `sessions_max` as a real Thinker's slots."""
+
+    kind: str
+    heard: tuple[str, ...] = ("hello",)
+    replies: tuple[str, ...] = ("Hello. How can I help you today?",)
+    frames_per_word: int = 20
+    sessions_max: int = 64
+    concurrency: int = 1
+    revision: str = "scripted"
+    _sessions: set[str] = field(default_factory=set)
+    _turns: int = 0
+
+    def open_session(self, session: str) -> None:
+        if session not in self._sessions and len(self._sessions) >= self.sessions_max:
+            raise StageFailure("capacity", f"{self.sessions_max} sessions are open")
+        self._sessions.add(session)
+
+    def close_session(self, session: str) -> None:
+        self._sessions.discard(session)
+
+    def open(self, tag: Tag, options: Options) -> StageStream:  # noqa: ARG002 - scripted streams do not differ by tag
+        match self.kind:
+            case "encoder":
+                self._turns += 1
+                return _Encoder(text=self.heard[min(self._turns, len(self.heard)) - 1])
+            case "thinker":
+                return self._thinker(options)
+            case "talker":
+                return _Talker(frames_per_word=self.frames_per_word)
+            case _:
+                assert isinstance(options, VocoderOptions), "a vocoder is opened with its options"
+                return _Vocoder(sample_rate=options.sample_rate)
+
+    def _thinker(self, options: Options) -> StageStream:
+        if not isinstance(options, ThinkerOptions):
+            return _Prefill()
+        self._turns += 1
+        words = self.replies[min(self._turns, len(self.replies)) - 1].split()[: options.max_output_tokens]
+        prompt_tokens = sum(len(message.content.split()) for message in options.messages)
+        return _Thinker(words=deque(words), prompt_tokens=prompt_tokens, limit=options.max_output_tokens)
+
+    def close(self) -> None:
+        self._sessions.clear()
+
+
+def _model(kind: str, options: Mapping[str, object]) -> ScriptedModel:
+    texts = {name: tuple(cast("list[str]", options[name])) for name in ("heard", "replies") if name in options}
+    numbers = {name: cast("int", options[name]) for name in ("frames_per_word", "sessions_max") if name in options}
+    return ScriptedModel(kind, **texts, **numbers)  # type: ignore[arg-type] - narrowed by name just above
+
+
+def build_encoder(options: Mapping[str, object]) -> ScriptedModel:
+    return _model("encoder", options)
+
+
+def build_thinker(options: Mapping[str, object]) -> ScriptedModel:
+    return _model("thinker", options)
+
+
+def build_talker(options: Mapping[str, object]) -> ScriptedModel:
+    return _model("talker", options)
+
+
+def build_vocoder(options: Mapping[str, object]) -> ScriptedModel:
+    return _model("vocoder", options)

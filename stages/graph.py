@@ -1,0 +1,141 @@
+"""The pipeline as data: stages, edges, and what makes a graph that can run.
+
+Rules
+* Everything is validated when the graph is built; an error names the stage and how to mend it.
+* A window is in the edge's unit: samples (sound), frames (latents) or characters (clauses). The largest single
+  hand-over of a producer must fit half of it, so that one can be made while another is in flight.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stages.engines import registry
+from stages.worker import WorkerSpec
+
+StageKind = Literal["encoder", "thinker", "talker", "vocoder"]
+Payload = Literal["clauses", "latents", "audio"]
+
+GATEWAY = "gateway"
+
+# What each kind of stage hands over, and to what.
+_PAYLOADS: dict[tuple[str, str], Payload] = {
+    ("thinker", "talker"): "clauses",
+    ("talker", "vocoder"): "latents",
+    ("vocoder", GATEWAY): "audio",
+}
+# The largest single hand-over of each payload: a clause (characters), one latent item (frames).
+HAND_OVER_MAX = {"clauses": 160, "latents": 16}
+
+
+class GraphError(ValueError):
+    """The graph cannot run; the text names the stage and the mend."""
+
+
+class StageNode(BaseModel):
+    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")
+    kind: StageKind
+    engine: str
+    options: dict[str, Any] = {}
+    chunk_ms_max: int = Field(default=0, ge=0)
+
+
+class Edge(BaseModel):
+    """A hand-over. `window`: units in flight at most."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    target: str
+    payload: Payload
+    window: int = Field(gt=0)
+
+
+class Graph(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stages: tuple[StageNode, ...]
+    edges: tuple[Edge, ...]
+    output_rate: int = 24_000
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        for name in names:
+            if names.count(name) > 1:
+                raise GraphError(f"stage {name!r} is named twice: give each stage a name of its own")
+        for stage in self.stages:
+            self._check_engine(stage)
+        for edge in self.edges:
+            self._check_edge(edge)
+        return self
+
+    @staticmethod
+    def _check_engine(stage: StageNode) -> None:
+        offered = registry.engines_for(stage.kind)
+        if stage.engine not in offered:
+            raise GraphError(
+                f"stage {stage.name!r}: engine {stage.engine!r} is no {stage.kind}; use one of {', '.join(offered)}"
+            )
+
+    def _check_edge(self, edge: Edge) -> None:
+        source = self.stage(edge.source)
+        target_kind = GATEWAY if edge.target == GATEWAY else self.stage(edge.target).kind
+        wanted = _PAYLOADS.get((source.kind, target_kind))
+        if wanted != edge.payload:
+            raise GraphError(
+                f"edge {edge.source} → {edge.target}: a {source.kind} hands {wanted or 'nothing'} to a {target_kind}, "
+                f"not {edge.payload}"
+            )
+        if sum(other.source == edge.source for other in self.edges) > 1:
+            raise GraphError(f"stage {edge.source!r} has two edges: its engine's payload has one reader")
+        self._check_window(source, edge)
+
+    def _check_window(self, source: StageNode, edge: Edge) -> None:
+        chunk = source.chunk_ms_max * self.output_rate // 1000
+        largest = chunk if edge.payload == "audio" else HAND_OVER_MAX[edge.payload]
+        if 2 * largest > edge.window:
+            raise GraphError(
+                f"edge {edge.source} → {edge.target}: one hand-over of {source.name!r} is up to {largest} units, "
+                f"more than half of the window of {edge.window}: enlarge the window or make smaller pieces"
+            )
+
+    def stage(self, name: str) -> StageNode:
+        """Raises `GraphError` where there is no such stage."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        known = ", ".join(stage.name for stage in self.stages)
+        raise GraphError(f"there is no stage {name!r}; there are: {known}")
+
+    def edge_from(self, name: str) -> Edge | None:
+        return next((edge for edge in self.edges if edge.source == name), None)
+
+
+def address_of(run_dir: Path, stage: str) -> str:
+    """Where the worker of `stage` listens."""
+    return f"unix:{run_dir / stage}.sock"
+
+
+def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int) -> WorkerSpec:
+    """What the worker process of `stage` is told."""
+    edge = graph.edge_from(stage.name)
+    onward = edge is not None and edge.target != GATEWAY
+    return WorkerSpec(
+        stage.name,
+        stage.kind,
+        stage.engine,
+        address_of(run_dir, stage.name),
+        incarnation,
+        stage.options,
+        onward=address_of(run_dir, edge.target) if edge and onward else "",
+        onward_window=edge.window if edge and onward else 0,
+        publish_window=edge.window if edge and not onward else 0,
+    )

@@ -1,0 +1,421 @@
+"""A stage, without its sockets and threads: frames in, frames out, steps to run.
+
+Theory of operation
+    Gateways open sessions and streams over control links; input comes from a gateway's media link or from the
+    previous stage's data link; what streams produce waits in a small outbox until credit lets it go, and a stream
+    whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker, then the
+    Thinker, and an end of the epoch finds little to throw away.
+
+    The worker calls `handle` for each frame, `run_steps` after each call, and `progress` and `step_done` for each step
+    it runs; every call returns what to send, in order.
+
+Rules
+* A stream is entered here before its model is asked for anything, and leaves with exactly one `Closed`.
+* A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
+  step has come back. Only then does the stage hold nothing of it.
+* An unknown or ended stream is never created by input; what comes for it is counted as stale.
+* The loss of a gateway's control link ends everything that gateway opened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from stages.contracts import OUT_OF_BAND, Event, Tag
+from stages.credit import Credit
+from stages.messages import (
+    Cancel,
+    Closed,
+    CloseSession,
+    EndEpoch,
+    Feed,
+    Frame,
+    Grant,
+    Hello,
+    LinkRole,
+    OnwardChanged,
+    Open,
+    Opened,
+    OpenSession,
+    Outcome,
+    Published,
+    Refused,
+    SessionOpened,
+    SessionRefused,
+    StepDone,
+    Welcome,
+)
+from stages.scheduler import SchedulerStatistics, StageScheduler
+from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
+
+STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `frame` on the link numbered `link`."""
+
+    link: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """Run `step` of stream `key` on an engine thread, with `flags` as its context's flags."""
+
+    key: str
+    step: Step
+    flags: StepFlags
+
+
+Effect = Send | StartStep
+
+
+@dataclass(slots=True)
+class StepFlags:
+    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed."""
+
+    cancelled: bool = False
+    stalled: bool = False
+
+
+@dataclass(slots=True)
+class _Peer:
+    role: LinkRole
+    name: str
+
+
+@dataclass(slots=True)
+class _Session:
+    epoch: int
+    control: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One stream at this stage."""
+
+    tag: Tag
+    model: StageStream
+    control: int
+    onward: bool
+    onward_credit: Credit | None
+    publish_credit: Credit | None
+    outbox: deque[Emit | Publish] = field(default_factory=deque)
+    source: int | None = None
+    flags: StepFlags = field(default_factory=StepFlags)
+    step: Step | None = None
+    queued_ns: int = 0
+    started_ns: int = 0
+    leaving: tuple[Outcome, str, str] | None = None
+
+
+_Wanted = Callable[[_Entry], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatistics:
+    streams: int
+    sessions: int
+    stale_dropped: int
+    scheduler: SchedulerStatistics
+
+
+class Stage:
+    """`onward_window` and `publish_window`: the windows of the outgoing edges, in their units (0: no such edge)."""
+
+    def __init__(self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0) -> None:
+        self._model = model
+        self._onward_window = onward_window
+        self._publish_window = publish_window
+        self._peers: dict[int, _Peer] = {}
+        self._onward_link: int | None = None
+        self._sessions: dict[str, _Session] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._scheduler = StageScheduler(model.concurrency)
+        self._stale = 0
+
+    # ---- links ----------------------------------------------------------------------------------
+
+    def link_up(self, link: int, hello: Hello) -> None:
+        """A peer has introduced itself on `link`."""
+        self._peers[link] = _Peer(hello.role, hello.name)
+
+    def onward_up(self, link: int) -> list[Effect]:
+        """`link` leads to the next stage."""
+        self._onward_link = link
+        return self._tell_onward(up=True)
+
+    @property
+    def is_onward_up(self) -> bool:
+        """True where streams with `onward` can be opened, or are never asked for."""
+        return self._onward_link is not None or not self._onward_window
+
+    def _tell_onward(self, *, up: bool) -> list[Effect]:
+        return [Send(link, OnwardChanged(up)) for link, peer in self._peers.items() if peer.role == "control"]
+
+    def link_lost(self, link: int, now_ns: int) -> list[Effect]:
+        """`link` is gone; what depended on it ends."""
+        effects: list[Effect] = []
+        if link == self._onward_link:
+            self._onward_link = None
+            effects += self._tell_onward(up=False)
+            for entry in self._entries_where(lambda entry: entry.onward):
+                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+        peer = self._peers.pop(link, None)
+        if peer is not None and peer.role == "control":
+            for session in [name for name, held in self._sessions.items() if held.control == link]:
+                effects += self._close_session(session)
+        return effects + self.run_steps(now_ns)
+
+    # ---- frames ----------------------------------------------------------------------------------
+
+    def handle(self, link: int, frame: Frame, now_ns: int) -> list[Effect]:
+        """Take one frame from `link`."""
+        effects: list[Effect]
+        match frame:
+            case OpenSession():
+                effects = [self._open_session(link, frame)]
+            case CloseSession(session):
+                effects = self._close_session(session)
+            case Open():
+                effects = [self._open(link, frame)]
+            case Feed():
+                effects = self._feed(link, frame)
+            case Grant():
+                effects = self._grant(link, frame)
+            case Cancel(tag):
+                entry = self._entries.get(tag.key)
+                effects = self._leave(entry, "cancelled") if entry else []
+            case EndEpoch():
+                effects = self._end_epoch(frame)
+            case Welcome():
+                effects = []  # the next stage greets back; its incarnation is the supervisor's business
+            case _:
+                effects = self._drop_stale()
+        return effects + self.run_steps(now_ns)
+
+    def _open_session(self, link: int, frame: OpenSession) -> Send:
+        held = self._sessions.get(frame.session)
+        if held is None:
+            try:
+                self._model.open_session(frame.session)
+            except StageFailure as failure:
+                return Send(link, SessionRefused(frame.session, failure.code, str(failure)))
+            self._sessions[frame.session] = _Session(frame.epoch, link)
+        else:
+            held.control, held.epoch = link, max(held.epoch, frame.epoch)
+        return Send(link, SessionOpened(frame.session))
+
+    def _close_session(self, session: str) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._sessions.pop(session, None) is None:
+            return self._drop_stale()
+        for entry in self._entries_where(lambda entry: entry.tag.session == session):
+            effects += self._leave(entry, "cancelled")
+        self._model.close_session(session)
+        return effects
+
+    def _open(self, link: int, frame: Open) -> Send:
+        tag = frame.tag
+        known = self._entries.get(tag.key)
+        if known is not None and known.tag == tag and known.leaving is None:
+            return Send(link, Opened(tag))
+        refusal = self._refusal(frame, known)
+        if refusal is not None:
+            return Send(link, Refused(tag, *refusal))
+        try:
+            stream = self._model.open(tag, frame.options)
+        except StageFailure as failure:
+            return Send(link, Refused(tag, failure.code, str(failure)))
+        self._entries[tag.key] = _Entry(
+            tag,
+            stream,
+            link,
+            frame.onward,
+            Credit(self._onward_window) if frame.onward else None,
+            Credit(self._publish_window) if self._publish_window else None,
+        )
+        return Send(link, Opened(tag))
+
+    def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
+        session = self._sessions.get(frame.tag.session)
+        if session is None:
+            return "unknown_session", "the session is not open at this stage"
+        if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
+            return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
+        if known is not None:
+            return "busy", "a stream of that name is still leaving"
+        if len(self._entries) >= STREAMS_MAX:
+            return "capacity", f"{STREAMS_MAX} streams are open"
+        if frame.onward and self._onward_link is None:
+            return "downstream_lost", "the next stage is not connected"
+        return None
+
+    def _feed(self, link: int, frame: Feed) -> list[Effect]:
+        entry = self._entries.get(frame.tag.key)
+        if entry is None or entry.leaving or entry.tag != frame.tag:
+            return self._drop_stale()
+        entry.source = link
+        try:
+            outputs = entry.model.feed(frame.item)
+        except StageFailure as failure:
+            return self._leave(entry, "failed", failure.code, str(failure))
+        return self._deliver(entry, outputs)
+
+    def _grant(self, link: int, frame: Grant) -> list[Effect]:
+        entry = self._entries.get(frame.tag.key)
+        if entry is None or entry.leaving:
+            return self._drop_stale()
+        credit = entry.onward_credit if link == self._onward_link else entry.publish_credit
+        if credit is None:
+            return self._drop_stale()
+        credit.give_back(frame.units)
+        return self._flush(entry)
+
+    def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
+        session = self._sessions.get(frame.session)
+        if session is None:
+            return self._drop_stale()
+        session.epoch = max(session.epoch, frame.epoch)
+        effects: list[Effect] = []
+        for entry in self._entries_where(lambda entry: _is_output(entry.tag, frame)):
+            effects += self._leave(entry, "cancelled")
+        return effects
+
+    # ---- steps -----------------------------------------------------------------------------------
+
+    def run_steps(self, now_ns: int) -> list[Effect]:
+        """Offer what has become ready, and start as much as the engine threads allow."""
+        effects: list[Effect] = []
+        for entry in list(self._entries.values()):
+            effects += self._offer(entry, now_ns)
+        while started := self._scheduler.start(now_ns):
+            key, queued_ns = started
+            entry = self._entries[key]
+            assert entry.step is not None, "a scheduled stream has a step"
+            entry.queued_ns, entry.started_ns = queued_ns, now_ns
+            effects.append(StartStep(key, entry.step, entry.flags))
+        return effects
+
+    def _offer(self, entry: _Entry, now_ns: int) -> list[Effect]:
+        key = entry.tag.key
+        if entry.leaving or entry.outbox or self._scheduler.waits(key) or self._scheduler.runs(key):
+            return []
+        step = entry.model.next_step()
+        if step is None:
+            return self._leave(entry, "finished") if entry.model.finished else []
+        credit = entry.publish_credit
+        if credit is not None and step.units > credit.available:
+            return []
+        entry.step = step
+        self._scheduler.offer(key, step.urgency, now_ns)
+        return []
+
+    def progress(self, key: str, outputs: Sequence[Output]) -> list[Effect]:
+        """A running step hands outputs over early."""
+        entry = self._entries.get(key)
+        if entry is None or entry.leaving:
+            return self._drop_stale()
+        return self._deliver(entry, outputs)
+
+    def step_done(self, key: str, result: object, failure: StageFailure | None, now_ns: int) -> list[Effect]:
+        """The running step of `key` has come back with `result`, or failed."""
+        self._scheduler.done(key)
+        entry = self._entries[key]
+        step, entry.step = entry.step, None
+        assert step is not None, "only a running step comes back"
+        if entry.leaving:
+            effects = self._depart(entry)
+        elif failure is not None:
+            effects = self._leave(entry, "failed", failure.code, str(failure))
+        else:
+            timing = StepDone(entry.tag, step.kind, entry.queued_ns, now_ns - entry.started_ns)
+            effects = [Send(entry.control, timing), *self._finish(entry, result)]
+        return effects + self.run_steps(now_ns)
+
+    def _finish(self, entry: _Entry, result: object) -> list[Effect]:
+        try:
+            outputs = entry.model.finish_step(result)
+        except StageFailure as failure:
+            return self._leave(entry, "failed", failure.code, str(failure))
+        return self._deliver(entry, outputs)
+
+    # ---- outputs ---------------------------------------------------------------------------------
+
+    def _deliver(self, entry: _Entry, outputs: Sequence[Output]) -> list[Effect]:
+        effects: list[Effect] = []
+        for output in outputs:
+            match output:
+                case Consumed(units):
+                    if entry.source is not None and units:
+                        effects.append(Send(entry.source, Grant(entry.tag, units)))
+                case Emit() if not entry.onward:
+                    pass
+                case _:
+                    entry.outbox.append(output)
+        return effects + self._flush(entry)
+
+    def _flush(self, entry: _Entry) -> list[Effect]:
+        effects: list[Effect] = []
+        while entry.outbox and self._take_credit(entry, entry.outbox[0]):
+            output = entry.outbox.popleft()
+            if isinstance(output, Publish):
+                effects.append(self._published(entry, output.event))
+            else:
+                assert self._onward_link is not None, "a stream without its next stage has left"
+                effects.append(Send(self._onward_link, Feed(entry.tag, output.item, output.units)))
+        entry.flags.stalled = bool(entry.outbox)
+        return effects
+
+    @staticmethod
+    def _take_credit(entry: _Entry, output: Emit | Publish) -> bool:
+        credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
+        assert credit is not None or not output.units, "an output that costs units goes over an edge that has credit"
+        return credit is None or credit.take(output.units)
+
+    def _published(self, entry: _Entry, event: Event) -> Send:
+        return Send(self._media_link(entry.control), Published(entry.tag, event))
+
+    def _media_link(self, control: int) -> int:
+        """The media link of the gateway behind `control`; its control link until that one is there."""
+        peer = self._peers.get(control)
+        name = peer.name if peer else ""
+        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), control)
+
+    # ---- endings ---------------------------------------------------------------------------------
+
+    def _leave(self, entry: _Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
+        """End `entry` now, or as soon as its running step has come back."""
+        if entry.leaving:
+            return []
+        entry.leaving = (outcome, code, message)
+        entry.flags.cancelled = True
+        if self._scheduler.runs(entry.tag.key):
+            return []
+        self._scheduler.drop(entry.tag.key)
+        return self._depart(entry)
+
+    def _depart(self, entry: _Entry) -> list[Effect]:
+        assert entry.leaving is not None, "only a leaving stream departs"
+        outcome, code, message = entry.leaving
+        released = {kind: count for kind, count in entry.model.held().items() if count}
+        entry.model.close()
+        del self._entries[entry.tag.key]
+        return [Send(entry.control, Closed(entry.tag, outcome, released, code, message))]
+
+    def _drop_stale(self) -> list[Effect]:
+        self._stale += 1
+        return []
+
+    def _entries_where(self, wanted: _Wanted) -> list[_Entry]:
+        return [entry for entry in self._entries.values() if wanted(entry)]
+
+    def statistics(self) -> StageStatistics:
+        return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
+
+
+def _is_output(tag: Tag, ended: EndEpoch) -> bool:
+    return tag.session == ended.session and bool(tag.response) and OUT_OF_BAND < tag.epoch < ended.epoch

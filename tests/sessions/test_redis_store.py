@@ -1,0 +1,353 @@
+"""What only a real server shows: keys and their ends, lost scripts, deadlines, refusals, and the model's truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from sessions.memory_store import MemorySessionStore
+from sessions.redis_store import RedisSessionStore, check_server, session_keys
+from sessions.store import (
+    Appended,
+    LeaseHeld,
+    Ownership,
+    SessionStore,
+    Snapshot,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreTimeout,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+from tests.sessions.store_backends import (
+    HOUR_MS,
+    SMALL,
+    TOKEN,
+    WRONG_TOKEN,
+    Backend,
+    Clock,
+    new_record,
+    server_backend,
+)
+
+pytestmark = pytest.mark.live
+
+RETENTION_MS = 50_000
+
+
+def on_server(url: str, commands: Callable[[Redis], Awaitable[Any]]) -> Any:
+    """Run commands past the store."""
+
+    async def whole() -> Any:
+        async with Redis.from_url(url) as client:
+            return await commands(client)
+
+    return asyncio.run(whole())
+
+
+@contextmanager
+def configured(url: str, name: str, value: str) -> Iterator[None]:
+    """The server under another setting, for a while."""
+    before = on_server(url, lambda client: client.config_get(name))[name]
+    on_server(url, lambda client: client.config_set(name, value))
+    try:
+        yield
+    finally:
+        on_server(url, lambda client: client.config_set(name, before))
+
+
+def test_every_write_moves_the_end_of_both_keys_together(server: Backend) -> None:
+    record = new_record()
+    keys = session_keys(record.session)
+
+    async def scenario(_: SessionStore) -> None:
+        store = RedisSessionStore(server.url, retention_ms=RETENTION_MS)
+        async with Redis.from_url(server.url) as client:
+
+            async def ends_after(write: Awaitable[Any]) -> Any:
+                for key in keys:
+                    await client.persist(key)
+                outcome = await write
+                ends = [await client.pexpiretime(key) for key in keys]
+                seconds, micros = await client.time()
+                now_ms = seconds * 1000 + micros // 1000
+                assert ends[0] == ends[1]
+                assert now_ms < ends[0] <= now_ms + RETENTION_MS
+                return outcome
+
+            await ends_after(store.create(record, "a", HOUR_MS))
+            await ends_after(store.create(record, "a", HOUR_MS))
+            owner, _snapshot = await ends_after(store.acquire(record.session, "b", TOKEN, HOUR_MS))
+            await ends_after(store.append(owner, 1, b"x"))
+            await ends_after(store.compact(owner, 2, b"x"))
+            await ends_after(store.renew(owner))
+        await store.close()
+
+    server.run(scenario)
+
+
+def test_delete_leaves_no_key(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.append(owner, 1, b"x")
+        async with Redis.from_url(server.url) as client:
+            pattern = f"*{{{record.session}}}*"
+            assert {key.decode() async for key in client.scan_iter(pattern)} == set(session_keys(record.session))
+            await store.delete(record.session)
+            assert [key async for key in client.scan_iter(pattern)] == []
+
+    server.run(scenario)
+
+
+def test_takeovers_leave_one_claim_each_in_turn(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        for _ in range(20):
+            await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        async with Redis.from_url(server.url) as client:
+            _hash, log = session_keys(record.session)
+            assert await client.xrange(log) == [(b"21-0", {b"claim": b"b"})]
+
+    server.run(scenario)
+
+
+def test_the_stream_itself_refuses_an_earlier_owner(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.append(owner, 1, b"x")
+        await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        async with Redis.from_url(server.url) as client:
+            _hash, log = session_keys(record.session)
+            from redis.exceptions import ResponseError
+
+            with pytest.raises(ResponseError):
+                await client.xadd(log, {"entry": "late"}, id="1-2")
+
+    server.run(scenario)
+
+
+def test_a_server_that_forgot_the_scripts_is_told_again(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        async with Redis.from_url(server.url) as client:
+            await client.script_flush()
+        assert await store.append(owner, 1, b"x") is Appended.OK
+
+    server.run(scenario)
+
+
+def test_an_append_past_its_deadline_may_be_repeated(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        hasty = RedisSessionStore(server.url, call_timeout_ms=30)
+        async with Redis.from_url(server.url) as client:
+            await client.client_pause(60_000)
+            try:
+                with pytest.raises(StoreTimeout):
+                    await hasty.append(owner, 1, b"x")
+            finally:
+                await client.client_unpause()
+        await hasty.close()
+        assert await store.append(owner, 1, b"x") in set(Appended)
+        _, snapshot = await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        assert snapshot.entries == (b"x",)
+
+    server.run(scenario)
+
+
+def test_a_call_that_gets_no_connection_in_time_times_out(server: Backend) -> None:
+    async def scenario(_: SessionStore) -> None:
+        store = RedisSessionStore(server.url, call_timeout_ms=30, connections_max=1)
+        async with Redis.from_url(server.url) as client:
+            await client.client_pause(60_000)
+            try:
+                outcomes = await asyncio.gather(store.ping(), store.ping(), return_exceptions=True)
+            finally:
+                await client.client_unpause()
+        assert [type(outcome) for outcome in outcomes] == [StoreTimeout, StoreTimeout]
+        await store.ping()
+        await store.close()
+
+    server.run(scenario)
+
+
+def test_a_full_server_takes_no_write_but_still_deletes(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        async with Redis.from_url(server.url) as client:
+            await client.config_set("maxmemory", "1")
+            try:
+                for call in (
+                    store.create(new_record(), "a", HOUR_MS),
+                    store.append(owner, 1, b"x"),
+                    store.acquire(record.session, "b", TOKEN, HOUR_MS),
+                ):
+                    with pytest.raises(StoreFull):
+                        await call
+                assert await store.delete(record.session) is True
+            finally:
+                await client.config_set("maxmemory", "0")
+
+    server.run(scenario)
+
+
+def test_an_unexpected_refusal_is_the_operators(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        async with Redis.from_url(server.url) as client:
+            await client.set(session_keys(record.session)[0], "not a hash")
+        with pytest.raises(StoreRefused):
+            await store.create(record, "a", HOUR_MS)
+        await store.delete(record.session)
+
+    server.run(scenario)
+
+
+def test_no_server_is_unavailable() -> None:
+    async def scenario() -> None:
+        store = RedisSessionStore("unix:///nonexistent/valkey.sock")
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_both_servers_are_suitable_and_one_that_evicts_is_not(server: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        assert isinstance(store, RedisSessionStore)
+        async with Redis.from_url(server.url) as client:
+            await client.config_set("maxmemory-policy", "noeviction")
+            await store.verify()
+            await client.config_set("maxmemory-policy", "allkeys-lru")
+            await client.config_set("maxmemory", "1gb")
+            try:
+                with pytest.raises(StoreUnsuitable, match="allkeys-lru"):
+                    await store.verify()
+            finally:
+                await client.config_set("maxmemory", "0")
+                await client.config_set("maxmemory-policy", "noeviction")
+
+    server.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("versions", "suitable"),
+    [
+        ({"redis_version": "6.2.14"}, False),
+        ({"redis_version": "7.0.0"}, True),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.6"}, False),
+        ({"redis_version": "7.2.4", "valkey_version": "8.0.0"}, True),
+    ],
+)
+def test_a_server_must_be_recent_enough(versions: dict[str, str], suitable: bool) -> None:
+    facts = {**versions, "maxmemory": 0, "maxmemory_policy": "noeviction"}
+    if suitable:
+        check_server(facts)
+    else:
+        with pytest.raises(StoreUnsuitable):
+            check_server(facts)
+
+
+# ---- the model in memory and the server give the same answers ---------------------------------------
+
+OWNERS = st.sampled_from(["a", "b"])
+TOKENS = st.sampled_from([TOKEN, WRONG_TOKEN, None])
+TTLS = st.sampled_from([0, HOUR_MS])
+ENTRIES = st.sampled_from([b"", b"x", b"yy", b"z" * 20, b"w" * 30])
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), OWNERS, TTLS),
+        st.tuples(st.just("acquire"), OWNERS, TOKENS, TTLS),
+        st.tuples(st.sampled_from(["append", "append", "compact"]), st.integers(0, 3), st.integers(-2, 2), ENTRIES),
+        st.tuples(st.just("renew"), st.integers(0, 3)),
+        st.tuples(st.just("delete")),
+    ),
+    max_size=25,
+)
+
+
+class Driver:
+    """Runs steps against one store; `owners` are all that it ever was given, so that late writers are tried too."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.store = store
+        self.record = new_record()
+        self.owners: list[Ownership] = []
+        self.next_seq = 1
+
+    async def outcome(self, step: tuple[Any, ...]) -> object:
+        try:
+            return await self._run(step)
+        except LeaseHeld as refusal:
+            return (LeaseHeld, refusal.owner)
+        except StoreError as refusal:
+            facts = {name: value for name, value in vars(refusal).items() if name != "session"}
+            return (type(refusal), facts)
+
+    async def _run(self, step: tuple[Any, ...]) -> object:
+        match step:
+            case ("create", owner, ttl):
+                return self._owned(await self.store.create(self.record, owner, ttl))
+            case ("acquire", owner, token, ttl):
+                ownership, snapshot = await self.store.acquire(self.record.session, owner, token, ttl)
+                return self._owned(ownership), self._plain(snapshot)
+            case ("delete",):
+                return await self.store.delete(self.record.session)
+            case (operation, which, *rest) if self.owners:
+                owner = self.owners[-1 - which % len(self.owners)]
+                if operation == "renew":
+                    return await self.store.renew(owner)
+                return await self._write(operation, owner, *rest)
+        return None
+
+    async def _write(self, operation: str, owner: Ownership, shift: int, entry: bytes) -> Appended:
+        write = self.store.append if operation == "append" else self.store.compact
+        outcome = await write(owner, self.next_seq + shift, entry)
+        if outcome is Appended.OK:
+            self.next_seq += shift + 1
+        return outcome
+
+    def _owned(self, ownership: Ownership) -> tuple[str, int, int]:
+        self.owners.append(ownership)
+        self.next_seq = 1
+        return ownership.owner, ownership.fence, ownership.lease_ttl_ms
+
+    @staticmethod
+    def _plain(snapshot: Snapshot) -> tuple[int, tuple[bytes, ...]]:
+        return snapshot.record.fence, snapshot.entries
+
+
+async def assert_alike(store: SessionStore, steps: list[tuple[Any, ...]]) -> None:
+    real, model = Driver(store), Driver(MemorySessionStore(Clock(), limits=SMALL))
+    for step in steps:
+        assert await real.outcome(step) == await model.outcome(step), step
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_the_model_and_the_server_agree(server: Backend, steps: list[tuple[Any, ...]]) -> None:
+    server.run(lambda store: assert_alike(store, steps))

@@ -1,0 +1,395 @@
+"""One contract, three stores: in memory, on the embedded Valkey, on Debian's Redis 7.0."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from sessions.records import EpochAdvanced, decode_entry, encode_entry
+from sessions.store import (
+    Appended,
+    EntryTooLarge,
+    LeaseHeld,
+    LogFull,
+    LogLimits,
+    Ownership,
+    SequenceGap,
+    SessionExists,
+    SessionStore,
+    SessionUnknown,
+    StaleOwner,
+    StoreUnavailable,
+    TokenRefused,
+)
+from tests.sessions.store_backends import HOUR_MS, TOKEN, WRONG_TOKEN, Backend, new_record
+
+
+async def entries_of(store: SessionStore, session: str) -> tuple[bytes, ...]:
+    _, snapshot = await store.acquire(session, "reader", TOKEN, 0)
+    return snapshot.entries
+
+
+def test_what_was_appended_comes_back_in_order_to_the_next_owner(backend: Backend) -> None:
+    record = new_record(b'{"voice":"joe"}')
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.create(record, "a", HOUR_MS)
+        assert first == Ownership(record.session, "a", 1, HOUR_MS)
+        assert [await store.append(first, seq, b"a%d" % seq) for seq in (1, 2)] == [Appended.OK] * 2
+        second, snapshot = await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        assert second.fence == snapshot.record.fence == 2
+        assert snapshot.record == structs.replace(record, fence=2)
+        assert snapshot.entries == (b"a1", b"a2")
+        assert await store.append(second, 1, b"b1") is Appended.OK
+        assert await entries_of(store, record.session) == (b"a1", b"a2", b"b1")
+
+    backend.run(scenario)
+
+
+def test_any_bytes_survive(backend: Backend) -> None:
+    record = new_record(bytes(range(256)))
+    entry = encode_entry(EpochAdvanced(1 << 40))
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.append(owner, 1, b"\x00\xff\r\n{}")
+        await store.append(owner, 2, b"")
+        await store.append(owner, 3, entry)
+        _, snapshot = await store.acquire(record.session, "b", TOKEN, 0)
+        assert snapshot.record.config == bytes(range(256))
+        assert snapshot.entries == (b"\x00\xff\r\n{}", b"", entry)
+        assert decode_entry(snapshot.entries[2]) == EpochAdvanced(1 << 40)
+
+    backend.run(scenario, LogLimits())
+
+
+def test_a_session_is_made_once(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        made = await store.create(record, "a", HOUR_MS)
+        assert await store.create(record, "a", HOUR_MS) == made, "the same call again is no other session"
+        with pytest.raises(SessionExists):
+            await store.create(record, "b", HOUR_MS)
+        await store.append(made, 1, b"x")
+        with pytest.raises(SessionExists):
+            await store.create(record, "a", HOUR_MS)
+
+    backend.run(scenario)
+
+
+def test_a_retried_creation_after_a_takeover_is_refused(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        await store.acquire(record.session, "a", TOKEN, HOUR_MS)
+        with pytest.raises(SessionExists):
+            await store.create(record, "a", HOUR_MS)
+
+    backend.run(scenario)
+
+
+@pytest.mark.parametrize("session", ["", "a}b", "ä", "a" * 129, "a b"])
+def test_an_id_outside_the_alphabet_is_never_a_session(backend: Backend, session: str) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        with pytest.raises(ValueError, match="id of a session"):
+            await store.create(structs.replace(record, session=session), "a", HOUR_MS)
+        with pytest.raises(SessionUnknown):
+            await store.acquire(session, "a", TOKEN, HOUR_MS)
+        assert await store.delete(session) is False
+
+    backend.run(scenario)
+
+
+def test_an_absent_session_takes_nothing(backend: Backend) -> None:
+    owner = Ownership(new_record().session, "a", 1, HOUR_MS)
+
+    async def scenario(store: SessionStore) -> None:
+        for call in (
+            store.acquire(owner.session, "a", TOKEN, HOUR_MS),
+            store.acquire(owner.session, "a", None, HOUR_MS),
+            store.append(owner, 1, b"x"),
+            store.compact(owner, 1, b"x"),
+            store.renew(owner),
+        ):
+            with pytest.raises(SessionUnknown):
+                await call
+        assert await store.delete(owner.session) is False
+
+    backend.run(scenario)
+
+
+def test_the_right_token_takes_over_at_once_and_the_old_owner_is_shut_out(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        old = await store.create(record, "a", HOUR_MS)
+        new, _ = await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        for call in (store.append(old, 1, b"late"), store.compact(old, 1, b"late"), store.renew(old)):
+            with pytest.raises(StaleOwner) as refusal:
+                await call
+            assert refusal.value.fence == 2
+        assert await store.append(new, 1, b"new") is Appended.OK
+        assert await entries_of(store, record.session) == (b"new",)
+
+    backend.run(scenario)
+
+
+def test_a_wrong_token_takes_nothing_even_when_the_lease_has_run_out(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", 0)
+        for wrong in (WRONG_TOKEN, b""):
+            with pytest.raises(TokenRefused):
+                await store.acquire(record.session, "b", wrong, HOUR_MS)
+        await store.renew(owner)
+
+    backend.run(scenario)
+
+
+def test_without_a_token_the_lease_must_have_run_out(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        with pytest.raises(LeaseHeld) as refusal:
+            await store.acquire(record.session, "b", None, HOUR_MS)
+        assert refusal.value.owner == "a"
+        assert HOUR_MS - 60_000 < refusal.value.remaining_ms <= HOUR_MS
+        await store.renew(replace(owner, lease_ttl_ms=0))
+        taken, _ = await store.acquire(record.session, "b", None, HOUR_MS)
+        assert taken.fence == 2
+
+    backend.run(scenario)
+
+
+def test_each_write_renews_the_lease(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        idle = await store.create(record, "a", 0)
+        for seq, write in ((1, store.append), (2, store.compact)):
+            await write(replace(idle, lease_ttl_ms=HOUR_MS), seq, b"x")
+            with pytest.raises(LeaseHeld):
+                await store.acquire(record.session, "b", None, HOUR_MS)
+            await store.renew(idle)
+
+    backend.run(scenario)
+
+
+def test_an_owner_may_claim_its_own_session_again(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        old = await store.create(record, "a", HOUR_MS)
+        again, _ = await store.acquire(record.session, "a", None, HOUR_MS)
+        assert again.fence == 2
+        with pytest.raises(StaleOwner):
+            await store.renew(old)
+
+    backend.run(scenario)
+
+
+def test_a_repeated_append_counts_once(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        for seq, entry in ((1, b"one"), (2, b"two")):
+            assert await store.append(owner, seq, entry) is Appended.OK
+        assert await store.append(owner, 1, b"one") is Appended.DUPLICATE
+        assert await store.append(owner, 2, b"two") is Appended.DUPLICATE
+        assert await entries_of(store, record.session) == (b"one", b"two")
+
+    backend.run(scenario)
+
+
+@pytest.mark.parametrize(("seq", "entry"), [(4, b"x"), (2, b"other"), (1, b"other"), (0, b"x"), (-1, b"x")])
+def test_what_is_neither_next_nor_a_repetition_is_a_gap(backend: Backend, seq: int, entry: bytes) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.append(owner, 1, b"one")
+        await store.append(owner, 2, b"two")
+        for write in (store.append, store.compact):
+            with pytest.raises(SequenceGap) as refusal:
+                await write(owner, seq, entry)
+            assert refusal.value.expected == 3
+        assert await entries_of(store, record.session) == (b"one", b"two")
+
+    backend.run(scenario)
+
+
+def test_a_new_owner_counts_from_one_again(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.create(record, "a", HOUR_MS)
+        await store.append(first, 1, b"same")
+        second, _ = await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        assert await store.append(second, 1, b"same") is Appended.OK, "an entry of another fence is another entry"
+        assert await entries_of(store, record.session) == (b"same", b"same")
+
+    backend.run(scenario)
+
+
+def test_a_compaction_replaces_all_before_it(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        for seq in (1, 2):
+            await store.append(owner, seq, b"old")
+        assert await store.compact(owner, 3, b"all") is Appended.OK
+        assert await store.compact(owner, 3, b"all") is Appended.DUPLICATE
+        assert await store.append(owner, 2, b"old") is Appended.DUPLICATE, "covered by the compaction"
+        assert await store.append(owner, 4, b"more") is Appended.OK
+        assert await entries_of(store, record.session) == (b"all", b"more")
+
+    backend.run(scenario)
+
+
+def test_a_repeated_compaction_with_other_contents_is_a_gap(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.compact(owner, 1, b"all")
+        with pytest.raises(SequenceGap):
+            await store.compact(owner, 1, b"other")
+
+    backend.run(scenario)
+
+
+def test_a_full_log_takes_nothing_until_it_is_compacted(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        limits = store.limits
+        for seq in range(1, limits.entries_max + 1):
+            await store.append(owner, seq, b"x")
+        with pytest.raises(LogFull):
+            await store.append(owner, limits.entries_max + 1, b"x")
+        assert await store.append(owner, 1, b"x") is Appended.DUPLICATE
+        assert await store.compact(owner, limits.entries_max + 1, b"all") is Appended.OK
+        assert await store.append(owner, limits.entries_max + 2, b"x") is Appended.OK
+
+    backend.run(scenario)
+
+
+def test_the_bytes_of_a_log_are_bounded_over_all_owners(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        for seq in (1, 2, 3):
+            await store.append(owner, seq, b"x" * 20)
+        owner, _ = await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        with pytest.raises(LogFull):
+            await store.append(owner, 1, b"x")
+        await store.compact(owner, 1, b"x" * 30)
+        assert await store.append(owner, 2, b"x" * 20) is Appended.OK
+        with pytest.raises(LogFull):
+            await store.append(owner, 3, b"x" * 11)
+
+    backend.run(scenario)
+
+
+def test_an_entry_has_a_greatest_size(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        with pytest.raises(EntryTooLarge) as refusal:
+            await store.append(owner, 1, b"x" * 21)
+        assert (refusal.value.size, refusal.value.size_max) == (21, 20)
+        with pytest.raises(EntryTooLarge):
+            await store.compact(owner, 1, b"x" * 31)
+        assert await entries_of(store, record.session) == ()
+
+    backend.run(scenario)
+
+
+def test_a_late_writer_does_not_bring_a_deleted_session_back(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.append(owner, 1, b"x")
+        assert await store.delete(record.session) is True
+        for call in (store.append(owner, 2, b"late"), store.compact(owner, 2, b"late"), store.renew(owner)):
+            with pytest.raises(SessionUnknown):
+                await call
+        with pytest.raises(SessionUnknown):
+            await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        assert await store.delete(record.session) is False
+
+    backend.run(scenario)
+
+
+def test_of_two_takeovers_at_once_exactly_one_ends_up_current(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        claims = [store.acquire(record.session, owner, TOKEN, HOUR_MS) for owner in ("b", "c")]
+        owners = sorted([owner for owner, _ in await asyncio.gather(*claims)], key=lambda owner: owner.fence)
+        assert [owner.fence for owner in owners] == [2, 3]
+        with pytest.raises(StaleOwner):
+            await store.append(owners[0], 1, b"x")
+        assert await store.append(owners[1], 1, b"x") is Appended.OK
+
+    backend.run(scenario)
+
+
+def test_of_two_unattended_takeovers_at_once_one_finds_the_lease_held(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", 0)
+        claims = [store.acquire(record.session, owner, None, HOUR_MS) for owner in ("b", "c")]
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
+        assert sorted(isinstance(outcome, LeaseHeld) for outcome in outcomes) == [False, True]
+
+    backend.run(scenario)
+
+
+@pytest.mark.parametrize("second", [b"one", b"two"])
+def test_of_two_appends_at_once_with_one_number_one_is_stored(backend: Backend, second: bytes) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        calls = (store.append(owner, 1, b"one"), store.append(owner, 1, second))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert Appended.OK in outcomes
+        if second == b"one":
+            assert Appended.DUPLICATE in outcomes
+        else:
+            assert any(isinstance(outcome, SequenceGap) for outcome in outcomes)
+        assert len(await entries_of(store, record.session)) == 1
+
+    backend.run(scenario)
+
+
+def test_a_closed_store_says_so(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.ping()
+        await store.close()
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        with pytest.raises(StoreUnavailable):
+            await store.create(record, "a", HOUR_MS)
+
+    backend.run(scenario)

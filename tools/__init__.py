@@ -1,0 +1,1 @@
+"""What developers and `make` run: installing, and the checks of the project's own rules."""
