@@ -1,1 +1,4 @@
-"""The service: configuration, command line, gateway, wire protocols, supervision. May import everything but `loadtest`."""
+"""The service: configuration, command line, gateway, wire protocols, supervision.
+
+May import everything; only its command line imports `loadtest`.
+"""

@@ -12,10 +12,10 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from loadtest.caller import Call, Clock, MonotonicClock
 from loadtest.errors import CallError, TargetError
@@ -25,6 +25,7 @@ from loadtest.report import to_json, to_text
 from loadtest.timeline import CallPlan
 from loadtest.turns import CallOutcome, SilentUtteranceError, Utterance
 from media.wav import WavError, read_wav, write_wav
+from stages.stream import StageFailure, StageModel
 
 EXIT_OK = 0
 EXIT_WENT_WRONG = 1
@@ -121,11 +122,22 @@ def _milliseconds(text: str) -> int:
     return milliseconds
 
 
-def say_locally(text: str, sample_rate: int) -> bytes:
-    """Speak `text` with the local voice; loads its models on first use."""
-    from stages.engines.local.say import say
+class LocalVoice:
+    """A voice in this process, of the `talker` and `vocoder` of one engine; they are loaded at the first text."""
 
-    return say(text, sample_rate)
+    def __init__(self, engine: str = "local") -> None:
+        self._engine = engine
+        self._models: tuple[StageModel, StageModel] | None = None
+
+    def __call__(self, text: str, sample_rate: int) -> bytes:
+        """`text` as PCM16 mono. Raises `StageFailure` where the models cannot say it."""
+        from stages.engines.local.say import speak
+        from stages.engines.registry import build
+
+        if self._models is None:
+            self._models = build(self._engine, "talker", {}), build(self._engine, "vocoder", {})
+        pcm, _words = speak(text, *self._models, sample_rate)
+        return pcm
 
 
 def run_call(
@@ -134,20 +146,21 @@ def run_call(
     environment: Mapping[str, str] = os.environ,
     console: Console | None = None,
     clock: Clock | None = None,
-    say: Say = say_locally,
+    say: Say | None = None,
+    run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> int:
-    """Place the call that `args` describe; the exit code."""
+    """Place the call that `args` describe; the exit code. `run_loop` runs the call in an event loop to its end."""
     console = console or Console(sys.stdout, sys.stderr)
     try:
         _check_out(args.out)
         target = _target(args, environment)
-        plan = _plan(args, say)
+        plan = _plan(args, say or LocalVoice())
     except (UsageError, TargetError) as fault:
         console.progress(f"duplex call: {fault}")
         return EXIT_USAGE
     call = Call(target, plan, clock or MonotonicClock(), console.progress)
     try:
-        asyncio.run(call.run())
+        run_loop(call.run())
     except CallError as fault:
         console.progress(f"duplex call: {fault}. {fault.advice}")
         return EXIT_NO_CONNECTION
@@ -206,7 +219,7 @@ def _utterance(source: WavSource | SaySource, say: Say) -> Utterance:
         if isinstance(source, SaySource):
             return Utterance.from_pcm(source.text, say(source.text, SAMPLE_RATE))
         return Utterance.from_pcm(source.path.name, read_wav(source.path, SAMPLE_RATE))
-    except (WavError, OSError, SilentUtteranceError) as fault:
+    except (WavError, OSError, StageFailure, SilentUtteranceError) as fault:
         raise UsageError(str(fault)) from fault
 
 

@@ -62,7 +62,7 @@ class CapacityRefused(ConnectError):
 class SessionRefused(ConnectError):
     """The server answered, and said no. `code` is its stable reason, or the HTTP status."""
 
-    advice = "Check the path of the URL and the settings of the session."
+    advice = "The server's own reason stands above; check the path of the URL and the settings of the session."
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"the server refused the session ({code}): {reason}")

@@ -4,7 +4,7 @@ Theory of operation
     Each `Reply` belongs to the turn whose speech was committed last before it was created, else to the turn that
     was begun last. Its sound goes through the `PlayoutModel`. On `speech_started`, and on a response that ends
     cancelled, the loudspeaker is flushed, as stock clients do, and the position reached is reported: with
-    `playback.ack` where the server speaks our extensions, with `conversation.item.truncate` elsewhere.
+    `playback.ack` where the server speaks our extensions and knows it, with `conversation.item.truncate` elsewhere.
 
 Rules
 * A late or unknown id changes nothing of other turns and is never an error of the call.
@@ -30,6 +30,8 @@ TEXT_CHARS_MAX = 20_000
 ERRORS_PER_TURN_MAX = 20
 # Lines for the person at the terminal that wait to be taken; the shell takes them every frame.
 NOTES_MAX = 256
+# What a server answers to an event that it does not know.
+UNKNOWN_EVENT = "unknown_event"
 # How much of the replies is kept as sound: 10 minutes are 29 MB.
 RECORDING_S_MAX = 600
 
@@ -45,6 +47,7 @@ class Hearing:
         self._replies: dict[str, Reply] = {}
         self._playout = PlayoutModel(SAMPLE_RATE)
         self._extended = False
+        self._acknowledges = False
         self._acked: tuple[str, int] | None = None
         self._event_seq: int | None = None
         self._notes: deque[str] = deque(maxlen=NOTES_MAX)
@@ -61,7 +64,7 @@ class Hearing:
     def begin_call(self, now_ns: int, extended: bool) -> None:
         """The microphone opens. `extended`: the server speaks our extensions."""
         self.recording.start(now_ns)
-        self._extended = extended
+        self._extended = self._acknowledges = extended
 
     def begin_turn(self, index: int) -> None:
         """The caller starts to say utterance `index`."""
@@ -116,7 +119,7 @@ class Hearing:
     def acknowledge(self, now_ns: int) -> list[wire.ClientMessage]:
         """Report the position heard, where it has moved and the server wants to know."""
         sounding = [reply for reply in self._replies.values() if (reply.audio.first_heard_ns or now_ns) < now_ns]
-        if not sounding or not self._extended:
+        if not sounding or not self._acknowledges:
             return []
         return self._report(sounding[-1], now_ns)
 
@@ -188,7 +191,7 @@ class Hearing:
         reply = self._reply(event.response.id)
         if reply.done_ns is not None:
             raise ServerViolation(f"second response.done of {reply.response_id}")
-        reply.status, reply.timings = event.response.status, event.timings
+        reply.status, reply.timings = event.response.status, event.timings or {}
         reply.reason = None if event.response.status_details is None else event.response.status_details.reason
         self.note(f"response {reply.status}{f' ({reply.reason})' if reply.reason else ''}: {reply.text}")
         messages = self.flush(now_ns, reply) if reply.status == "cancelled" else []
@@ -201,6 +204,10 @@ class Hearing:
         reply.drain = Drain(event.status, event.lag_ms, elapsed_ms(reply.done_ns, now_ns), event.released)
 
     def _on_error(self, error: wire.ErrorBody) -> None:
+        if error.code == UNKNOWN_EVENT and self._acknowledges:
+            self._acknowledges = False
+            self.note("the server knows no playback.ack; it is told of cuts only")
+            return
         line = f"{error.code or error.type}: {error.message}"
         errors = self._turns[self._begun or 0].errors
         if len(errors) < ERRORS_PER_TURN_MAX:
@@ -259,7 +266,7 @@ class Hearing:
         if self._acked == (reply.response_id, position):
             return []
         self._acked = (reply.response_id, position)
-        if self._extended:
+        if self._acknowledges:
             return [wire.PlaybackAck(reply.response_id, reply.item_id, position)]
         return [wire.TruncateItem(reply.item_id, samples_to_ms(position, SAMPLE_RATE))]
 

@@ -209,7 +209,7 @@ async def open_session(
     if resume is not None:
         await connection.send(wire.ResumeSession(resume.session_id, resume.token))
         resumed = await opening.wait_for(wire.SessionResumed)
-        session = wire.Session(resume.session_id, resumed.resume_token or resume.token)
+        session = resumed.session or wire.Session(resume.session_id, resume.token)
     await connection.send(wire.UpdateSession(settings))
     await opening.wait_for(wire.SessionUpdated)
     return SessionOpened(session.id, session.resume_token, tuple(opening.events))

@@ -49,9 +49,9 @@ class SessionUpdated(ServerMessage, frozen=True, kw_only=True):
 
 
 class SessionResumed(ServerMessage, frozen=True, kw_only=True):
-    """The earlier session goes on here; a new ticket where the old one was good for one use only."""
+    """The earlier session goes on here, with a new token where the old one was good for one use only."""
 
-    resume_token: str | None = None
+    session: Session | None = None
 
 
 class SessionReplaced(ServerMessage, frozen=True, kw_only=True):
@@ -118,10 +118,10 @@ class FinishedResponse(msgspec.Struct, frozen=True):
 
 
 class ResponseDone(ServerMessage, frozen=True, kw_only=True):
-    """The terminal of a response. `timings` (extension): milliseconds by stage, None for a stage not reached."""
+    """The terminal of a response. `timings` (extension): milliseconds by stage; a stage may have none."""
 
     response: FinishedResponse
-    timings: dict[str, float | None] = {}
+    timings: dict[str, float | None] | None = None
 
 
 class ResponseDrained(ServerMessage, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ FRAME_BYTES = ms_to_samples(FRAME_MS, SAMPLE_RATE) * BYTES_PER_SAMPLE
 CALL_MS_MAX = 30 * 60_000
 # After the last reply, how long `response.drained` is waited for.
 DRAIN_WAIT_MS = 5_000
+# How this service closes a connection whose session another one has taken up (4000 to 4999 are private use).
+CLOSE_REPLACED = 4001
 # The position heard is reported every five frames; browsers do so each 50 to 200 ms.
 ACK_FRAMES = 5
 
@@ -148,8 +150,11 @@ class CallTimeline:
 
     def fail(self, fault: CallError, now_ns: int) -> None:
         """The connection or the server gave out."""
-        lost = isinstance(fault, ConnectionLost)
-        self.stop(CallOutcome.CONNECTION_LOST if lost else CallOutcome.PROTOCOL_VIOLATION, str(fault), now_ns)
+        outcome = CallOutcome.PROTOCOL_VIOLATION
+        if isinstance(fault, ConnectionLost):
+            replaced = fault.close_code == CLOSE_REPLACED
+            outcome = CallOutcome.SESSION_REPLACED if replaced else CallOutcome.CONNECTION_LOST
+        self.stop(outcome, str(fault), now_ns)
 
     def stop(self, outcome: CallOutcome, detail: str, now_ns: int) -> None:
         """The call ends here, whatever it was doing."""

@@ -37,8 +37,10 @@ SOCKET_PATH_BYTES_MAX = 107
 
 _APPENDFSYNC: dict[Durability, str] = {"process-crash-safe": "everysec", "power-loss-safe": "always"}
 _KEEPER = Path(__file__).with_name("valkey_keeper.py")
-# Interpreter, imports, and the leftover that may have to be ended.
-_KEEPER_S_MAX = START_S_MAX + 2 * STOP_S_MAX + 10
+# Interpreter and imports, a leftover that may have to be ended the hard way, and Valkey's own start.
+_KEEPER_START_S_MAX = START_S_MAX + 2 * STOP_S_MAX + 10
+# The keeper gives Valkey STOP_S_MAX before it kills it.
+_KEEPER_STOP_S_MAX = 2 * STOP_S_MAX
 _REPORT_BYTES_MAX = 64 * 1024
 
 
@@ -122,7 +124,7 @@ class EmbeddedValkey:
             return
         keeper, self._keeper = self._keeper, None
         try:
-            keeper.communicate(timeout=2 * STOP_S_MAX)
+            keeper.communicate(timeout=_KEEPER_STOP_S_MAX)
         except subprocess.TimeoutExpired:
             keeper.kill()
             keeper.communicate()
@@ -139,8 +141,8 @@ class EmbeddedValkey:
 
     def _read_report(self, keeper: subprocess.Popen[bytes]) -> int:
         assert keeper.stdout is not None
-        if not select.select([keeper.stdout], [], [], _KEEPER_S_MAX)[0]:
-            raise EmbeddedStartFailed(f"no word from its keeper within {_KEEPER_S_MAX} s")
+        if not select.select([keeper.stdout], [], [], _KEEPER_START_S_MAX)[0]:
+            raise EmbeddedStartFailed(f"no word from its keeper within {_KEEPER_START_S_MAX} s")
         line = keeper.stdout.readline(_REPORT_BYTES_MAX)
         if not line:
             raise EmbeddedStartFailed("its keeper died")

@@ -107,9 +107,12 @@ class ResponseStarted:
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
+    """More of a reply's text; `spoken`: as the transcript of its audio."""
+
     response: str
     item: str
     delta: str
+    spoken: bool
 
 
 @dataclass(frozen=True, slots=True)

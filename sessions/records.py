@@ -228,7 +228,7 @@ class _Replay:
                 self.epoch = epoch
             case ConfigChanged(config=config):
                 self.config = config
-            case Compacted():
+            case _:
                 self._reset(entry)
 
     def linked(self) -> tuple[ItemRecord, ...]:

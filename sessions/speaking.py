@@ -245,7 +245,7 @@ class Speaking:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output()
         run.reply.add_text(text)
-        return [Tell(ReplyText(run.plan.tag.response, run.plan.item, text))]
+        return [Tell(ReplyText(run.plan.tag.response, run.plan.item, text, run.plan.with_audio))]
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""

@@ -210,13 +210,15 @@ def keep(settings: Settings) -> None:
     """Start Valkey, say so, and stop it in the end."""
     with wake_on_signals() as signals:
         lock = lock_data_dir(settings)
-        leftover = end_leftover(settings.socket_path)
-        server, pid = start_server(settings)
-        report({"pid": pid, "leftover": leftover or 0})
         try:
-            wait_for_end(settings, signals)
+            leftover = end_leftover(settings.socket_path)
+            server, pid = start_server(settings)
+            report({"pid": pid, "leftover": leftover or 0})
+            try:
+                wait_for_end(settings, signals)
+            finally:
+                server.stop(timeout=STOP_S_MAX)
         finally:
-            server.stop(timeout=STOP_S_MAX)
             settings.socket_path.unlink(missing_ok=True)
             os.close(lock)
 

@@ -118,7 +118,6 @@ def _tail(text: str, room: int, count: TokenCounter) -> str:
         else:
             low = middle + 1
     cut = text[low:]
+    is_inside_word = low > 0 and not text[low - 1].isspace() and not cut[:1].isspace()
     from_word = cut.split(maxsplit=1)
-    if low and not text[low - 1].isspace() and len(from_word) > 1:
-        return from_word[1]
-    return cut.lstrip()
+    return from_word[1] if is_inside_word and len(from_word) > 1 else cut.lstrip()

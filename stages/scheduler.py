@@ -25,7 +25,7 @@ class SchedulerStatistics:
     waiting_peak: int
     running: int
     started: int
-    dropped: int
+    withdrawn: int
 
 
 class StageScheduler:
@@ -35,7 +35,7 @@ class StageScheduler:
         self._running: set[str] = set()
         self._order = 0
         self._peak = 0
-        self._dropped = 0
+        self._withdrawn = 0
 
     def offer(self, key: str, urgency: int, now_ns: int) -> None:
         """A step of stream `key` is ready to run since `now_ns`."""
@@ -57,11 +57,13 @@ class StageScheduler:
     def done(self, key: str) -> None:
         self._running.remove(key)
 
-    def drop(self, key: str) -> bool:
-        """Forget the waiting step of `key`, uncomputed. False where none waits."""
-        dropped = self._waiting.pop(key, None) is not None
-        self._dropped += dropped
-        return dropped
+    def withdraw(self, key: str) -> int | None:
+        """Forget the waiting step of `key`, uncomputed. Gives since when it was ready, or None where none waits."""
+        waiting = self._waiting.pop(key, None)
+        if waiting is None:
+            return None
+        self._withdrawn += 1
+        return waiting[2]
 
     def waits(self, key: str) -> bool:
         return key in self._waiting
@@ -70,5 +72,5 @@ class StageScheduler:
         return key in self._running
 
     def statistics(self) -> SchedulerStatistics:
-        started = self._order - self._dropped - len(self._waiting)
-        return SchedulerStatistics(len(self._waiting), self._peak, len(self._running), started, self._dropped)
+        started = self._order - self._withdrawn - len(self._waiting)
+        return SchedulerStatistics(len(self._waiting), self._peak, len(self._running), started, self._withdrawn)

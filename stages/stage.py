@@ -133,6 +133,8 @@ class Stage:
         self._peers: dict[int, _Peer] = {}
         self._onward_link: int | None = None
         self._sessions: dict[str, _Session] = {}
+        # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
+        self._closing: set[str] = set()
         self._entries: dict[str, _Entry] = {}
         self._scheduler = StageScheduler(model.concurrency)
         self._stale = 0
@@ -204,6 +206,7 @@ class Stage:
                 self._model.open_session(frame.session)
             except StageFailure as failure:
                 return Send(link, SessionRefused(frame.session, failure.code, str(failure)))
+            self._closing.discard(frame.session)
             self._sessions[frame.session] = _Session(frame.epoch, link)
         else:
             held.control, held.epoch = link, max(held.epoch, frame.epoch)
@@ -213,10 +216,17 @@ class Stage:
         effects: list[Effect] = []
         if self._sessions.pop(session, None) is None:
             return self._drop_stale()
+        self._closing.add(session)
         for entry in self._entries_where(lambda entry: entry.tag.session == session):
             effects += self._leave(entry, "cancelled")
-        self._model.close_session(session)
+        self._release_session(session)
         return effects
+
+    def _release_session(self, session: str) -> None:
+        """Let the model forget a closed session, unless a step still runs for it."""
+        if session in self._closing and not self._entries_where(lambda entry: entry.tag.session == session):
+            self._closing.remove(session)
+            self._model.close_session(session)
 
     def _open(self, link: int, frame: Open) -> Send:
         tag = frame.tag
@@ -263,7 +273,16 @@ class Stage:
             outputs = entry.model.feed(frame.item)
         except StageFailure as failure:
             return self._leave(entry, "failed", failure.code, str(failure))
+        self._replan(entry)
         return self._deliver(entry, outputs)
+
+    def _replan(self, entry: _Entry) -> None:
+        """Input may have made a waiting step pointless or urgent: plan it anew, in its old place of the queue."""
+        ready_ns = self._scheduler.withdraw(entry.tag.key)
+        if ready_ns is not None:
+            entry.step = entry.model.next_step()
+            if entry.step is not None:
+                self._scheduler.offer(entry.tag.key, entry.step.urgency, ready_ns)
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
         entry = self._entries.get(frame.tag.key)
@@ -395,7 +414,7 @@ class Stage:
         entry.flags.cancelled = True
         if self._scheduler.runs(entry.tag.key):
             return []
-        self._scheduler.drop(entry.tag.key)
+        self._scheduler.withdraw(entry.tag.key)
         return self._depart(entry)
 
     def _depart(self, entry: _Entry) -> list[Effect]:
@@ -404,6 +423,7 @@ class Stage:
         released = {kind: count for kind, count in entry.model.held().items() if count}
         entry.model.close()
         del self._entries[entry.tag.key]
+        self._release_session(entry.tag.session)
         return [Send(entry.control, Closed(entry.tag, outcome, released, code, message))]
 
     def _drop_stale(self) -> list[Effect]:

@@ -28,7 +28,7 @@ class RealtimeDialect:
     """`new_id(prefix)` names messages and content; `extensions` may be switched while the connection lives."""
 
     def __init__(self, new_id: Callable[[str], str], *, extensions: bool = False) -> None:
-        self._new_id = new_id
+        self.new_id = new_id
         self.extensions = extensions
         self.transcription = True
         self._seq = 0
@@ -36,13 +36,13 @@ class RealtimeDialect:
     def stamp(self, message: Message) -> Message:
         """Give `message` its id and its place in the order of this connection."""
         self._seq += 1
-        return {**message, "event_id": self._new_id("event"), "server_event_seq": self._seq}
+        return {**message, "event_id": self.new_id("event"), "server_event_seq": self._seq}
 
     def encode(self, event: events.Event) -> list[Message]:
         """The messages that tell `event`, stamped."""
         return [self.stamp(message) for message in self._translate(event)]
 
-    def _translate(self, event: events.Event) -> list[Message]:  # noqa: PLR0911 - one line per event is the table
+    def _translate(self, event: events.Event) -> list[Message]:  # noqa: PLR0911, PLR0912 - the table, one line per event
         match event:
             case events.SpeechStarted(item, ms):
                 return [{"type": "input_audio_buffer.speech_started", "item_id": item, "audio_start_ms": ms}]
@@ -66,10 +66,9 @@ class RealtimeDialect:
                 return self._caller_text(event) if self.transcription else []
             case events.ResponseStarted(response, previous):
                 return _started(response, previous)
-            case events.ReplyText(response_id, item_id, delta):
-                return [
-                    {"type": "response.output_audio_transcript.delta", **_place(response_id, item_id), "delta": delta}
-                ]
+            case events.ReplyText(response_id, item_id, delta, spoken):
+                kind = "response.output_audio_transcript.delta" if spoken else "response.output_text.delta"
+                return [{"type": kind, **_place(response_id, item_id), "delta": delta}]
             case events.ReplyAudio():
                 return [_audio(event)]
             case events.ResponseFinished(response, timings):

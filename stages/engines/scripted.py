@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+import msgspec
 import numpy as np
 
 from stages.clauses import ClauseSplitter
@@ -212,37 +213,43 @@ class _Vocoder(_Scripted):
         return outputs
 
 
-@dataclass(slots=True)
-class ScriptedModel:
-    """A stage of the scripted engine; `kind` says which. `sessions_max` as a real Thinker's slots."""
+class ScriptedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the script says. `sessions_max`: as the slots of a real Thinker."""
 
-    kind: str
     heard: tuple[str, ...] = ("hello",)
     replies: tuple[str, ...] = ("Hello. How can I help you today?",)
     frames_per_word: int = 20
     sessions_max: int = 64
-    concurrency: int = 1
-    revision: str = "scripted"
-    _sessions: set[str] = field(default_factory=set)
-    _turns: int = 0
+
+
+class ScriptedModel:
+    """A stage of the scripted engine; `kind` says which."""
+
+    concurrency = 1
+    revision = "scripted"
+
+    def __init__(self, kind: str, options: ScriptedOptions) -> None:
+        self._kind = kind
+        self._options = options
+        self._sessions: set[str] = set()
+        self._turns = 0
 
     def open_session(self, session: str) -> None:
-        if session not in self._sessions and len(self._sessions) >= self.sessions_max:
-            raise StageFailure("capacity", f"{self.sessions_max} sessions are open")
+        if session not in self._sessions and len(self._sessions) >= self._options.sessions_max:
+            raise StageFailure("capacity", f"{self._options.sessions_max} sessions are open")
         self._sessions.add(session)
 
     def close_session(self, session: str) -> None:
         self._sessions.discard(session)
 
     def open(self, tag: Tag, options: Options) -> StageStream:  # noqa: ARG002 - scripted streams do not differ by tag
-        match self.kind:
+        match self._kind:
             case "encoder":
-                self._turns += 1
-                return _Encoder(text=self.heard[min(self._turns, len(self.heard)) - 1])
+                return _Encoder(text=self._next_of(self._options.heard))
             case "thinker":
                 return self._thinker(options)
             case "talker":
-                return _Talker(frames_per_word=self.frames_per_word)
+                return _Talker(frames_per_word=self._options.frames_per_word)
             case _:
                 assert isinstance(options, VocoderOptions), "a vocoder is opened with its options"
                 return _Vocoder(sample_rate=options.sample_rate)
@@ -250,32 +257,33 @@ class ScriptedModel:
     def _thinker(self, options: Options) -> StageStream:
         if not isinstance(options, ThinkerOptions):
             return _Prefill()
-        self._turns += 1
-        words = self.replies[min(self._turns, len(self.replies)) - 1].split()[: options.max_output_tokens]
+        words = self._next_of(self._options.replies).split()[: options.max_output_tokens]
         prompt_tokens = sum(len(message.content.split()) for message in options.messages)
         return _Thinker(words=deque(words), prompt_tokens=prompt_tokens, limit=options.max_output_tokens)
+
+    def _next_of(self, texts: tuple[str, ...]) -> str:
+        self._turns += 1
+        return texts[min(self._turns, len(texts)) - 1]
 
     def close(self) -> None:
         self._sessions.clear()
 
 
-def _model(kind: str, options: Mapping[str, object]) -> ScriptedModel:
-    texts = {name: tuple(cast("list[str]", options[name])) for name in ("heard", "replies") if name in options}
-    numbers = {name: cast("int", options[name]) for name in ("frames_per_word", "sessions_max") if name in options}
-    return ScriptedModel(kind, **texts, **numbers)  # type: ignore[arg-type] - narrowed by name just above
+def _build(kind: str, options: Mapping[str, object]) -> ScriptedModel:
+    return ScriptedModel(kind, msgspec.convert(options, ScriptedOptions))
 
 
 def build_encoder(options: Mapping[str, object]) -> ScriptedModel:
-    return _model("encoder", options)
+    return _build("encoder", options)
 
 
 def build_thinker(options: Mapping[str, object]) -> ScriptedModel:
-    return _model("thinker", options)
+    return _build("thinker", options)
 
 
 def build_talker(options: Mapping[str, object]) -> ScriptedModel:
-    return _model("talker", options)
+    return _build("talker", options)
 
 
 def build_vocoder(options: Mapping[str, object]) -> ScriptedModel:
-    return _model("vocoder", options)
+    return _build("vocoder", options)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class ReplyScript:
     vanish_at_chunk: int = -1
     stall_at_chunk: int = -1
     error_code: str = ""
+    nonsense: bool = False
     mute: bool = False
     status: str = "completed"
     drains: bool = True
@@ -117,7 +119,7 @@ class FakeConversation:
             return self._number(self._on_settings())
         if message["type"] == "session.resume":
             self._seq = 1_000
-            return self._number([{"type": "session.resumed", "session_id": message["session_id"]}])
+            return self._number([{"type": "session.resumed"}])
         if message["type"] == "response.cancel":
             return self._number(self._end("cancelled", "client_cancelled"))
         return []
@@ -170,6 +172,8 @@ class FakeConversation:
             return [
                 {"type": "error", "error": {"type": "server_error", "code": active.script.error_code, "message": "no"}}
             ]
+        if active.script.nonsense:
+            return [{"type": "response.done"}]
         events: list[Event] = []
         if not active.created:
             active.created = True
@@ -280,35 +284,41 @@ class FakeRealtimeServer:
         headers = Headers(self.refusal.headers | {"Content-Length": str(len(self.refusal.body)), "Connection": "close"})
         return Response(self.refusal.status, self.refusal.status.phrase, headers, self.refusal.body.encode())
 
-    async def converse(self, socket: ServerConnection) -> None:
+    async def converse(self, connection: ServerConnection) -> None:
         if self.farewell is not None:
-            await self._send(socket, list(self.farewell.events))
-            await socket.close(self.farewell.close_code)
+            await self._send(connection, list(self.farewell.events))
+            await connection.close(self.farewell.close_code)
             return
         conversation = FakeConversation(self.script)
         self.conversations.append(conversation)
-        await self._send(socket, conversation.greet())
-        async for text in socket:
+        await self._send(connection, conversation.greet())
+        async for text in connection:
             try:
                 events = conversation.on_message(json.loads(text))
             except Vanish as vanish:
-                await self._send(socket, vanish.events)
-                socket.transport.abort()
+                await self._send(connection, vanish.events)
+                connection.transport.abort()
                 return
-            await self._send(socket, events)
+            await self._send(connection, events)
 
-    async def _send(self, socket: ServerConnection, events: list[Event]) -> None:
+    async def _send(self, connection: ServerConnection, events: list[Event]) -> None:
         for event in events:
             self.events_sent += 1
-            await socket.send(json.dumps(event))
+            await connection.send(json.dumps(event))
+
+    def listen(self) -> socket.socket:
+        """A free loopback port, whose address is in `url` from here on; nobody answers there before `serving`."""
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"ws://127.0.0.1:{listening.getsockname()[1]}"
+        return listening
 
 
 @asynccontextmanager
-async def serving(server: FakeRealtimeServer) -> AsyncIterator[FakeRealtimeServer]:
-    """Serve on a free loopback port until the block ends."""
+async def serving(
+    server: FakeRealtimeServer, listening: socket.socket | None = None
+) -> AsyncIterator[FakeRealtimeServer]:
+    """Serve at `listening`, or on a port of its own, until the block ends."""
     async with serve(
-        server.converse, "127.0.0.1", 0, process_request=server.answer_handshake, compression=None
-    ) as listening:
-        port = next(iter(listening.sockets)).getsockname()[1]
-        server.url = f"ws://127.0.0.1:{port}"
+        server.converse, sock=listening or server.listen(), process_request=server.answer_handshake, compression=None
+    ):
         yield server

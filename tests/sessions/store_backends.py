@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from redis.asyncio import Redis
-
 from sessions.embedded_valkey import EmbeddedValkey
 from sessions.memory_store import MemorySessionStore
 from sessions.records import SessionRecord, token_digest
@@ -79,20 +77,6 @@ def server_backend(url: str) -> Backend:
 def new_record(config: bytes = b"{}") -> SessionRecord:
     """A session that no other test uses."""
     return SessionRecord(f"sess_{next(_numbers)}", "tenant", START_MS, config, TOKEN)
-
-
-@contextmanager
-def raw_client(url: str) -> Iterator[Callable[[Callable[[Redis], Awaitable[_T]]], _T]]:
-    """Run commands on the server, past the store."""
-
-    def run(commands: Callable[[Redis], Awaitable[_T]]) -> _T:
-        async def whole() -> _T:
-            async with Redis.from_url(url) as client:
-                return await commands(client)
-
-        return asyncio.run(whole())
-
-    yield run
 
 
 @contextmanager

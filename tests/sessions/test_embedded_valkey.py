@@ -91,11 +91,9 @@ def test_an_orderly_stop_leaves_nothing_but_the_data(tmp_path: Path) -> None:
     server.start()
     process = open_process(server.server_pid)
     fill(server.url, record)
-    assert server.running
     server.stop()
     await_end(process)
-    assert not server.running
-    assert server.keeper_pid == 0
+    assert (server.running, server.keeper_pid) == (False, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["appendonlydir", "valkey.lock", LOG_NAME]
     server.stop()
     with server:
@@ -205,6 +203,34 @@ def test_a_start_that_fails_says_what_the_server_logged(tmp_path: Path) -> None:
         server.start()
     assert not server.running
     assert not server.socket_path.exists()
+
+
+def test_a_keeper_that_hangs_is_killed_and_its_server_ended(
+    server: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions.embedded_valkey._KEEPER_STOP_S_MAX", 0.01)
+    process = open_process(server.server_pid)
+    os.kill(server.keeper_pid, signal.SIGSTOP)
+    server.stop()
+    await_end(process)
+    assert not server.socket_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("keeper", "what"), [("", "its keeper died"), ("import sys; sys.stdin.read()", "no word from its keeper")]
+)
+def test_a_keeper_that_says_nothing_is_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: str, what: str
+) -> None:
+    script = tmp_path / "keeper.py"
+    script.write_text(keeper)
+    monkeypatch.setattr("sessions.embedded_valkey._KEEPER", script)
+    if keeper:
+        monkeypatch.setattr("sessions.embedded_valkey._KEEPER_START_S_MAX", 0.01)
+    server = EmbeddedValkey(tmp_path)
+    with pytest.raises(EmbeddedStartFailed, match=what):
+        server.start()
+    assert not server.running
 
 
 def test_power_loss_safety_syncs_each_write(tmp_path: Path) -> None:

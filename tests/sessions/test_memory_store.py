@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec import structs
@@ -110,7 +110,7 @@ def test_every_operation_can_fail(operation: str, fault: Fault) -> None:
 
     async def scenario() -> None:
         owner = await store.create(record, "a", HOUR_MS)
-        calls: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
             "create": lambda: store.create(record, "a", HOUR_MS),
             "acquire": lambda: store.acquire(record.session, "b", TOKEN, HOUR_MS),
             "append": lambda: store.append(owner, 1, b"x"),
@@ -121,7 +121,7 @@ def test_every_operation_can_fail(operation: str, fault: Fault) -> None:
         }
         faults.armed[operation] = fault
         with pytest.raises(StoreUnavailable if fault is Fault.UNAVAILABLE else StoreTimeout):
-            await calls[operation]()  # type: ignore[misc]
+            await calls[operation]()
         assert not faults.armed, "the fault fired"
 
     asyncio.run(scenario())

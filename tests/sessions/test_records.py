@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -192,6 +192,7 @@ class LogBuilder:
             self.entries.append(ConfigChanged(b"%d" % self.made))
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=30), st.integers(0, 30))
 def test_compaction_anywhere_changes_nothing(choices: list[tuple[int, int]], cut: int) -> None:
     log = LogBuilder()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from sessions.memory_store import MemorySessionStore
 from sessions.redis_store import RedisSessionStore, check_server, session_keys
@@ -35,33 +36,11 @@ from tests.sessions.store_backends import (
     Backend,
     Clock,
     new_record,
-    server_backend,
 )
 
 pytestmark = pytest.mark.live
 
 RETENTION_MS = 50_000
-
-
-def on_server(url: str, commands: Callable[[Redis], Awaitable[Any]]) -> Any:
-    """Run commands past the store."""
-
-    async def whole() -> Any:
-        async with Redis.from_url(url) as client:
-            return await commands(client)
-
-    return asyncio.run(whole())
-
-
-@contextmanager
-def configured(url: str, name: str, value: str) -> Iterator[None]:
-    """The server under another setting, for a while."""
-    before = on_server(url, lambda client: client.config_get(name))[name]
-    on_server(url, lambda client: client.config_set(name, value))
-    try:
-        yield
-    finally:
-        on_server(url, lambda client: client.config_set(name, before))
 
 
 def test_every_write_moves_the_end_of_both_keys_together(server: Backend) -> None:
@@ -132,8 +111,6 @@ def test_the_stream_itself_refuses_an_earlier_owner(server: Backend) -> None:
         await store.acquire(record.session, "b", TOKEN, HOUR_MS)
         async with Redis.from_url(server.url) as client:
             _hash, log = session_keys(record.session)
-            from redis.exceptions import ResponseError
-
             with pytest.raises(ResponseError):
                 await client.xadd(log, {"entry": "late"}, id="1-2")
 
@@ -159,7 +136,7 @@ def test_an_append_past_its_deadline_may_be_repeated(server: Backend) -> None:
         owner = await store.create(record, "a", HOUR_MS)
         hasty = RedisSessionStore(server.url, call_timeout_ms=30)
         async with Redis.from_url(server.url) as client:
-            await client.client_pause(60_000)
+            await client.client_pause(60_000, all=False)
             try:
                 with pytest.raises(StoreTimeout):
                     await hasty.append(owner, 1, b"x")
@@ -173,20 +150,20 @@ def test_an_append_past_its_deadline_may_be_repeated(server: Backend) -> None:
     server.run(scenario)
 
 
-def test_a_call_that_gets_no_connection_in_time_times_out(server: Backend) -> None:
-    async def scenario(_: SessionStore) -> None:
-        store = RedisSessionStore(server.url, call_timeout_ms=30, connections_max=1)
-        async with Redis.from_url(server.url) as client:
-            await client.client_pause(60_000)
-            try:
-                outcomes = await asyncio.gather(store.ping(), store.ping(), return_exceptions=True)
-            finally:
-                await client.client_unpause()
-        assert [type(outcome) for outcome in outcomes] == [StoreTimeout, StoreTimeout]
-        await store.ping()
-        await store.close()
+def test_the_wait_for_a_connection_counts_towards_the_deadline(tmp_path: Path) -> None:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
 
-    server.run(scenario)
+    async def scenario() -> None:
+        path = tmp_path / "silent.sock"
+        async with await asyncio.start_unix_server(hold, path):
+            store = RedisSessionStore(f"unix://{path}", call_timeout_ms=20, connections_max=1)
+            outcomes = await asyncio.gather(store.ping(), store.ping(), return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [StoreTimeout, StoreTimeout]
+            await store.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_full_server_takes_no_write_but_still_deletes(server: Backend) -> None:
@@ -319,7 +296,8 @@ class Driver:
             case (operation, which, *rest) if self.owners:
                 owner = self.owners[-1 - which % len(self.owners)]
                 if operation == "renew":
-                    return await self.store.renew(owner)
+                    await self.store.renew(owner)
+                    return "renewed"
                 return await self._write(operation, owner, *rest)
         return None
 

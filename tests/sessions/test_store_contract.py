@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -24,7 +25,7 @@ from sessions.store import (
     StoreUnavailable,
     TokenRefused,
 )
-from tests.sessions.store_backends import HOUR_MS, TOKEN, WRONG_TOKEN, Backend, new_record
+from tests.sessions.store_backends import HOUR_MS, TOKEN, WRONG_TOKEN, Backend, debian_server, new_record
 
 
 async def entries_of(store: SessionStore, session: str) -> tuple[bytes, ...]:
@@ -393,3 +394,9 @@ def test_a_closed_store_says_so(backend: Backend) -> None:
             await store.create(record, "a", HOUR_MS)
 
     backend.run(scenario)
+
+
+def test_a_missing_server_is_a_failure_that_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(AssertionError, match="apt-get install -y redis-server"), debian_server(tmp_path):
+        pass

@@ -6,7 +6,9 @@ Theory of operation
 
 Rules
 * The model is given by its folder; its revision is the digest of its weights.
-* A step is one window of at most 12 s, encoded and decoded once (twice where a loop is suspected).
+* A step is one window of at most 12 s, encoded and decoded once (twice where a loop is suspected). It looks for
+  a cancel between passes; the longest pass is the decoding of 11.7 s of dense speech, about 110 ms on a free
+  core and twice that on a shared one.
 """
 
 from __future__ import annotations

@@ -137,5 +137,6 @@ class _Reader:
         if keep:
             return [self._string() for _ in range(count)]
         for _ in range(count):
-            self._at += self._count("Q", STRING_BYTES_MAX)
+            length = self._count("Q", STRING_BYTES_MAX)
+            self._at += length
         return None

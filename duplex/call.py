@@ -1,0 +1,307 @@
+"""One call: the shell around a conversation. Carries its effects to stages, store, metrics and client.
+
+Theory of operation
+    Frames from the stages, speech from the way in, commands from the client and the pacer's slots each become one call
+    of the conversation, whose effects are carried out at once, in order. Nothing here awaits: what can be slow (store,
+    client's socket) has a bounded queue of its own, so a stop takes effect within the call that decides it.
+
+Rules
+* `EndEpoch` is on the wire to every stage before the client is told anything of it.
+* A call ends exactly once, by `end`, whoever asks for it; `ended` is then set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from duplex.checkpoints import compacted, encode_settings, item_record
+from duplex.journal import Journal
+from duplex.listening import Listening, ListeningPorts
+from duplex.metrics import Metrics
+from duplex.stage_client import StageClient, StageUnresponsiveError
+from duplex.vad_service import VadService
+from sessions import effects as do
+from sessions.conversation import Conversation
+from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
+from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted
+from sessions.settings import SessionSettings
+from stages.contracts import Item, Tag
+from stages.messages import (
+    Cancel,
+    Closed,
+    CloseSession,
+    EndEpoch,
+    Frame,
+    Grant,
+    Open,
+    Opened,
+    OpenSession,
+    Published,
+    Refused,
+    SessionRefused,
+    StepDone,
+)
+
+CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+
+_log = structlog.get_logger("duplex.call")
+
+
+class Client(Protocol):
+    """The connection, as the call sees it."""
+
+    @property
+    def has_room(self) -> bool:
+        """Less than two frames of audio wait in its write buffer."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Queue `event` for the client."""
+        ...
+
+    def drop_audio(self) -> None:
+        """Forget audio that was queued and not yet written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all calls of the process share."""
+
+    stages: Mapping[str, StageClient]
+    vad: VadService
+    metrics: Metrics
+
+
+class Call:
+    def __init__(self, conversation: Conversation, session: str, services: Services, journal: Journal) -> None:
+        self.session = session
+        self.conversation = conversation
+        self._services = services
+        self._journal = journal
+        self._client: Client | None = None
+        self._known_items: set[str] = {item.id for item in conversation.items}
+        self._encoder = "encoder"
+        self.listening = Listening(conversation, services.vad, ListeningPorts(self.carry_out, self._feed_encoder))
+        self._last_sent_ns = 0
+        self._underruns = 0
+        self._end_reason: str | None = None
+        self.ended = asyncio.Event()
+        self.active_ns = time.monotonic_ns()
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the call is over, or None while it lives."""
+        return self._end_reason
+
+    def attach(self, client: Client) -> None:
+        self._client = client
+
+    # ---- life --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Open the session at every stage and read the prompt into the Thinker."""
+        for stage in self._services.stages.values():
+            stage.order(OpenSession(self.session, self.conversation.epoch))
+        self.carry_out(self.conversation.warm_up())
+
+    def end(self, reason: str) -> None:
+        """The call is over. Everything that runs for it is ended at the stages."""
+        if self._end_reason is not None:
+            return
+        self._end_reason = reason
+        self.carry_out(self.conversation.close(time.monotonic_ns()))
+        for stage in self._services.stages.values():
+            stage.order(CloseSession(self.session))
+        self.ended.set()
+
+    async def flush(self) -> None:
+        """Wait, for a bounded time, until the store has everything."""
+        if not await self._journal.flush(CLOSE_FLUSH_NS_MAX):
+            _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
+
+    def pace(self, now_ns: int) -> None:
+        """The pacer's slot: deadlines, then frames that are due."""
+        deadline_ns = self.conversation.next_deadline_ns()
+        if deadline_ns is not None and now_ns >= deadline_ns:
+            self.carry_out(self.conversation.tick(now_ns))
+        self._send_due(now_ns)
+
+    def _send_due(self, now_ns: int) -> None:
+        while self._client is not None and self._client.has_room:
+            effects = self.conversation.take_due(now_ns)
+            if not effects:
+                break
+            self.carry_out(effects)
+        underruns = self.conversation.speaking.underruns
+        self._services.metrics.underruns.inc(underruns - self._underruns)
+        self._underruns = underruns
+
+    # ---- from the stages ---------------------------------------------------------------------------
+
+    def frame(self, stage: str, frame: Frame) -> None:
+        """A worker has sent `frame` about this session."""
+        now_ns, talk = time.monotonic_ns(), self.conversation
+        match frame:
+            case Published(tag, event):
+                self.carry_out(talk.published(tag, event, now_ns))
+                self._send_due(now_ns)
+            case Grant(tag, units):
+                self.listening.credit_returned(tag, units)
+            case Opened(tag):
+                self.carry_out(talk.opened(tag, stage, now_ns))
+            case Refused(tag, code, message):
+                self._stream_gone(stage, tag)
+                self.carry_out(talk.refused(tag, stage, code, message, now_ns))
+            case Closed(tag, outcome, released, code, message):
+                self._stream_gone(stage, tag)
+                failure = (code, message) if outcome == "failed" else None
+                self.carry_out(talk.closed(tag, stage, released, failure, now_ns))
+            case StepDone(_, kind, queued_ns, service_ns):
+                self._services.metrics.stage_queue_seconds.labels(stage, kind).observe(queued_ns / 1e9)
+                self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
+            case SessionRefused(_, code, _):
+                _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
+                self.end(f"{stage}_{code}")
+
+    def _stream_gone(self, stage: str, tag: Tag) -> None:
+        if stage == self._encoder:
+            self.listening.drop(tag)
+
+    def stage_up(self, stage: str, *, reborn: bool) -> None:
+        """`stage` is there, again perhaps."""
+        self._services.stages[stage].order(OpenSession(self.session, self.conversation.epoch))
+        self.carry_out(self.conversation.stage_back(stage, reborn=reborn, now_ns=time.monotonic_ns()))
+
+    def stage_down(self, stage: str) -> None:
+        self.carry_out(self.conversation.stage_lost(stage, time.monotonic_ns()))
+
+    # ---- from the client ---------------------------------------------------------------------------
+
+    def update(self, settings: SessionSettings) -> None:
+        """The client has changed its settings."""
+        self.conversation.update(settings)
+        self.listening.settings_changed()
+        self._journal.write(ConfigChanged(encode_settings(settings)))
+
+    def commit_input(self) -> None:
+        start, end = self.listening.uncommitted_from, self.listening.newest
+        self.carry_out(self.conversation.commit_input(start, end, time.monotonic_ns()))
+
+    # ---- effects -----------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Sequence[do.Effect]) -> None:
+        for effect in effects:
+            try:
+                self._carry_out_one(effect)
+            except StageUnresponsiveError as error:
+                _log.error("stage_unresponsive", session=self.session, error=str(error))
+                self.end("stage_unresponsive")
+
+    def _carry_out_one(self, effect: do.Effect) -> None:
+        stages = self._services.stages
+        match effect:
+            case do.Tell(event):
+                self._tell(event)
+            case do.OpenStream(stage, tag, options, onward):
+                stages[stage].order(Open(tag, options, onward))
+            case do.FeedStream(stage, tag, item) if stage == self._encoder:
+                self.listening.tell_encoder(tag, item)
+            case do.FeedStream(stage, tag, item):
+                stages[stage].feed(tag, item)
+            case do.CancelStream(stage, tag):
+                stages[stage].order(Cancel(tag))
+            case do.GrantCredit(stage, tag, samples):
+                stages[stage].order(Grant(tag, samples))
+            case do.EndEpoch(epoch):
+                self._end_epoch(epoch)
+            case do.HearFrom(tag, sample, until):
+                self.listening.hear_from(tag, sample, until)
+            case do.StopHearing(tag):
+                self.listening.stop_hearing(tag)
+            case do.ResetGate():
+                self.listening.reset_gate()
+            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
+                self._save(effect)
+            case do.Measured():
+                self._measure(effect)
+
+    def _end_epoch(self, epoch: int) -> None:
+        for stage in self._services.stages.values():
+            stage.order(EndEpoch(self.session, epoch))
+        if self._client is not None:
+            self._client.drop_audio()
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ReplyAudio):
+            self._last_sent_ns = time.monotonic_ns()
+        elif isinstance(event, ResponseFinished):
+            self._finished(event)
+        elif isinstance(event, CommandRefused):
+            self._services.metrics.errors.labels("client", event.code).inc()
+        if self._client is not None:
+            self._client.tell(event)
+
+    def _finished(self, event: ResponseFinished) -> None:
+        response = event.response
+        self._services.metrics.responses.labels(response.status).inc()
+        if response.status == "failed":
+            self._services.metrics.errors.labels("service", response.code).inc()
+        if response.reason == "turn_detected" and self._last_sent_ns:
+            stopped_ns = max(0, self._last_sent_ns - self.listening.speech_onset_ns)
+            self._services.metrics.barge_in_stop_seconds.observe(stopped_ns / 1e9)
+        _log.info(
+            "response_ended",
+            session=self.session,
+            response=response.id,
+            epoch=response.epoch,
+            status=response.status,
+            reason=response.reason,
+            code=response.code,
+            **{f"{part}_ms": ms for part, ms in event.timings},
+        )
+
+    def _save(self, effect: do.SaveItem | do.SaveDeletion | do.SaveEpoch) -> None:
+        match effect:
+            case do.SaveItem(item, previous):
+                record = item_record(item, previous)
+                known = item.id in self._known_items
+                self._known_items.add(item.id)
+                self._journal.write(ItemChanged(record) if known else ItemAppended(record))
+            case do.SaveDeletion(item_id):
+                self._known_items.discard(item_id)
+                self._journal.write(ItemDeleted(item_id))
+            case do.SaveEpoch(epoch):
+                self._journal.write(EpochAdvanced(epoch))
+        if self._journal.compaction_due():
+            talk = self.conversation
+            self._journal.write(compacted(talk.items, talk.settings, talk.epoch))
+
+    def _measure(self, measured: do.Measured) -> None:
+        metrics = self._services.metrics
+        match measured.name:
+            case "first_audio_seconds":
+                metrics.first_audio_seconds.observe(measured.value)
+            case "encoder_wait_seconds":
+                metrics.encoder_wait_seconds.observe(measured.value)
+            case "drain_lag_seconds":
+                metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
+            case "epochs_ended":
+                metrics.epochs_ended.labels(measured.label).inc(measured.value)
+            case "wasted_audio_seconds":
+                metrics.wasted_audio_seconds.inc(measured.value)
+
+    def _feed_encoder(self, tag: Tag, item: Item, units: int) -> None:
+        self._services.stages[self._encoder].feed(tag, item, units)
+
+    def unsent_samples(self) -> int:
+        """Audio generated and not yet sent: the credit in use."""
+        now_ns = time.monotonic_ns()
+        views = (self.conversation.speaking.ledger(view.id, now_ns) for view in self.conversation.speaking.running)
+        return sum(view.unsent for view in views if view is not None)

@@ -1,0 +1,61 @@
+"""What of a conversation is stored, and how it comes back: items and settings to records and back again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from media.chunk import ms_to_samples, samples_to_ms
+from sessions.items import Item
+from sessions.records import Compacted, ItemRecord
+from sessions.settings import OUTPUT_RATE, SessionSettings
+
+_SPOKEN, _TYPED = "spoken", ""
+
+
+def item_record(item: Item, previous: str | None) -> ItemRecord:
+    """`item` as it is stored. `name` says whether it was spoken; a cut item's audio ends where it was cut."""
+    audio_ms = samples_to_ms(item.audio_samples, OUTPUT_RATE)
+    return ItemRecord(
+        item.id,
+        item.role,
+        content=item.text,
+        status="completed" if item.status == "completed" else "incomplete",
+        name=_SPOKEN if item.spoken else _TYPED,
+        audio_ms_total=audio_ms,
+        audio_ms_cut=audio_ms if item.cut else 0,
+        truncated=item.cut,
+        previous=previous,
+    )
+
+
+def item_of(record: ItemRecord) -> Item:
+    """The item that was stored as `record`."""
+    return Item(
+        record.id,
+        record.role,
+        record.content,
+        spoken=record.name == _SPOKEN,
+        status=record.status,
+        audio_samples=ms_to_samples(record.audio_ms_total, OUTPUT_RATE),
+        cut=record.truncated,
+    )
+
+
+def encode_settings(settings: SessionSettings) -> bytes:
+    """Settings as JSON."""
+    return msgspec.json.encode(settings)
+
+
+def decode_settings(stored: bytes) -> SessionSettings:
+    """Raises `msgspec.ValidationError` for what this release would not have written."""
+    return msgspec.json.decode(stored, type=SessionSettings)
+
+
+def compacted(items: tuple[Item, ...], settings: SessionSettings, epoch: int) -> Compacted:
+    """The whole conversation as one entry."""
+    previous: str | None = None
+    records = []
+    for item in items:
+        records.append(item_record(item, previous))
+        previous = item.id
+    return Compacted(tuple(records), encode_settings(settings), epoch)

@@ -1,0 +1,255 @@
+"""The gateway: the calls of one process, and what they share.
+
+Theory of operation
+    A call is admitted, gets a session in the store (a new one, or an earlier one by its token), and lives until its
+    connection, the store, a limit or the shutdown ends it. Frames from the stages find their call by session.
+
+Rules
+* A call counts from admission to the end of its clean-up. The one over the limit is refused at the door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from duplex.call import Call, Services
+from duplex.checkpoints import decode_settings, encode_settings, item_of
+from duplex.config import Config
+from duplex.journal import Journal
+from duplex.metrics import Metrics
+from duplex.pacer import Pacer
+from duplex.stage_client import StageCallbacks, StageClient
+from duplex.vad_service import SpeechModel, VadService, stop_task
+from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.records import SessionRecord, decode_entry, replay, token_digest
+from sessions.settings import SessionSettings
+from sessions.store import Ownership, SessionStore, Snapshot, StoreError
+from stages.graph import Graph, address_of
+from stages.messages import Frame
+
+LEASE_TTL_MS = 30_000
+RETRY_AFTER_S = 15
+DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
+TOKEN_BYTES = 24
+TENANT = "default"
+
+_log = structlog.get_logger("duplex.gateway")
+
+
+class RefusedError(RuntimeError):
+    """The call is not admitted. `retry_after_s`: when it may pass; None: never as it was asked."""
+
+    def __init__(self, code: str, message: str, retry_after_s: int | None = RETRY_AFTER_S) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A call that has begun, and the token with which it can be resumed."""
+
+    call: Call
+    resume_token: str
+
+
+def new_id(prefix: str) -> str:
+    """An id that nobody can guess and that is never reused."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+class Gateway:
+    def __init__(
+        self, config: Config, graph: Graph, store: SessionStore, vad: SpeechModel, defaults: ReplyDefaults
+    ) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self._name = new_id("gw")
+        self._store = store
+        self._defaults = defaults
+        self._calls: dict[str, Call] = {}
+        self._admitted = 0
+        self._draining = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._vad = VadService(vad)
+        self._pacer = Pacer()
+        callbacks = StageCallbacks(self._frame, self._stage_up, self._stage_down)
+        self._stages = {
+            stage.name: StageClient(stage.name, address_of(config.run_dir, stage.name), self._name, callbacks)
+            for stage in graph.stages
+        }
+        self._services = Services(self._stages, self._vad, self.metrics)
+
+    # ---- life --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        tasks = [asyncio.create_task(client.run()) for client in self._stages.values()]
+        tasks += [asyncio.create_task(self._vad.run()), asyncio.create_task(self._pacer.run())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                await stop_task(task)
+
+    async def drain(self) -> None:
+        """Take no more calls, end the present ones, and wait until they have cleaned up."""
+        self._draining = True
+        calls = list(self._calls.values())
+        for call in calls:
+            call.end("service_shutdown")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S_MAX):
+                await self._empty.wait()
+
+    def not_ready(self) -> str | None:
+        """Why no call can be taken now, or None where one can."""
+        if self._draining:
+            return "the service is shutting down"
+        missing = [name for name, stage in self._stages.items() if not stage.ready]
+        return f"not connected: {', '.join(missing)}" if missing else None
+
+    @property
+    def calls(self) -> int:
+        return self._admitted
+
+    # ---- stages ------------------------------------------------------------------------------------
+
+    def _frame(self, stage: str, frame: Frame) -> None:
+        tag = getattr(frame, "tag", None)
+        session = tag.session if tag is not None else getattr(frame, "session", "")
+        call = self._calls.get(session)
+        if call is None:
+            self.metrics.stale_dropped.labels("gateway").inc()
+            return
+        before = call.conversation.speaking.stale_dropped
+        call.frame(stage, frame)
+        self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
+
+    def _stage_up(self, stage: str, reborn: bool) -> None:
+        self.metrics.stage_up.labels(stage).set(1)
+        for call in list(self._calls.values()):
+            call.stage_up(stage, reborn=reborn)
+
+    def _stage_down(self, stage: str) -> None:
+        self.metrics.stage_up.labels(stage).set(0)
+        for call in list(self._calls.values()):
+            call.stage_down(stage)
+
+    # ---- calls -------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`."""
+        reason = self.not_ready()
+        if reason is not None:
+            self.metrics.calls_refused.labels("not_ready").inc()
+            raise RefusedError("service_not_ready", reason)
+        if self._admitted >= self.config.calls_max:
+            self.metrics.calls_refused.labels("capacity").inc()
+            raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
+        self._admitted += 1
+        self._empty.clear()
+        self.metrics.calls.set(self._admitted)
+
+    def leave(self) -> None:
+        self._admitted -= 1
+        self.metrics.calls.set(self._admitted)
+        if not self._admitted:
+            self._empty.set()
+
+    @asynccontextmanager
+    async def new_call(self, settings: SessionSettings) -> AsyncIterator[Admitted]:
+        """A call with a new session. Raises `RefusedError` where the store is away."""
+        session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
+        record = SessionRecord(
+            session, TENANT, time.time_ns() // 1_000_000, encode_settings(settings), token_digest(secret)
+        )
+        try:
+            ownership = await self._store.create(record, self._name, LEASE_TTL_MS)
+        except StoreError as error:
+            raise self._store_refused(error) from error
+        conversation = self._conversation(ownership, record.epoch, settings)
+        async with self._living(conversation, ownership) as call:
+            yield Admitted(call, f"{session}.{secret}")
+
+    @asynccontextmanager
+    async def resumed_call(self, token: str) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`. Raises `RefusedError`."""
+        session, _, secret = token.partition(".")
+        try:
+            ownership, snapshot = await self._store.acquire(session, self._name, token_digest(secret), LEASE_TTL_MS)
+        except StoreError as error:
+            raise self._store_refused(error) from error
+        previous = self._calls.get(session)
+        if previous is not None:
+            previous.end("session_replaced")
+            await previous.ended.wait()
+        conversation = self._restored(ownership, snapshot)
+        async with self._living(conversation, ownership) as call:
+            yield Admitted(call, token)
+
+    async def forget(self, session: str) -> None:
+        """Delete a session that was made for a connection and never used."""
+        try:
+            await self._store.delete(session)
+        except StoreError as error:
+            _log.warning("session_not_deleted", session=session, error=type(error).__name__)
+
+    def _store_refused(self, error: StoreError) -> RefusedError:
+        self.metrics.store_errors.labels(type(error).__name__).inc()
+        _log.error("store_refused", error=type(error).__name__)
+        return RefusedError("store_unavailable", f"the session could not be opened: {error}")
+
+    def _conversation(self, ownership: Ownership, epoch: int, settings: SessionSettings) -> Conversation:
+        identity = Identity(ownership.session, epoch, new_id)
+        return Conversation(identity, settings, self._defaults, transport_lead_ms=self.config.transport_lead_ms)
+
+    def _restored(self, ownership: Ownership, snapshot: Snapshot) -> Conversation:
+        stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+        return Conversation(
+            Identity(ownership.session, stored.epoch, new_id),
+            decode_settings(stored.config),
+            self._defaults,
+            transport_lead_ms=self.config.transport_lead_ms,
+            items=tuple(item_of(record) for record in stored.items),
+        )
+
+    @asynccontextmanager
+    async def _living(self, conversation: Conversation, ownership: Ownership) -> AsyncIterator[Call]:
+        journal = Journal(self._store, ownership)
+        writing = asyncio.create_task(journal.run())
+        call = Call(conversation, ownership.session, self._services, journal)
+        journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
+        self._calls[ownership.session] = call
+        self._pacer.add(call)
+        call.begin()
+        try:
+            yield call
+        finally:
+            call.end("connection_closed")
+            self._pacer.remove(call)
+            await call.flush()
+            journal.failed.cancel()
+            await stop_task(writing)
+            if self._calls.get(ownership.session) is call:
+                del self._calls[ownership.session]
+
+    # ---- metrics -----------------------------------------------------------------------------------
+
+    def render_metrics(self) -> bytes:
+        """The exposition text, with the gauges that are read when asked."""
+        calls = list(self._calls.values())
+        self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
+        self.metrics.credit_in_use_samples.set(sum(call.unsent_samples() for call in calls))
+        self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
+        return self.metrics.render()

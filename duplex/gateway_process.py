@@ -1,0 +1,171 @@
+"""The gateway process: store, VAD, stage links and the web server, until its supervisor lets go.
+
+Its standard input is held open by the supervisor; when that ends, for whatever reason, so does the gateway: calls are
+ended and written down, then it exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from duplex import config as configuration
+from duplex import logs
+from duplex.app import build_app
+from duplex.config import Config, ConfigError
+from duplex.gateway import Gateway
+from duplex.pipeline import graph_of
+from duplex.vad_service import SpeechModel, stop_task
+from media.vad import SileroVad, VadState
+from sessions.conversation import ReplyDefaults
+from sessions.redis_store import RedisSessionStore
+from sessions.store import StoreError
+from stages import weights
+from stages.contracts import Message
+from stages.engines.local import persona
+
+# Two frames of audio as base64 in their JSON: what may wait in our write buffer for a client that reads slowly.
+WRITE_BUFFER_BYTES_MAX = 2 * 1_536
+# Linux: how much the kernel takes beyond what the peer has acknowledged. Without it a slow reader's socket holds
+# megabytes of sound that a stop can no longer recall.
+TCP_NOTSENT_LOWAT = 25
+HANDSHAKE_BYTES_MAX = 16 << 10
+BACKLOG = 128
+
+_log = structlog.get_logger("duplex.gateway_process")
+
+
+class _RealtimeProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol with write buffers that hold no more than two frames."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        stream = cast("asyncio.Transport", transport)
+        stream.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        connection = stream.get_extra_info("socket")
+        if connection is not None and sys.platform == "linux":
+            connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, WRITE_BUFFER_BYTES_MAX)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the supervisor decides when this process ends."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _LoudnessModel:
+    """The VAD of the scripted engine: what is louder than a whisper is speech."""
+
+    def probabilities(self, batch: Sequence[tuple[VadState, npt.NDArray[np.float32]]]) -> list[float]:
+        return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
+
+
+def _vad_model(config: Config) -> SpeechModel:
+    if config.engine == "scripted":
+        return _LoudnessModel()
+    return SileroVad(weights.locate("silero-vad"))
+
+
+def _defaults(config: Config) -> ReplyDefaults:
+    examples: tuple[Message, ...] = ()
+    if config.engine == "local" and config.thinker == "local" and config.thinker_gguf is None:
+        examples = persona.EXAMPLES
+    return ReplyDefaults(
+        config.instructions or persona.SYSTEM_PROMPT, config.max_output_tokens, config.temperature, examples
+    )
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError where the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+async def _serve(config: Config) -> None:
+    assert config.redis_url, "the supervisor has started a store where none was configured"
+    store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
+    await store.verify()
+    gateway = Gateway(config, graph_of(config), store, _vad_model(config), _defaults(config))
+    listener = bound_socket(config.host, config.port)
+    server = _Server(
+        uvicorn.Config(
+            build_app(gateway),
+            ws=_RealtimeProtocol,
+            ws_max_size=config.message_bytes_max,
+            ws_per_message_deflate=False,
+            ws_ping_interval=10,
+            ws_ping_timeout=10,
+            h11_max_incomplete_event_size=HANDSHAKE_BYTES_MAX,
+            timeout_graceful_shutdown=2,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+    )
+    running = asyncio.create_task(gateway.run())
+    try:
+        await _until_told(server, gateway, listener)
+    finally:
+        await stop_task(running)
+        await store.close()
+
+
+async def _until_told(server: _Server, gateway: Gateway, listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    loop.add_signal_handler(signal.SIGTERM, told.set)
+    loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, told)
+    serving = asyncio.create_task(server._serve([listener]))
+    sys.stdout.write(f"ready {listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    waiting = asyncio.create_task(told.wait())
+    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await gateway.drain()
+    server.should_exit = True
+    await serving
+
+
+def _stdin_readable(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        told.set()
+
+
+def main() -> int:
+    """Entry point of the child process; the configuration comes by environment."""
+    try:
+        config = configuration.load()
+    except ConfigError as error:
+        sys.stderr.write(f"gateway: {error}\n")
+        return 2
+    logs.configure(config.log_level, "gateway")
+    try:
+        asyncio.run(_serve(config))
+    except (OSError, StoreError) as error:
+        sys.stderr.write(f"gateway: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""The way in of one call: bytes from the client to speech events, and to the encoder.
+
+Theory of operation
+    Client audio (24 kHz) is resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
+    its probability to this call's gate, and what the gate says to the conversation. While a turn is heard, the ring is
+    read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
+    encoder may lag behind before the client is made to wait.
+
+Rules
+* Offsets are absolute 16 kHz samples of the session's input, never times.
+* `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
+  own socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from duplex.vad_service import VadService
+from media.chunk import BYTES_PER_SAMPLE
+from media.input_ring import InputRing
+from media.pcm import PcmAligner, float_to_pcm16, pcm16_to_float
+from media.resample import StreamResampler
+from media.speech_gate import (
+    WINDOW_SAMPLES,
+    GateEvent,
+    GateSettings,
+    SpeechEnded,
+    SpeechGate,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+)
+from media.vad import VadState
+from sessions.conversation import Conversation
+from sessions.effects import Effect
+from sessions.settings import INPUT_RATE, OUTPUT_RATE, TurnDetection
+from stages.contracts import AudioIn, Item, Tag
+from stages.credit import Credit
+
+RING_SECONDS = 20
+FEED_SAMPLES_MAX = INPUT_RATE // 10
+ENCODER_CREDIT_SAMPLES = 2 * INPUT_RATE
+SLICE_BYTES = OUTPUT_RATE // 10 * BYTES_PER_SAMPLE  # input is judged in pieces of 100 ms
+
+
+def gate_settings(detection: TurnDetection) -> GateSettings:
+    """The gate of the asked-for detection."""
+    return GateSettings(threshold=detection.threshold, silence_ms=detection.silence_ms)
+
+
+@dataclass(slots=True)
+class _Feeding:
+    """A turn that the encoder is hearing; `until` None: it goes on."""
+
+    tag: Tag
+    next_sample: int
+    until: int | None
+    credit: Credit
+    after: list[Item] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningPorts:
+    """What the way in needs of its call."""
+
+    carry_out: Callable[[Sequence[Effect]], None]
+    feed_encoder: Callable[[Tag, Item, int], None]
+
+
+class Listening:
+    def __init__(self, conversation: Conversation, vad: VadService, ports: ListeningPorts) -> None:
+        self._conversation = conversation
+        self._vad = vad
+        self._ports = ports
+        self._aligner = PcmAligner()
+        self._resampler = StreamResampler(OUTPUT_RATE, INPUT_RATE)
+        self._ring = InputRing(RING_SECONDS * INPUT_RATE)
+        self._vad_state = VadState()
+        self._gate = SpeechGate(gate_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._judged = 0
+        self._received = 0
+        self._consumed = 0
+        self._speech_onset_ns = 0
+        self._feeding: dict[str, _Feeding] = {}
+        self._room = asyncio.Event()
+
+    @property
+    def received_samples(self) -> int:
+        """Input samples at the client's rate, for a client that resumes."""
+        return self._received
+
+    @property
+    def newest(self) -> int:
+        """The end of the input so far, 16 kHz."""
+        return self._ring.newest
+
+    @property
+    def uncommitted_from(self) -> int:
+        """Where audio begins that no turn has taken, as far as it is still kept; 16 kHz."""
+        return max(self._consumed, self._ring.oldest)
+
+    def settings_changed(self) -> None:
+        detection = self._conversation.settings.turn_detection
+        if detection is not None:
+            self._gate.settings = gate_settings(detection)
+        else:
+            self._gate.reset()
+
+    def reset_gate(self) -> None:
+        """Forget the speech that is being detected; what came in so far belongs to no later turn."""
+        self._gate.reset()
+        self._consumed = self._ring.newest
+
+    # ---- in ----------------------------------------------------------------------------------------
+
+    async def hear(self, pcm: bytes) -> None:
+        """Take PCM16 at the client's rate, any number of bytes."""
+        aligned = self._aligner.align(pcm)
+        self._received += len(aligned) // BYTES_PER_SAMPLE
+        for start in range(0, len(aligned), SLICE_BYTES):
+            samples = self._resampler.process(pcm16_to_float(aligned[start : start + SLICE_BYTES]))
+            await self._wait_for_room(len(samples))
+            self._ring.append(float_to_pcm16(samples))
+            self.pump()
+            await self._judge()
+
+    async def _judge(self) -> None:
+        while self._ring.newest - self._judged >= WINDOW_SAMPLES:
+            end = self._judged + WINDOW_SAMPLES
+            window = pcm16_to_float(self._ring.read(self._judged, end).pcm)
+            self._judged = end
+            if self._conversation.settings.turn_detection is None:
+                continue
+            probability = await self._vad.probability(self._vad_state, window)
+            stricter = self._conversation.speaking.active is not None
+            for event in self._gate.window(probability, end, stricter=stricter):
+                self._ports.carry_out(self._gate_event(event))
+
+    def _gate_event(self, event: GateEvent) -> list[Effect]:
+        now_ns = time.monotonic_ns()
+        match event:
+            case SpeechStarted(onset, _):
+                self._speech_onset_ns = self._when(onset, now_ns)
+                return self._conversation.speech_started(onset, now_ns)
+            case SpeechPaused(sample):
+                return self._conversation.speech_paused(sample)
+            case SpeechResumed():
+                return self._conversation.speech_resumed()
+            case SpeechEnded(sample, at):
+                self._consumed = at
+                return self._conversation.speech_ended(sample, self._when(sample, now_ns), now_ns)
+
+    def _when(self, sample: int, now_ns: int) -> int:
+        """When `sample` came in, if the client sends in real time."""
+        return now_ns - (self._ring.newest - sample) * 1_000_000_000 // INPUT_RATE
+
+    @property
+    def speech_onset_ns(self) -> int:
+        """When the first sample of the last speech came in."""
+        return self._speech_onset_ns
+
+    # ---- to the encoder ----------------------------------------------------------------------------
+
+    def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
+        """Feed `tag` from `sample` on, as far as it is still kept."""
+        start = max(sample, self._ring.oldest)
+        self._feeding[tag.key] = _Feeding(tag, start, until, Credit(ENCODER_CREDIT_SAMPLES))
+        self.pump()
+
+    def stop_hearing(self, tag: Tag) -> None:
+        """Nothing that comes in from now on belongs to `tag`; what it has not had yet is still fed."""
+        feeding = self._feeding.get(tag.key)
+        if feeding is not None:
+            feeding.until = self._ring.newest
+            self.pump()
+
+    def tell_encoder(self, tag: Tag, item: Item) -> None:
+        """Feed `item` behind the audio that came in before it."""
+        feeding = self._feeding.get(tag.key)
+        if feeding is None:
+            self._ports.feed_encoder(tag, item, 0)
+        else:
+            feeding.after.append(item)
+            self.pump()
+
+    def drop(self, tag: Tag) -> None:
+        """The encoder's stream is gone."""
+        self._feeding.pop(tag.key, None)
+        self._room.set()
+
+    def credit_returned(self, tag: Tag, samples: int) -> None:
+        feeding = self._feeding.get(tag.key)
+        if feeding is not None:
+            feeding.credit.give_back(samples)
+            self.pump()
+
+    def pump(self) -> None:
+        """Feed what credit allows."""
+        for feeding in self._feeding.values():
+            self._pump_one(feeding)
+        self._room.set()
+
+    def _pump_one(self, feeding: _Feeding) -> None:
+        end = self._ring.newest if feeding.until is None else min(feeding.until, self._ring.newest)
+        while feeding.next_sample < end:
+            count = min(FEED_SAMPLES_MAX, end - feeding.next_sample)
+            if not feeding.credit.take(count):
+                return
+            piece = self._ring.read(feeding.next_sample, feeding.next_sample + count)
+            self._ports.feed_encoder(feeding.tag, AudioIn(piece.start_sample, piece.pcm), count)
+            feeding.next_sample += count
+        for item in feeding.after:
+            self._ports.feed_encoder(feeding.tag, item, 0)
+        feeding.after.clear()
+
+    async def _wait_for_room(self, samples: int) -> None:
+        """Wait until `samples` more push nothing out of the ring that the encoder has yet to hear."""
+        while any(self._would_lose(feeding, samples) for feeding in self._feeding.values()):
+            self._room.clear()
+            await self._room.wait()
+
+    def _would_lose(self, feeding: _Feeding, samples: int) -> bool:
+        oldest_after = self._ring.newest + samples - RING_SECONDS * INPUT_RATE
+        unfed_end = self._ring.newest if feeding.until is None else feeding.until
+        return feeding.next_sample < min(oldest_after, unfed_end)

@@ -1,0 +1,274 @@
+"""One WebSocket of the Realtime API: reads commands, writes messages, and ends when its call does.
+
+Theory of operation
+    A reader takes one message at a time and acts on it before it takes the next, so a client that floods us waits in
+    its own socket. A writer sends what is queued. Audio in the queue counts as room taken: the pacer hands over a frame
+    only while fewer than `AUDIO_WAITING_MAX` wait, so that a stop has little left to catch up with.
+
+Rules
+* Bad input gets an `error` event and the call goes on; only a dead socket, a full queue or a limit ends it.
+* The first command may be `session.resume`; the session that was made for the connection is then dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from duplex.call import Call
+from duplex.realtime import client_events as ask
+from duplex.realtime.client_events import ClientEventError
+from duplex.realtime.dialect import Message, RealtimeDialect, error_message
+from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
+from sessions.events import Event, ReplyAudio
+from sessions.settings import SessionSettings
+
+AUDIO_WAITING_MAX = 2
+MESSAGES_WAITING_MAX = 1_024  # a reply has a few hundred; a client that lags further no longer reads
+_json = msgspec.json.Encoder()
+_log = structlog.get_logger("duplex.realtime")
+
+
+class SocketClosedError(Exception):
+    """The client is gone."""
+
+
+class Socket(Protocol):
+    """A WebSocket, text only."""
+
+    async def receive(self) -> str:
+        """The next message; raises `SocketClosedError`."""
+        ...
+
+    async def send(self, text: str) -> None:
+        """Hand a message to the kernel; raises `SocketClosedError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`bytes_per_second_max` bounds input with a second of burst; beyond it the reader pauses."""
+
+    bytes_per_second_max: int
+    call_ns_max: int
+    idle_ns_max: int
+
+
+class Outbox:
+    """What waits to be written. `Client` of the call."""
+
+    def __init__(self, dialect: RealtimeDialect) -> None:
+        self._dialect = dialect
+        self._waiting: deque[tuple[str, bool]] = deque()
+        self._audio = 0
+        self._wake = asyncio.Event()
+        self.overflowed = asyncio.Event()
+
+    @property
+    def has_room(self) -> bool:
+        return self._audio < AUDIO_WAITING_MAX
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def tell(self, event: Event) -> None:
+        for message in self._dialect.encode(event):
+            self._put(message, is_audio=isinstance(event, ReplyAudio))
+
+    def post(self, message: Message) -> None:
+        """Queue a message that is no event of the conversation."""
+        self._put(self._dialect.stamp(message), is_audio=False)
+
+    def _put(self, message: Message, *, is_audio: bool) -> None:
+        if len(self._waiting) >= MESSAGES_WAITING_MAX:
+            self.overflowed.set()
+            return
+        self._waiting.append((_json.encode(message).decode(), is_audio))
+        self._audio += is_audio
+        self._wake.set()
+
+    def drop_audio(self) -> None:
+        self._waiting = deque(entry for entry in self._waiting if not entry[1])
+        self._audio = 0
+
+    async def next(self) -> str:
+        """The next message to write; its place is free at once, as the socket itself holds it then."""
+        while not self._waiting:
+            self._wake.clear()
+            await self._wake.wait()
+        text, is_audio = self._waiting.popleft()
+        self._audio -= is_audio
+        return text
+
+
+class RealtimeConnection:
+    """Serves `call` over `socket` until one of them ends."""
+
+    def __init__(self, socket: Socket, call: Call, outbox: Outbox, dialect: RealtimeDialect, limits: Limits) -> None:
+        self._socket = socket
+        self._call = call
+        self._outbox = outbox
+        self._dialect = dialect
+        self._limits = limits
+        self._allowance = _Allowance(limits.bytes_per_second_max)
+        self._last_input_ns = time.monotonic_ns()
+
+    async def serve(self, first: ask.Command | None) -> str:
+        """Serve, beginning with a command that was already read; gives the reason of the end."""
+        self._call.attach(self._outbox)
+        tasks = [
+            asyncio.create_task(self._read(first)),
+            asyncio.create_task(self._write()),
+            asyncio.create_task(self._call.ended.wait()),
+            asyncio.create_task(self._outbox.overflowed.wait()),
+            asyncio.create_task(self._watch_limits()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return self._reason(tasks, done)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _reason(self, tasks: list[asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> str:
+        for task in done:
+            error = task.exception()
+            if error is not None and not isinstance(error, SocketClosedError):
+                raise error
+        if tasks[2] in done:
+            return self._call.end_reason or "ended"
+        if tasks[3] in done:
+            return "slow_client"
+        if tasks[4] in done:
+            limit: str = tasks[4].result()
+            return limit
+        return "client_closed"
+
+    async def _write(self) -> None:
+        while True:
+            await self._socket.send(await self._outbox.next())
+
+    async def _watch_limits(self) -> str:
+        deadline_ns = time.monotonic_ns() + self._limits.call_ns_max
+        while True:
+            now_ns = time.monotonic_ns()
+            if now_ns >= deadline_ns:
+                return "call_too_long"
+            if now_ns - self._last_input_ns >= self._limits.idle_ns_max:
+                return "idle"
+            next_ns = min(deadline_ns, self._last_input_ns + self._limits.idle_ns_max)
+            await asyncio.sleep((next_ns - now_ns) / 1e9)
+
+    # ---- commands ----------------------------------------------------------------------------------
+
+    async def _read(self, first: ask.Command | None) -> None:
+        if first is not None:
+            await self._follow_safely(first)
+        while True:
+            text = await self._socket.receive()
+            self._last_input_ns = time.monotonic_ns()
+            await self._allowance.spend(len(text))
+            try:
+                command = ask.parse(text)
+            except ClientEventError as error:
+                self._refuse(error, error.event_id)
+            else:
+                await self._follow_safely(command)
+
+    async def _follow_safely(self, command: ask.Command) -> None:
+        try:
+            await self._follow(command)
+        except ClientEventError as error:
+            self._refuse(error, command.event_id)
+
+    def _refuse(self, error: ClientEventError, event_id: str | None) -> None:
+        self._outbox.post(error_message(error.code, str(error), param=error.param, event_id=event_id))
+
+    async def _follow(self, command: ask.Command) -> None:
+        call, now_ns = self._call, time.monotonic_ns()
+        talk = call.conversation
+        match command:
+            case ask.InputAppend():
+                await call.listening.hear(_audio_of(command))
+            case ask.InputCommit():
+                call.commit_input()
+            case ask.InputClear():
+                call.carry_out(talk.clear_input())
+            case ask.SessionUpdate():
+                self._update(command)
+            case ask.ItemCreate():
+                item = item_of(command.item, self._dialect.new_id("item"))
+                call.carry_out(talk.create_item(item, command.previous_item_id))
+            case ask.ItemDelete():
+                call.carry_out(talk.delete_item(command.item_id))
+            case ask.ItemRetrieve():
+                call.carry_out(talk.retrieve_item(command.item_id))
+            case ask.ItemTruncate():
+                call.carry_out(talk.truncate_item(command.item_id, _whole_ms(command.audio_end_ms)))
+            case ask.ResponseCreate():
+                call.carry_out(talk.create_response(response_spec(command.response), now_ns))
+            case ask.ResponseCancel():
+                call.carry_out(talk.cancel_response(command.response_id, now_ns))
+            case ask.SessionResume():
+                raise ClientEventError("resume_too_late", "session.resume must be the first event of a connection")
+
+    def _update(self, command: ask.SessionUpdate) -> None:
+        settings = apply_patch(self._call.conversation.settings, command.session)
+        if command.session.extensions is not msgspec.UNSET:
+            self._dialect.extensions = command.session.extensions
+        self._dialect.transcription = settings.transcription
+        self._call.update(settings)
+        self._outbox.post({"type": "session.updated", "session": session_dict(self._call.session, settings)})
+
+
+class _Allowance:
+    """Input bytes per second, with one second's worth of burst. Who sends more is read more slowly."""
+
+    def __init__(self, bytes_per_second_max: int) -> None:
+        self._rate = bytes_per_second_max
+        self._spent_until_ns = 0
+
+    async def spend(self, count: int) -> None:
+        now_ns = time.monotonic_ns()
+        self._spent_until_ns = max(self._spent_until_ns, now_ns) + count * 1_000_000_000 // self._rate
+        ahead_ns = self._spent_until_ns - now_ns - 1_000_000_000
+        if ahead_ns > 0:
+            await asyncio.sleep(ahead_ns / 1e9)
+
+
+def _audio_of(command: ask.InputAppend) -> bytes:
+    try:
+        return base64.b64decode(command.audio, validate=True)
+    except binascii.Error as error:
+        raise ClientEventError("invalid_audio", f"not base64: {error}", "audio") from error
+
+
+def _whole_ms(asked: float) -> int:
+    if asked < 0:
+        raise ClientEventError("invalid_value", "audio_end_ms must not be negative", "audio_end_ms")
+    return int(asked)
+
+
+def created_message(session: str, settings: SessionSettings, resume_token: str, dialect: RealtimeDialect) -> Message:
+    """`session.created`, with what a client needs to come back where it opted in."""
+    body = session_dict(session, settings)
+    if dialect.extensions:
+        body["resume_token"] = resume_token
+    return {"type": "session.created", "session": body}
+
+
+def resumed_message(call: Call, resume_token: str, items: list[Message]) -> Message:
+    """`session.resumed`: the session as it stands, its items, and what was received of the input."""
+    body = session_dict(call.session, call.conversation.settings) | {"resume_token": resume_token}
+    received = {"input_samples_received": call.listening.received_samples, "epoch": call.conversation.epoch}
+    return {"type": "session.resumed", "session": body, "items": items, **received}

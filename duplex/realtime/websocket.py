@@ -1,0 +1,179 @@
+"""The WebSocket endpoint of the Realtime API: admission, handshake, the connection's life, and its close code.
+
+Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
+1011 a fault of the service; 1013 the store is away, try again later; 4001 another connection took the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from duplex.auth import Authority
+from duplex.gateway import Admitted, Gateway, RefusedError, new_id
+from duplex.realtime import client_events as ask
+from duplex.realtime.client_events import ClientEventError
+from duplex.realtime.connection import (
+    Limits,
+    Outbox,
+    RealtimeConnection,
+    SocketClosedError,
+    created_message,
+    resumed_message,
+)
+from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
+from sessions.settings import SessionSettings, TurnDetection
+
+SUBPROTOCOL = "realtime"
+MINUTE_NS = 60_000_000_000
+MODEL_NAME_MAX = 128
+
+_CLOSE_CODES = {
+    "client_closed": 1000,
+    "service_shutdown": 1001,
+    "slow_client": 1008,
+    "call_too_long": 1008,
+    "idle": 1008,
+    "session_replaced": 4001,
+    "store_unavailable": 1013,
+    "refused": 1008,
+}
+CLOSE_FAULT = 1011
+
+_log = structlog.get_logger("duplex.realtime")
+
+
+class _StarletteSocket:
+    """`Socket` over Starlette; a binary frame or a closed socket ends it."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def receive(self) -> str:
+        try:
+            return await self._websocket.receive_text()
+        except (WebSocketDisconnect, KeyError, RuntimeError) as error:
+            raise SocketClosedError from error
+
+    async def send(self, text: str) -> None:
+        try:
+            await self._websocket.send_text(text)
+        except (WebSocketDisconnect, RuntimeError) as error:
+            raise SocketClosedError from error
+
+
+class RealtimeEndpoint:
+    def __init__(self, gateway: Gateway, authority: Authority) -> None:
+        self._gateway = gateway
+        self._authority = authority
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve one connection from handshake to close."""
+        refusal = self._authority.refusal(websocket.headers)
+        if refusal is not None:
+            await _deny(websocket, refusal.status, refusal.code, refusal.message)
+            return
+        try:
+            self._gateway.admit()
+        except RefusedError as error:
+            await _deny(websocket, 503, error.code, str(error), error.retry_after_s)
+            return
+        try:
+            offered = websocket.scope.get("subprotocols", [])
+            await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+            await _Visit(self._gateway, websocket).serve()
+        finally:
+            self._gateway.leave()
+
+
+class _Visit:
+    """One accepted connection: which session it serves, and how it ends."""
+
+    def __init__(self, gateway: Gateway, websocket: WebSocket) -> None:
+        self._gateway = gateway
+        self._websocket = websocket
+        self._socket = _StarletteSocket(websocket)
+        self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
+        self._outbox = Outbox(self._dialect)
+        config = gateway.config
+        self._limits = Limits(
+            config.input_bytes_per_second_max,
+            config.call_minutes_max * MINUTE_NS,
+            config.idle_minutes_max * MINUTE_NS,
+        )
+
+    async def serve(self) -> None:
+        try:
+            await self._serve()
+        except RefusedError as error:
+            kind = "server_error" if error.retry_after_s else "invalid_request_error"
+            await self._say_goodbye(error_message(error.code, str(error), kind=kind))
+        except SocketClosedError:
+            pass
+        except TimeoutError:
+            await self._close("idle")
+
+    async def _serve(self) -> None:
+        config = self._gateway.config
+        settings = SessionSettings(
+            model=self._websocket.query_params.get("model", "")[:MODEL_NAME_MAX],
+            turn_detection=TurnDetection(silence_duration_ms=config.silence_ms),
+        )
+        async with self._gateway.new_call(settings) as admitted:
+            created = created_message(admitted.call.session, settings, admitted.resume_token, self._dialect)
+            await self._send_now(created)
+            async with asyncio.timeout(self._limits.idle_ns_max / 1e9):
+                first = await self._first_command()
+            if not isinstance(first, ask.SessionResume):
+                await self._converse(admitted, first)
+                return
+        await self._gateway.forget(admitted.call.session)
+        async with self._gateway.resumed_call(first.token) as admitted:
+            self._dialect.transcription = admitted.call.conversation.settings.transcription
+            items = [item_dict(item) for item in admitted.call.conversation.items]
+            await self._send_now(resumed_message(admitted.call, admitted.resume_token, items))
+            await self._converse(admitted, None)
+
+    async def _first_command(self) -> ask.Command:
+        """The first message that is a command; what is none is answered and passed over."""
+        while True:
+            text = await self._socket.receive()
+            try:
+                return ask.parse(text)
+            except ClientEventError as error:
+                refusal = error_message(error.code, str(error), param=error.param, event_id=error.event_id)
+                await self._send_now(refusal)
+
+    async def _converse(self, admitted: Admitted, first: ask.Command | None) -> None:
+        connection = RealtimeConnection(self._socket, admitted.call, self._outbox, self._dialect, self._limits)
+        reason = await connection.serve(first)
+        admitted.call.end(reason)
+        _log.info("call_ended", session=admitted.call.session, reason=reason)
+        if reason != "client_closed":
+            await self._close(reason)
+
+    async def _send_now(self, message: Message) -> None:
+        self._outbox.post(message)
+        await self._socket.send(await self._outbox.next())
+
+    async def _say_goodbye(self, message: Message) -> None:
+        with suppress(SocketClosedError):
+            await self._send_now(message)
+        await self._close("refused")
+
+    async def _close(self, reason: str) -> None:
+        if self._websocket.application_state is WebSocketState.CONNECTED:
+            with suppress(RuntimeError, WebSocketDisconnect):
+                await self._websocket.close(_CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
+
+
+async def _deny(websocket: WebSocket, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:
+    """Refuse the handshake with an HTTP answer that says why."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
+    body = {"error": {"type": kind, "code": code, "message": message, "retry_after_s": retry_after_s}}
+    await websocket.send_denial_response(JSONResponse(body, status, headers=headers))

@@ -1,0 +1,228 @@
+"""The supervisor: starts the store, the stage workers and the gateway, mends what dies, and ends everything.
+
+Theory of operation
+    Each child's standard input is a pipe that we hold: a child whose input ends stops by itself, so nothing outlives
+    us, however we die. A child says `ready` on its standard output. Stages start side by side; the gateway starts at
+    once too and becomes ready when they are. A child that dies is started again with a higher incarnation, with
+    growing pauses.
+
+Rules
+* Children have a session of their own: a terminal's Ctrl-C reaches the supervisor alone, which ends them in order:
+  gateway (calls say goodbye), workers, store.
+* Processes are ended by our own handle, never by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from duplex import console
+from duplex.config import Config
+from duplex.vad_service import stop_task
+from sessions.embedded_valkey import EmbeddedValkey
+from stages.graph import Graph, worker_spec
+from stages.restart import RestartPolicy
+
+READY_S_MAX = 120  # the first start splits the voice in two and may run beside other work
+STOP_S_MAX = 10
+STORE_CHECK_S = 0.5
+PATH_BYTES_MAX = 100  # a Unix socket's path, of which the kernel takes 107
+
+_log = structlog.get_logger("duplex.supervisor")
+
+
+class StartError(RuntimeError):
+    """A part did not come up; the text names it and says what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """How a child is started. `arguments` are made anew for each incarnation."""
+
+    name: str
+    arguments: Callable[[int], Sequence[str]]
+    environment: dict[str, str]
+
+
+class Child:
+    """One process, kept alive."""
+
+    def __init__(self, plan: ChildPlan) -> None:
+        self.plan = plan
+        self._policy = RestartPolicy()
+        self._process: asyncio.subprocess.Process | None = None
+        self._incarnation = 0
+        self.ready_line = ""
+
+    @property
+    def pid(self) -> int:
+        """The running process, 0 where there is none."""
+        return self._process.pid if self._process and self._process.returncode is None else 0
+
+    async def start(self) -> None:
+        """Start and wait until it is ready; raises `StartError`."""
+        self._incarnation += 1
+        self._policy.started(time.monotonic_ns())
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *self.plan.arguments(self._incarnation),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=self.plan.environment,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None, "standard output is a pipe"
+        try:
+            async with asyncio.timeout(READY_S_MAX):
+                line = await self._process.stdout.readline()
+        except TimeoutError as error:
+            raise StartError(f"{self.plan.name} was not ready after {READY_S_MAX} s") from error
+        if not line.startswith(b"ready"):
+            code = await self._process.wait()
+            raise StartError(f"{self.plan.name} ended with status {code}; its message stands above")
+        self.ready_line = line.decode().strip()
+
+    async def keep(self) -> None:
+        """Start it again whenever it dies, until cancelled."""
+        while True:
+            assert self._process is not None, "a child is kept once it was started"
+            code = await self._process.wait()
+            pause_ns = self._policy.died(time.monotonic_ns())
+            _log.error("child_died", child=self.plan.name, status=code, deaths=self._policy.deaths_in_a_row)
+            await asyncio.sleep(pause_ns / 1e9)
+            try:
+                await self.start()
+            except StartError as error:
+                _log.error("child_not_restarted", child=self.plan.name, error=str(error))
+            else:
+                _log.info("child_restarted", child=self.plan.name, incarnation=self._incarnation, pid=self.pid)
+
+    async def stop(self) -> None:
+        """Let go of its standard input; kill it where it does not end by that."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None, "standard input is a pipe"
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await process.wait()
+        except TimeoutError:
+            _log.error("child_killed", child=self.plan.name)
+            process.kill()
+            await process.wait()
+
+
+class Supervisor:
+    """`graph` is what `config` asks for."""
+
+    def __init__(self, config: Config, graph: Graph) -> None:
+        self._config = config
+        self._store = None if config.redis_url else EmbeddedValkey(config.data_dir / "store")
+        environment = child_environment(config, config.redis_url or (self._store.url if self._store else ""))
+        run_dir = config.run_dir.resolve()
+        longest = max(len(os.fsencode(run_dir / f"{stage.name}.sock")) for stage in graph.stages)
+        if longest > PATH_BYTES_MAX:
+            raise StartError(f"data_dir is too deep for sockets: {run_dir} (set DUPLEX_DATA_DIR to a shorter path)")
+        self.workers = tuple(
+            Child(
+                ChildPlan(
+                    stage.name,
+                    lambda incarnation, stage=stage: (  # type: ignore[misc]
+                        "-m",
+                        "stages.worker",
+                        msgspec.json.encode(worker_spec(graph, stage, run_dir, incarnation)).decode(),
+                    ),
+                    environment,
+                )
+            )
+            for stage in graph.stages
+        )
+        self.gateway = Child(ChildPlan("gateway", lambda _: ("-m", "duplex.gateway_process"), environment))
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError`."""
+        self._config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keepers: list[asyncio.Task[None]] = []
+        try:
+            await self._start_store()
+            await self._start_children()
+            keepers = [asyncio.create_task(child.keep()) for child in (*self.workers, self.gateway)]
+            keepers.append(asyncio.create_task(self._keep_store()))
+            self._announce()
+            await stopped.wait()
+            console.say("stopping: calls end, then everything else …")
+        finally:
+            for keeper in keepers:
+                await stop_task(keeper)
+            await self.gateway.stop()
+            await asyncio.gather(*(worker.stop() for worker in self.workers))
+            if self._store is not None:
+                await asyncio.to_thread(self._store.stop)
+            self._remove_sockets()
+
+    def _remove_sockets(self) -> None:
+        for path in self._config.run_dir.glob("*.sock"):
+            path.unlink(missing_ok=True)
+
+    async def _start_store(self) -> None:
+        if self._store is None:
+            console.say("  store      the configured one")
+            return
+        began = time.monotonic()
+        await asyncio.to_thread(self._store.start)
+        console.say(f"  store      embedded Valkey, ready in {time.monotonic() - began:.1f} s")
+
+    async def _keep_store(self) -> None:
+        """Start the embedded store again where it has died; what it acknowledged is in its file."""
+        while self._store is not None:
+            await asyncio.sleep(STORE_CHECK_S)
+            if not self._store.running:
+                _log.error("store_died")
+                await asyncio.to_thread(self._store.stop)
+                await asyncio.to_thread(self._store.start)
+
+    async def _start_children(self) -> None:
+        starting = [asyncio.create_task(self._start_one(child)) for child in (*self.workers, self.gateway)]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+
+    @staticmethod
+    async def _start_one(child: Child) -> None:
+        began = time.monotonic()
+        await child.start()
+        console.say(f"  {child.plan.name:<10} ready in {time.monotonic() - began:.1f} s")
+
+    def _announce(self) -> None:
+        port = self.gateway.ready_line.partition(" ")[2]
+        address = f"http://{self._config.host}:{port}"
+        console.say(f"\nReady: {address}")
+        if self._config.token is None:
+            console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
+        console.say(f'Try:   duplex call {address} --say "What is the capital of France?"')
+        console.say("Stop:  Ctrl-C")
+
+
+def child_environment(config: Config, redis_url: str) -> dict[str, str]:
+    """The environment of children: ours, with the configuration as it stands after file and command line."""
+    values = {name: value for name, value in os.environ.items() if name != "DUPLEX_CONFIG"}
+    for name, value in config.model_dump(mode="json", exclude_none=True).items():
+        values[f"DUPLEX_{name.upper()}"] = "|".join(value) if isinstance(value, list) else str(value)
+    for name in ("token", "openai_api_key"):
+        secret = getattr(config, name)
+        if secret is not None:
+            values[f"DUPLEX_{name.upper()}"] = secret.get_secret_value()
+    values["DUPLEX_REDIS_URL"] = redis_url
+    return values

@@ -1,0 +1,341 @@
+"""The local Thinker: replies by llama.cpp, with each session's KV kept in step with what is said.
+
+Theory of operation
+    A session owns one KV slot; one more, the spare, serves out-of-band responses. While the caller speaks, a prefill
+    stream evaluates the growing prompt piece by piece; when the answer is wanted, a single token is left to evaluate.
+    A response is one uninterrupted generation: text goes out token by token, clauses as they end. Where a clause waits
+    for credit the generation stops, and a later step goes on from prompt and text so far, which the KV still holds.
+
+    Streams of one session share its slot by turns. A step owns the slot from the moment it is planned until its result
+    is in, or its stream is closed. A response has precedence: while one is open, nothing is prefilled, and a prefill
+    under way stops at its next piece.
+
+Rules
+* A cancel waits for one piece of prompt (`kv_slot`), or one token.
+* `max_output_tokens` above the setting `output_tokens_max` is lowered to it.
+* A reply ends after `sentences_max` sentences, with reason "stop". Small models do not end by themselves.
+* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.clauses import Reply
+from stages.contracts import Item, Message, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
+from stages.engines.local.chat_template import ChatTemplate
+from stages.engines.local.gguf import read_header
+from stages.engines.local.kv_slot import Engine, Prompter, Slot, ThinkerSettings, next_piece
+from stages.engines.local.llama import (
+    Completed,
+    Completion,
+    Llama,
+    LlamaContextError,
+    LlamaServer,
+    LlamaSettings,
+)
+from stages.stream import Output, Publish, StageFailure, StageStream, Step, StepContext
+
+FITS_MAX = 3  # a prompt that the engine refuses, by its own count, is fitted anew so often
+ROLES = frozenset(("system", "user", "assistant"))
+
+
+def load_thinker(path: Path, settings: ThinkerSettings, revision: str = "") -> ThinkerModel:
+    """A Thinker from a GGUF file: 0.5–1.5 s. Raises `GgufError`, `TemplateUnsupportedError` and `LlamaError`."""
+    header = read_header(path)
+    template = ChatTemplate(header)
+    slots = LlamaSettings(settings.sessions + 1, settings.context_tokens, settings.threads)
+    return ThinkerModel(LlamaServer(path, slots), template, settings, revision or header.name)
+
+
+class ThinkerModel:
+    """The `StageModel`. It closes `llama` when closed."""
+
+    def __init__(self, llama: Llama, template: ChatTemplate, settings: ThinkerSettings, revision: str) -> None:
+        assert llama.settings.slots == settings.sessions + 1, "a slot for each session and the spare"
+        self._engine = Engine(llama, template, settings)
+        self._slots: dict[str, Slot] = {}
+        self._leaving: list[Slot] = []
+        self._free = list(reversed(range(settings.sessions)))
+        self._spare = Slot(settings.sessions, is_shared=True)
+        self._revision = revision
+
+    @property
+    def concurrency(self) -> int:
+        return self._engine.settings.sessions + 1
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def open_session(self, session: str) -> None:
+        """Give `session` a slot; see `StageModel`."""
+        if session in self._slots:
+            return
+        self._reclaim()
+        if not self._free:
+            raise StageFailure("capacity", f"all {self._engine.settings.sessions} sessions are taken")
+        self._slots[session] = Slot(self._free.pop())
+
+    def close_session(self, session: str) -> None:
+        """Take the slot back; at once, or when the step that still uses it has come back."""
+        slot = self._slots.pop(session, None)
+        if slot is not None:
+            self._leaving.append(slot)
+
+    def _reclaim(self) -> None:
+        self._free += [slot.index for slot in self._leaving if slot.holder is None]
+        self._leaving = [slot for slot in self._leaving if slot.holder is not None]
+
+    def open(self, tag: Tag, options: Options) -> StageStream:
+        """Open a prefill or a response; see `StageModel`."""
+        if isinstance(options, PrefillOptions):
+            return _PrefillStream(self._engine, self._slot_of(tag))
+        if not isinstance(options, ThinkerOptions):
+            raise StageFailure("wrong_options", f"a Thinker takes no {type(options).__name__}")
+        _check(options.messages)
+        if options.max_output_tokens < 1 or not 0.0 <= options.temperature <= 2.0:
+            raise StageFailure("wrong_options", "max_output_tokens must be at least 1, temperature 0 to 2")
+        slot = self._spare if options.spare else self._slot_of(tag)
+        return _ResponseStream(self._engine, slot, options)
+
+    def _slot_of(self, tag: Tag) -> Slot:
+        slot = self._slots.get(tag.session)
+        if slot is None:
+            raise StageFailure("unknown_session", "the session has no slot")
+        return slot
+
+    def close(self) -> None:
+        self._engine.llama.close()
+
+
+def _check(messages: Sequence[Message]) -> None:
+    if not messages:
+        raise StageFailure("bad_prompt", "there are no messages")
+    unknown = next((message.role for message in messages if message.role not in ROLES), None)
+    if unknown is not None:
+        raise StageFailure("bad_prompt", f"role {unknown!r} is unknown")
+
+
+# ---- prefill ------------------------------------------------------------------------------------------
+
+
+class _PrefillStream:
+    """Keeps the session's KV in step with the newest `Prompt`. It ends when it is cancelled or closed."""
+
+    def __init__(self, engine: Engine, slot: Slot) -> None:
+        self._prompter = Prompter(engine)
+        self._engine = engine
+        self._slot = slot
+        self._wanted: Prompt | None = None
+        self._running: _PrefillStep | None = None
+
+    @property
+    def finished(self) -> bool:
+        return False
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        """A newer prompt replaces the older one."""
+        if not isinstance(item, Prompt):
+            raise StageFailure("wrong_item", f"a prefill takes no {type(item).__name__}")
+        _check(item.messages)
+        self._wanted = item
+        if self._running is not None:
+            self._running.outdated = True
+        return ()
+
+    def next_step(self) -> Step | None:
+        if self._wanted is None or self._slot.responses or not self._slot.take(self):
+            return None
+        self._running = _PrefillStep(self._engine, self._prompter, self._slot, self._wanted)
+        return self._running
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        """`result` is true where the KV is in step with the step's prompt."""
+        step, self._running = self._running, None
+        assert step is not None, "a step was planned"
+        self._slot.release(self)
+        if result and self._wanted is step.prompt:
+            self._wanted = None
+        return ()
+
+    def held(self) -> dict[str, int]:
+        return {"slots": int(self._slot.holder is self)}
+
+    def close(self) -> None:
+        self._slot.release(self)
+
+
+@dataclass(slots=True)
+class _PrefillStep:
+    """Evaluates one piece. `outdated` is set on the loop thread when a newer prompt has come."""
+
+    engine: Engine
+    prompter: Prompter
+    slot: Slot
+    prompt: Prompt
+    outdated: bool = False
+
+    kind = "prefill"
+    urgency = 2
+    units = 0
+
+    def run(self, context: StepContext) -> bool:
+        """True when all of the prompt has been evaluated."""
+        text = self.prompter.render(self.prompt.messages, answer=self.prompt.complete)
+        if (self.slot.text or "").startswith(text):
+            return True
+        piece = next_piece(self.slot.text, text)
+        try:
+            completed = self.engine.evaluate(self.slot, piece or text, lambda: self._is_void(context))
+        except LlamaContextError as refusal:
+            self.prompter.tighten(refusal)
+            return False
+        return completed.reason != "halted" and piece is None
+
+    def _is_void(self, context: StepContext) -> bool:
+        return context.cancelled() or self.outdated or self.slot.responses > 0
+
+
+# ---- response -----------------------------------------------------------------------------------------
+
+
+class _ResponseStream:
+    """One reply."""
+
+    def __init__(self, engine: Engine, slot: Slot, options: ThinkerOptions) -> None:
+        self._slot = slot
+        self._writer = _Writer(engine, slot, options)
+        self._is_open = True
+        self._has_begun = False
+        slot.responses += 1
+
+    @property
+    def finished(self) -> bool:
+        return not self._is_open
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        raise StageFailure("wrong_item", f"a response takes no {type(item).__name__}")
+
+    def next_step(self) -> Step | None:
+        if not self._is_open or not self._slot.take(self):
+            return None
+        urgency = 1 if self._has_begun else 0
+        self._has_begun = True
+        return _ResponseStep(self._writer, urgency)
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        """`result` is the reason why the reply is over, or None where it goes on."""
+        self._slot.release(self)
+        if result is None:
+            return ()
+        self._leave()
+        return self._writer.ending(str(result))
+
+    def held(self) -> dict[str, int]:
+        return {"slots": int(self._slot.holder is self)}
+
+    def close(self) -> None:
+        self._slot.release(self)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._slot.responses -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class _ResponseStep:
+    """Writes until the reply is over, the stream is cancelled, or a clause waits for credit."""
+
+    writer: _Writer
+    urgency: int
+
+    kind = "respond"
+    units = 0
+
+    def run(self, context: StepContext) -> str | None:
+        return self.writer.write(context)
+
+
+class _Writer:
+    """What a reply has come to, written on by one step after the other."""
+
+    def __init__(self, engine: Engine, slot: Slot, options: ThinkerOptions) -> None:
+        settings = engine.settings
+        self._engine = engine
+        self._slot = slot
+        self._options = options
+        self._prompter = Prompter(engine)
+        self._reply = Reply(settings.clauses, settings.sentences_max)
+        self._tokens_left = min(options.max_output_tokens, settings.output_tokens_max)
+        self._output_tokens = 0
+        self._prompt_tokens = 0
+        self._cached_tokens: int | None = None
+
+    def write(self, context: StepContext) -> str | None:
+        """The reason why the reply is over, or None."""
+        for _ in range(FITS_MAX):
+            prompt = self._prompter.render(self._options.messages, answer=True)
+            try:
+                return self._go_on(prompt, context)
+            except LlamaContextError as refusal:
+                self._prompter.tighten(refusal)
+        raise StageFailure("prompt_too_long", f"the engine refused {FITS_MAX} ever shorter prompts")
+
+    def _go_on(self, prompt: str, context: StepContext) -> str | None:
+        text = prompt + self._reply.text
+        while piece := next_piece(self._slot.text, text):
+            evaluated = self._engine.evaluate(self._slot, piece, context.cancelled)
+            self._note_prompt(evaluated)
+            if evaluated.reason == "halted":
+                return None
+        completed = self._engine.complete(self._request(text), lambda token: self._take(token, context))
+        self._note_prompt(completed)
+        self._output_tokens += completed.output_tokens
+        self._tokens_left -= completed.output_tokens
+        if completed.reason != "halted" or completed.output_tokens:
+            self._slot.text = prompt + self._reply.text
+        return self._reason(completed)
+
+    def _request(self, text: str) -> Completion:
+        settings = self._engine.settings
+        return Completion(
+            slot=self._slot.index,
+            prompt=text,
+            tokens_max=self._tokens_left,
+            reuse=self._slot.begin(text),
+            temperature=self._options.temperature,
+            repeat_penalty=settings.repeat_penalty,
+            repeat_window=settings.repeat_window,
+            stops=self._engine.template.stops,
+        )
+
+    def _take(self, token: str, context: StepContext) -> bool:
+        if context.cancelled() or not token:
+            return context.cancelled()
+        outputs = self._reply.feed(token)
+        if outputs:
+            context.progress(outputs)
+        return self._reply.ended or context.stalled()
+
+    def _note_prompt(self, completed: Completed) -> None:
+        if self._cached_tokens is None:
+            self._cached_tokens = completed.cached_tokens
+        if not self._output_tokens:
+            self._prompt_tokens = completed.prompt_tokens
+
+    def _reason(self, completed: Completed) -> str | None:
+        if self._reply.ended or completed.reason == "stop":
+            return "stop"
+        if completed.reason == "length" or self._tokens_left < 1:
+            return "max_output_tokens"
+        return None
+
+    def ending(self, reason: str) -> Sequence[Output]:
+        """The last outputs of a reply that is over for `reason`."""
+        done = TextDone(self._reply.text, reason, self._prompt_tokens, self._cached_tokens or 0, self._output_tokens)
+        return (*self._reply.finish(), Publish(done))

@@ -1,0 +1,238 @@
+"""`duplex call` from the command line to the exit code, against the scripted server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import signal
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duplex import call_command as module
+from duplex.call_command import Console, LocalVoice, add_call_parser, run_call
+from media.wav import read_wav, write_wav
+from tests.loadtest.fake_realtime_server import FakeRealtimeServer, Refusal, ReplyScript, Script, serving
+from tests.loadtest.link import tone
+from tests.loadtest.lockstep import LockstepClock
+
+RATE = 24_000
+
+
+class InterruptingClock(LockstepClock):
+    """Ctrl-C, as the terminal sends it, amid the call."""
+
+    async def sleep_until(self, deadline_ns: int) -> None:
+        if self._frames == 30:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(1)
+        await super().sleep_until(deadline_ns)
+
+
+@dataclass
+class Terminal:
+    """One invocation: what it was given and what it wrote."""
+
+    server: FakeRealtimeServer = field(default_factory=FakeRealtimeServer)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    clock_type: type[LockstepClock] = LockstepClock
+    spoken: list[str] = field(default_factory=list)
+    out: io.StringIO = field(default_factory=io.StringIO)
+    err: io.StringIO = field(default_factory=io.StringIO)
+
+    def call(self, *words: str, url: str | None = None) -> int:
+        """The exit code of `duplex call URL words...`."""
+        with self.server.listen() as listening:
+
+            async def with_server(placed: Coroutine[Any, Any, None]) -> None:
+                async with serving(self.server, listening):
+                    await placed
+
+            return run_call(
+                parse("call", url or self.server.url, *words),
+                environment=self.environment,
+                console=Console(self.out, self.err),
+                clock=self.clock_type(self.server),
+                say=self.say,
+                run_loop=lambda placed: asyncio.run(with_server(placed)),
+            )
+
+    def say(self, text: str, sample_rate: int) -> bytes:
+        assert sample_rate == RATE
+        self.spoken.append(text)
+        return tone(100) if text else bytes(4_800)
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="duplex")
+    add_call_parser(parser.add_subparsers(required=True))
+    return parser.parse_args(words)
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> str:
+    path = tmp_path / "clip.wav"
+    write_wav(path, tone(100), RATE)
+    return str(path)
+
+
+def test_utterances_are_said_in_the_order_given(clip: str) -> None:
+    terminal = Terminal()
+    assert terminal.call("--say", "one", "--wav", clip, "--say", "three", "--json") == module.EXIT_OK
+
+    report = json.loads(terminal.out.getvalue())
+    assert [turn["utterance"] for turn in report["turns"]] == ["one", "clip.wav", "three"]
+    assert terminal.spoken == ["one", "three"]
+    assert "turn 3: saying three" in terminal.err.getvalue()
+
+
+def test_the_table_is_the_default_and_the_replies_are_written(clip: str, tmp_path: Path) -> None:
+    terminal = Terminal()
+    reply = tmp_path / "reply.wav"
+    assert terminal.call("--wav", clip, "--out", str(reply)) == module.EXIT_OK
+
+    assert "turn 1  clip.wav: answered" in terminal.out.getvalue()
+    assert read_wav(reply, RATE).endswith(tone(400))
+
+
+def test_the_session_is_set_up_as_asked(clip: str) -> None:
+    terminal = Terminal()
+    terminal.call("--wav", clip, "--silence-ms", "300", "--instructions", "Be brief.")
+
+    session = terminal.server.conversations[0].received[0]["session"]
+    assert session["instructions"] == "Be brief."
+    assert session["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 300
+
+
+def test_a_barge_in_and_a_cancel(clip: str) -> None:
+    long = Script((ReplyScript(chunks=50), ReplyScript()))
+    terminal = Terminal(FakeRealtimeServer(long))
+    assert terminal.call("--wav", clip, "--wav", clip, "--barge-in-after", "0.2") == module.EXIT_OK
+    assert "clip.wav: interrupted" in terminal.out.getvalue()
+
+    terminal = Terminal(FakeRealtimeServer(long))
+    assert terminal.call("--wav", clip, "--cancel-after", "0.2") == module.EXIT_OK
+    assert "clip.wav: cancelled" in terminal.out.getvalue()
+
+
+def test_a_turn_without_reply_goes_wrong(clip: str) -> None:
+    terminal = Terminal(FakeRealtimeServer(Script((ReplyScript(mute=True),))))
+    assert terminal.call("--wav", clip, "--turn-timeout", "1") == module.EXIT_WENT_WRONG
+    assert "no_reply" in terminal.out.getvalue()
+
+
+def test_the_token_comes_from_a_file_or_the_environment(clip: str, tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("from-file\n")
+    terminal = Terminal(environment={"DUPLEX_TOKEN": "from-environment"})
+    terminal.call("--wav", clip)
+    terminal.call("--wav", clip, "--token-file", str(secret))
+
+    assert terminal.server.authorizations == ["Bearer from-environment", "Bearer from-file"]
+    assert "from-" not in terminal.out.getvalue() + terminal.err.getvalue()
+
+
+@pytest.mark.parametrize("words", [("--resume", "sess_0:ticket"), ()])
+def test_a_session_is_taken_up_again(clip: str, words: tuple[str, ...]) -> None:
+    terminal = Terminal(environment={"DUPLEX_RESUME": "sess_0:ticket"})
+    terminal.call("--wav", clip, *words)
+
+    assert terminal.server.conversations[0].received[0] == {
+        "type": "session.resume",
+        "session_id": "sess_0",
+        "token": "ticket",
+    }
+
+
+def test_a_lost_connection_says_how_to_go_on(clip: str) -> None:
+    terminal = Terminal(FakeRealtimeServer(Script((ReplyScript(vanish_at_chunk=3),))))
+    assert terminal.call("--wav", clip) == module.EXIT_WENT_WRONG
+
+    assert "call connection_lost" in terminal.out.getvalue()
+    assert "DUPLEX_RESUME=sess_1:r-token" in terminal.err.getvalue()
+    assert "r-token" not in terminal.out.getvalue()
+
+
+def test_ctrl_c_leaves_a_partial_report(clip: str) -> None:
+    terminal = Terminal(clock_type=InterruptingClock)
+    assert terminal.call("--wav", clip, "--wav", clip, "--json") == module.EXIT_WENT_WRONG
+
+    report = json.loads(terminal.out.getvalue())
+    assert report["outcome"] == "interrupted_by_user"
+    assert [turn["outcome"] for turn in report["turns"]][1] == "not_said"
+
+
+def test_a_server_that_is_full_or_wants_a_token(clip: str) -> None:
+    full = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"})
+    terminal = Terminal(FakeRealtimeServer(refusal=full))
+    assert terminal.call("--wav", clip) == module.EXIT_NO_CONNECTION
+    assert "Call again in 5 s" in terminal.err.getvalue()
+
+    terminal = Terminal(FakeRealtimeServer(refusal=Refusal(HTTPStatus.UNAUTHORIZED)))
+    assert terminal.call("--wav", clip) == module.EXIT_NO_CONNECTION
+    assert "--token-file" in terminal.err.getvalue()
+    assert terminal.out.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "nothing to say"),
+        (("--wav", "/nowhere/at/all.wav"), "/nowhere/at/all.wav"),
+        (("--say", ""), "nothing in it is audible"),
+        (("--say", "hi", "--out", "/nowhere/reply.wav"), "there is no folder /nowhere"),
+        (("--say", "hi", "--token-file", "/nowhere/token"), "--token-file"),
+        (("--say", "hi", "--token-file", "/dev/null"), "is empty"),
+        (("--say", "hi", "--resume", "half"), "SESSION_ID:TOKEN"),
+    ],
+)
+def test_bad_usage_is_explained(words: tuple[str, ...], complaint: str) -> None:
+    terminal = Terminal()
+    assert terminal.call(*words) == module.EXIT_USAGE
+    assert complaint in terminal.err.getvalue()
+
+
+def test_a_url_that_is_none() -> None:
+    terminal = Terminal()
+    assert terminal.call("--say", "hi", url="localhost:8000") == module.EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--turn-timeout", "0"),
+        ("--silence-ms", "-5"),
+        ("--barge-in-after", "soon"),
+        ("--barge-in-after", "1", "--cancel-after", "1"),
+    ],
+)
+def test_values_out_of_range_are_refused_at_once(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("call", "http://host", *words)
+    assert caught.value.code == module.EXIT_USAGE
+
+
+def test_the_local_voice_speaks_with_the_engine_named() -> None:
+    voice = LocalVoice("scripted")
+    pcm = voice("hello there", RATE)
+
+    assert pcm
+    assert len(pcm) % 2 == 0
+    assert voice("hello there", RATE) == pcm
+
+
+def test_a_reply_file_that_cannot_be_written(clip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(path: Path, _pcm: bytes, _rate: int) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(module, "write_wav", full_disk)
+    terminal = Terminal()
+    assert terminal.call("--wav", clip, "--out", str(tmp_path / "reply.wav")) == module.EXIT_WENT_WRONG
+    assert "No space left" in terminal.err.getvalue()
+    assert "answered" in terminal.out.getvalue()

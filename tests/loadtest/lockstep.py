@@ -1,0 +1,43 @@
+"""A microphone clock for calls over a real loopback socket: virtual time that waits for the exchange to settle."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.loadtest.fake_realtime_server import FakeRealtimeServer
+
+# Rounds of the event loop in which one frame and its answers cross the loopback; far more than were ever needed.
+ROUNDS_MAX = 2_000
+
+
+class LockstepClock:
+    """Jumps to each deadline once the server has handled all frames and the caller has taken all events.
+
+    The caller reads the clock once at the start, once per frame and once per event; that is how this clock knows.
+    `stop_after_frames` cancels the sleeping task, as Ctrl-C does.
+    """
+
+    def __init__(self, server: FakeRealtimeServer, stop_after_frames: int | None = None) -> None:
+        self._server = server
+        self._stop_after_frames = stop_after_frames
+        self._now_ns = 1_000_000_000
+        self._reads = 0
+        self._frames = 0
+
+    def now_ns(self) -> int:
+        self._reads += 1
+        return self._now_ns
+
+    async def sleep_until(self, deadline_ns: int) -> None:
+        for _ in range(ROUNDS_MAX):
+            if self._settled():
+                break
+            await asyncio.sleep(0)
+        if self._frames == self._stop_after_frames:
+            raise asyncio.CancelledError
+        self._frames += 1
+        self._now_ns = max(self._now_ns, deadline_ns)
+
+    def _settled(self) -> bool:
+        expected_reads = 1 + self._frames + self._server.events_sent
+        return self._server.frames_handled == self._frames and self._reads == expected_reads
