@@ -3,10 +3,13 @@
 Theory of operation
     Orders go out on the control link, feeds on the media link. As two sockets keep no common order, feeds for a
     stream wait here until the worker has said `Opened`. The client reconnects for ever: a worker that died comes back
-    with a higher incarnation, and all that was open at the old one is then gone for certain.
+    with a higher incarnation, and all that was open at the old one is then gone for certain. A stream that is asked
+    for while the worker is away is opened when it is back; whoever asked has a deadline of its own.
 
 Rules
-* What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream; it stands there for about a millisecond.
+* What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream; it stands there for about a millisecond,
+  or for as long as a worker takes to be restarted.
+* A held stream that is cancelled is answered with `Closed`, as the worker would have done.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from stages.link import Link, connect
 from stages.messages import (
     LINK_VERSION,
     Cancel,
+    Closed,
     Feed,
     Frame,
     Hello,
@@ -33,7 +37,8 @@ from stages.messages import (
     Welcome,
 )
 
-UNOPENED_FEEDS_MAX = 256  # 2 s of microphone in 20 ms pieces, twice over
+UNOPENED_FEEDS_MAX = 256  # the encoder's credit of 2 s in 20 ms pieces, twice over
+HELD_OPENS_MAX = 256  # more than one response and one turn of every call
 
 _log = structlog.get_logger("duplex.stage")
 
@@ -64,6 +69,7 @@ class StageClient:
         self._incarnation = -1
         self._onward_up = False
         self._unopened: dict[str, list[Feed]] = {}
+        self._held: dict[str, Open] = {}
 
     @property
     def ready(self) -> bool:
@@ -107,7 +113,7 @@ class StageClient:
             if link is not None:
                 link.abort()
         self._control = self._media = None
-        self._unopened.clear()
+        self._unopened = {key: feeds for key, feeds in self._unopened.items() if key in self._held}
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -120,6 +126,7 @@ class StageClient:
                 return
             case OnwardChanged(up):
                 self._onward_up = up
+                self._open_held()
                 return
             case Opened(tag):
                 for feed in self._unopened.pop(tag.key, []):
@@ -135,16 +142,35 @@ class StageClient:
         self._welcomed.set()
         _log.info("stage_up", stage=self.stage, incarnation=welcome.incarnation, revision=welcome.revision)
         self._callbacks.up(self.stage, reborn)
+        self._open_held()
+
+    def _open_held(self) -> None:
+        if self.ready and self._control is not None:
+            for held in self._held.values():
+                self._control.send(held)
+            self._held.clear()
 
     def order(self, frame: Frame) -> None:
-        """Send on the control link; swallowed while it is down, as its loss ends everything there anyway."""
-        if self._control is None:
-            return
-        if isinstance(frame, Open):
-            self._unopened[frame.tag.key] = []
-        elif isinstance(frame, Cancel):
-            self._unopened.pop(frame.tag.key, None)
-        self._control.send(frame)
+        """Send on the control link. While that is down, `Open` waits and all else is void with what it was about."""
+        match frame:
+            case Open(tag):
+                self._unopened[tag.key] = []
+                if not self.ready:
+                    self._hold(frame)
+                    return
+            case Cancel(tag):
+                self._unopened.pop(tag.key, None)
+                if self._held.pop(tag.key, None) is not None:
+                    closed = Closed(tag, "cancelled", {})
+                    asyncio.get_running_loop().call_soon(self._callbacks.frame, self.stage, closed)
+                    return
+        if self._control is not None:
+            self._control.send(frame)
+
+    def _hold(self, frame: Open) -> None:
+        if len(self._held) >= HELD_OPENS_MAX:
+            raise StageUnresponsiveError(f"the {self.stage} is away, and {HELD_OPENS_MAX} streams wait for it")
+        self._held[frame.tag.key] = frame
 
     def feed(self, tag: Tag, item: Item, units: int = 0) -> None:
         """Send on the media link, after the stream was opened."""

@@ -203,15 +203,13 @@ async def open_session(
 ) -> SessionOpened:
     """Bring a fresh connection to where audio may flow. Raises `ConnectError`, `ServerViolation`."""
     opening = _Opening(connection)
-    session = (await opening.wait_for(wire.SessionCreated)).session
+    session = (await opening.ask(None, wire.SessionCreated)).session
     if len(opening.events) > 1:
         raise ServerViolation("the first event must be session.created")
     if resume is not None:
-        await connection.send(wire.ResumeSession(resume.session_id, resume.token))
-        resumed = await opening.wait_for(wire.SessionResumed)
+        resumed = await opening.ask(wire.ResumeSession(resume.session_id, resume.token), wire.SessionResumed)
         session = resumed.session or wire.Session(resume.session_id, resume.token)
-    await connection.send(wire.UpdateSession(settings))
-    await opening.wait_for(wire.SessionUpdated)
+    await opening.ask(wire.UpdateSession(settings), wire.SessionUpdated)
     return SessionOpened(session.id, session.resume_token, tuple(opening.events))
 
 
@@ -222,9 +220,11 @@ class _Opening:
         self._connection = connection
         self.events: list[wire.ServerEvent] = []
 
-    async def wait_for(self, kind: type[Answer]) -> Answer:
+    async def ask(self, question: wire.ClientMessage | None, kind: type[Answer]) -> Answer:
         try:
             async with asyncio.timeout(SESSION_STEP_TIMEOUT_S):
+                if question is not None:
+                    await self._connection.send(question)
                 return await self._next(kind)
         except TimeoutError:
             raise ServerViolation(f"no {kind.__name__} within {SESSION_STEP_TIMEOUT_S:g} s") from None

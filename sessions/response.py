@@ -125,6 +125,7 @@ class Response:
         self._unopened = set(stages)
         self._ledger: set[str] = {PLAYOUT} if with_audio else set()
         self._finals_missing = {"text", "audio"} if with_audio else {"text"}
+        self._lost: set[str] = set()
         self._released: dict[str, int] = {}
         self._finish_reason = ""
         self._done_ns: int | None = None
@@ -208,10 +209,19 @@ class Response:
             self._released[f"{stage}.{kind}"] = self._released.get(f"{stage}.{kind}", 0) + count
         return self._strike(stage, now_ns)
 
+    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
+        """No word reaches `stage` any more: what it was making cannot be finished. It may still hold what it has."""
+        if stage not in self._ledger:
+            return []
+        self._lost.add(stage)
+        return self.fail("stage_lost", f"the {stage} was lost during the response", now_ns)
+
     def process_died(self, stage: str, now_ns: int) -> list[Effect]:
-        """The worker process is gone, and all it held with it."""
-        if stage in self._ledger:
-            self._released[f"{stage}.process_exit"] = 1
+        """The process behind a lost `stage` is gone for certain, and all it held with it."""
+        if stage not in self._lost:
+            return []
+        self._lost.remove(stage)
+        self._released[f"{stage}.process_exit"] = 1
         return self._strike(stage, now_ns)
 
     def playout_released(self, discarded_samples: int, now_ns: int) -> list[Effect]:

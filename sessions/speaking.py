@@ -195,9 +195,8 @@ class Speaking:
     def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
         """No word reaches `stage` any more: what it was making cannot be finished."""
         effects: list[Effect] = []
-        for run in [held for held in self._runs.values() if stage in held.life.holds and not held.life.ended]:
-            steps = run.life.fail("stage_lost", f"the {stage} was lost during the response", now_ns)
-            effects += self._carry(run, steps, now_ns)
+        for run in list(self._runs.values()):
+            effects += self._carry(run, run.life.stage_lost(stage, now_ns), now_ns)
         return effects
 
     def process_died(self, stage: str, now_ns: int) -> list[Effect]:

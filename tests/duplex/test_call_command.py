@@ -18,6 +18,7 @@ import pytest
 from duplex import call_command as module
 from duplex.call_command import Console, LocalVoice, add_call_parser, run_call
 from media.wav import read_wav, write_wav
+from stages.stream import StageFailure
 from tests.loadtest.fake_realtime_server import FakeRealtimeServer, Refusal, ReplyScript, Script, serving
 from tests.loadtest.link import tone
 from tests.loadtest.lockstep import LockstepClock
@@ -166,6 +167,16 @@ def test_ctrl_c_leaves_a_partial_report(clip: str) -> None:
     report = json.loads(terminal.out.getvalue())
     assert report["outcome"] == "interrupted_by_user"
     assert [turn["outcome"] for turn in report["turns"]][1] == "not_said"
+
+
+def test_text_that_cannot_be_said_is_bad_usage() -> None:
+    class HoarseTerminal(Terminal):
+        def say(self, text: str, sample_rate: int) -> bytes:
+            raise StageFailure("options", "no voice for this")
+
+    terminal = HoarseTerminal()
+    assert terminal.call("--say", "hi") == module.EXIT_USAGE
+    assert "no voice for this" in terminal.err.getvalue()
 
 
 def test_a_server_that_is_full_or_wants_a_token(clip: str) -> None:

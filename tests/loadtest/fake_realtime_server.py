@@ -63,6 +63,7 @@ class Script:
     resume_token: str | None = "r-token"
     greeting: ReplyScript | None = None
     refuse_settings: Event | None = None
+    resumed: Event = field(default_factory=dict)
 
 
 class Vanish(Exception):
@@ -119,7 +120,7 @@ class FakeConversation:
             return self._number(self._on_settings())
         if message["type"] == "session.resume":
             self._seq = 1_000
-            return self._number([{"type": "session.resumed"}])
+            return self._number([{"type": "session.resumed"} | self.script.resumed])
         if message["type"] == "response.cancel":
             return self._number(self._end("cancelled", "client_cancelled"))
         return []

@@ -19,6 +19,8 @@ class LockstepClock:
 
     def __init__(self, server: FakeRealtimeServer, stop_after_frames: int | None = None) -> None:
         self._server = server
+        self._events_before = server.events_sent
+        self._frames_before = server.frames_handled
         self._stop_after_frames = stop_after_frames
         self._now_ns = 1_000_000_000
         self._reads = 0
@@ -39,5 +41,6 @@ class LockstepClock:
         self._now_ns = max(self._now_ns, deadline_ns)
 
     def _settled(self) -> bool:
-        expected_reads = 1 + self._frames + self._server.events_sent
-        return self._server.frames_handled == self._frames and self._reads == expected_reads
+        expected_reads = 1 + self._frames + self._server.events_sent - self._events_before
+        handled = self._server.frames_handled - self._frames_before
+        return handled == self._frames and self._reads == expected_reads

@@ -9,8 +9,8 @@ import pytest
 
 from loadtest.caller import Call, MonotonicClock
 from loadtest.errors import Unreachable
-from loadtest.realtime_client import Target
 from loadtest.playout_model import Faults
+from loadtest.realtime_client import Target
 from loadtest.timeline import FRAME_NS, CallPlan
 from loadtest.turns import CallOutcome, CallResult, TurnOutcome
 from tests.loadtest.fake_realtime_server import CHUNK_SAMPLES, FakeRealtimeServer, ReplyScript, Script, serving

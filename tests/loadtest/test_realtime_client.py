@@ -108,10 +108,8 @@ def test_a_session_is_taken_up_again() -> None:
 
 
 def test_a_session_taken_up_again_may_have_a_new_token() -> None:
-    created = {"type": "session.created", "session": {"id": "fresh", "resume_token": "unused"}}
-    resumed = {"type": "session.resumed", "session": {"id": "sess_0", "resume_token": "next"}}
-    updated = {"type": "session.updated", "session": {}}
-    server = FakeRealtimeServer(farewell=Farewell((created, resumed, updated), 1000))
+    resumed = {"session": {"id": "sess_0", "resume_token": "next"}}
+    server = FakeRealtimeServer(Script(resumed=resumed))
     opened = open_against(server, resume=ResumeTicket("sess_0", "ticket"))
 
     assert (opened.session_id, opened.resume_token) == ("sess_0", "next")
@@ -205,6 +203,14 @@ def test_a_close_without_a_word() -> None:
     assert fault.code == "1013"
 
 
+def test_a_server_that_closes_before_it_is_asked() -> None:
+    created = {"type": "session.created", "session": {"id": "s"}}
+    fault = refused(FakeRealtimeServer(farewell=Farewell((created,), 1001)))
+
+    assert isinstance(fault, SessionRefused)
+    assert fault.code == "1001"
+
+
 def test_settings_that_the_server_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.0)
     script = Script(refuse_settings={"type": "invalid_request_error", "code": "bad_value", "message": "no such voice"})
@@ -225,6 +231,13 @@ def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SESSION_STEP_TIMEOUT_S", 0.0)
 
     assert isinstance(refused(FakeRealtimeServer()), ServerViolation)
+
+
+def test_a_server_that_talks_on_after_its_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EARLY_EVENTS_MAX", 3)
+    fault = refused(FakeRealtimeServer(farewell=Farewell((ERROR, *({"type": "noise"},) * 4), 1013)))
+
+    assert isinstance(fault, SessionRefused)
 
 
 def test_a_server_that_says_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:

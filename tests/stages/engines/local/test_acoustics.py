@@ -29,7 +29,7 @@ def test_slow_speech_is_made_in_shorter_runs(speed: float, ids_max: int) -> None
     assert IDS_PER_STEP_MAX == 160
     plan = fake_acoustics(FakeAcousticSession()).plan("a " * 400, speed)
     assert plan is not None
-    assert ids_max - 4 <= max(len(phrase.ids) for phrase in plan.phrases) <= ids_max
+    assert 0.85 * ids_max <= max(len(phrase.ids) for phrase in plan.phrases) <= ids_max
 
 
 def test_the_model_gets_ids_scales_and_seeded_noise() -> None:

