@@ -158,6 +158,7 @@ class StageClient:
                 if not self.ready:
                     self._hold(frame)
                     return
+                self._held.pop(tag.key, None)
             case Cancel(tag):
                 self._unopened.pop(tag.key, None)
                 if self._held.pop(tag.key, None) is not None:

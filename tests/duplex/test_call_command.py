@@ -166,6 +166,7 @@ def test_ctrl_c_leaves_a_partial_report(clip: str) -> None:
 
     report = json.loads(terminal.out.getvalue())
     assert report["outcome"] == "interrupted_by_user"
+    assert "stopped; this is what was measured until then" in terminal.err.getvalue()
     assert [turn["outcome"] for turn in report["turns"]][1] == "not_said"
 
 

@@ -50,6 +50,7 @@ class ReplyScript:
     stall_at_chunk: int = -1
     error_code: str = ""
     nonsense: bool = False
+    replaced: bool = False
     mute: bool = False
     status: str = "completed"
     drains: bool = True
@@ -173,6 +174,8 @@ class FakeConversation:
             return [
                 {"type": "error", "error": {"type": "server_error", "code": active.script.error_code, "message": "no"}}
             ]
+        if active.script.replaced:
+            return [{"type": "session.replaced"}]
         if active.script.nonsense:
             return [{"type": "response.done"}]
         events: list[Event] = []

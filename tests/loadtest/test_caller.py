@@ -86,6 +86,13 @@ def test_a_server_that_talks_nonsense_ends_the_call_as_a_violation() -> None:
     assert result.turns[0].ttfa_censored
 
 
+def test_a_session_that_another_connection_takes_over() -> None:
+    script = Script((ReplyScript(replaced=True),))
+    result = call(FakeRealtimeServer(script=script), CallPlan(utterances(100), lead_ms=40))
+
+    assert result.outcome is CallOutcome.SESSION_REPLACED
+
+
 def test_a_call_that_is_stopped_keeps_what_it_measured() -> None:
     progress: list[str] = []
     result = call(FakeRealtimeServer(), CallPlan(utterances(100, 100), lead_ms=40), progress, stop_after_frames=30)

@@ -19,6 +19,7 @@ from stages.engines.local.llama import (
     LlamaError,
     LlamaServer,
     LlamaSettings,
+    _Observer,
 )
 from stages.weights import WeightsError, locate
 
@@ -56,7 +57,7 @@ def ask(llama: LlamaServer, request: Completion, watch: Callable[[str], bool] = 
 
 @pytest.mark.parametrize(("slots", "context", "threads"), [(0, 512, 1), (17, 512, 1), (1, 100, 1), (1, 512, 0)])
 def test_senseless_settings_are_refused(slots: int, context: int, threads: int) -> None:
-    with pytest.raises(ValueError, match="slots|slot"):
+    with pytest.raises(ValueError, match="slot"):
         LlamaSettings(slots, context, threads)
 
 
@@ -67,11 +68,66 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
         LlamaServer(path, LlamaSettings(slots=1))
 
 
+def observe(*chunks: object, tokens: bool = True) -> tuple[Completed, list[str], list[bool]]:
+    seen: list[str] = []
+
+    def watch(text: str) -> bool:
+        seen.append(text)
+        return text == "halt"
+
+    observer = _Observer(watch, generates=tokens)
+    answers = [observer(chunk) for chunk in chunks]
+    return observer.outcome(), seen, answers
+
+
+def chunk(text: str = "", reason: str | None = None, **more: object) -> dict[str, object]:
+    return {"choices": [{"text": text, "finish_reason": reason}], **more}
+
+
+TIMINGS = {"cache_n": 3, "prompt_n": 4, "predicted_n": 2}
+PROGRESS = {"total": 7, "cache": 1, "processed": 7}
+
+
+def test_an_outcome_reports_the_newest_counts() -> None:
+    outcome = observe(chunk(prompt_progress=PROGRESS), chunk("a", timings=TIMINGS), chunk("b", "stop"))
+    assert outcome == (Completed("stop", 7, 3, 2), ["", "a", "b"], [False, False, False])
+
+
+def test_an_evaluation_hides_its_token() -> None:
+    outcome = observe(chunk(prompt_progress=PROGRESS), chunk("a"), chunk("", "length", timings=TIMINGS), tokens=False)
+    assert outcome == (Completed("length", 7, 3, 0), ["", ""], [False, False, False])
+
+
+def test_a_halt_is_answered_until_the_engine_stops() -> None:
+    assert observe(chunk("halt"))[::2] == (Completed("halted", 0, 0, 0), [True])
+    assert observe(chunk("halt", "stop"))[0].reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "failure"),
+    [
+        ([], LlamaError),
+        ([chunk("a")], LlamaError),
+        ([{"error": {"code": 500, "message": "bad"}}], LlamaError),
+        ([{"error": {"message": "long", "n_prompt_tokens": 9, "n_ctx": 8}}], LlamaContextError),
+        (["text"], msgspec.ValidationError),
+    ],
+)
+def test_what_the_engine_reports_or_leaves_out_is_raised(chunks: list[object], failure: type[Exception]) -> None:
+    with pytest.raises(failure):
+        observe(*chunks)
+
+
 @pytest.mark.models
 @pytest.mark.slow
 def test_a_prompt_is_evaluated_in_pieces_reported_one_by_one(llama: LlamaServer) -> None:
     calls: list[str] = []
-    done = llama.complete(Completion(0, WORDS, reuse=False), lambda text: bool(calls.append(text)))
+
+    def note(text: str) -> bool:
+        calls.append(text)
+        return False
+
+    done = llama.complete(Completion(0, WORDS, reuse=False), note)
     pieces = -(-done.prompt_tokens // PIECE_TOKENS)
     assert (done.reason, done.cached_tokens, done.output_tokens) == ("length", 0, 0)
     assert calls[: pieces + 1] == [""] * (pieces + 1)
@@ -119,7 +175,7 @@ def test_our_rendering_is_the_engines_own(llama: LlamaServer, weights: Path) -> 
         "stream": True,
         "timings_per_token": True,
     }
-    llama._server.handle_chat_completions(request, lambda chunk: bool(chunks.append(chunk)))
+    llama._server.handle_chat_completions(request, chunks.append)
     timings = msgspec.convert(chunks[-1]["timings"], dict[str, float])
     assert (timings["cache_n"], timings["prompt_n"]) == (done.prompt_tokens - 1, 1)
 

@@ -56,7 +56,7 @@ def test_a_reply_goes_on_after_what_the_prompt_holds() -> None:
     done, seen = run(llama, Completion(0, "q" + HEADER, tokens_max=9))
     assert (done.reason, done.output_tokens, "".join(seen)) == ("stop", 4, "Yes, I can. More.")
     done, seen = run(llama, Completion(0, "q" + HEADER + "Yes, I", tokens_max=1))
-    assert (done, "".join(seen)) == (Completed("length", 4, 3, 1), " can.")
+    assert (done, "".join(seen)) == (Completed("length", 5, 3, 1), " can.")
 
 
 def test_a_reply_can_be_halted_at_a_token() -> None:

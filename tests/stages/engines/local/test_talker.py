@@ -84,7 +84,9 @@ def test_latents_come_in_pieces_that_fit_a_frame_of_the_link() -> None:
 
 def test_wide_latents_come_in_shorter_pieces() -> None:
     class Wide(FakeAcousticSession):
-        def run(self, output_names: object, input_feed: object) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+        def run(
+            self, output_names: object, input_feed: object
+        ) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
             latents, durations = super().run(None, input_feed)  # type: ignore[arg-type]
             return [np.repeat(latents, 256, axis=1), durations]
 
@@ -353,7 +355,9 @@ def test_the_real_voice_changes_speed() -> None:
 
 @pytest.mark.models
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["Yes, sure.", "We close at ten.", "Can you repeat that?", "Hello there!", "Please hold on:"])
+@pytest.mark.parametrize(
+    "text", ["Yes, sure.", "We close at ten.", "Can you repeat that?", "Hello there!", "Please hold on:"]
+)
 def test_the_real_voice_starts_and_ends_without_delay(text: str) -> None:
     decoder = real_decoder()
     for seed in range(3):
