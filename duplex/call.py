@@ -294,6 +294,8 @@ class Call:
                 metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
             case "epochs_ended":
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
+            case "prepared_replies":
+                metrics.prepared_replies.labels(measured.label).inc(measured.value)
             case "wasted_audio_seconds":
                 metrics.wasted_audio_seconds.inc(measured.value)
 

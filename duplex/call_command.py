@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from duplex import config
+from duplex.config import Config
+from duplex.pipeline import voice_options
 from loadtest.caller import Call, Clock, MonotonicClock
 from loadtest.errors import CallError, TargetError
 from loadtest.realtime_client import ResumeTicket, Target
@@ -26,6 +29,7 @@ from loadtest.timeline import CallPlan
 from loadtest.turns import CallOutcome, SilentUtteranceError, Utterance
 from media.wav import WavError, read_wav, write_wav
 from stages.stream import StageFailure, StageModel
+from stages.weights import WeightsError
 
 EXIT_OK = 0
 EXIT_WENT_WRONG = 1
@@ -123,19 +127,20 @@ def _milliseconds(text: str) -> int:
 
 
 class LocalVoice:
-    """A voice in this process, of the `talker` and `vocoder` of one engine; they are loaded at the first text."""
+    """The configured voice in this process; its models are loaded at the first text."""
 
-    def __init__(self, engine: str = "local") -> None:
-        self._engine = engine
+    def __init__(self, settings: Config) -> None:
+        self._settings = settings
         self._models: tuple[StageModel, StageModel] | None = None
 
     def __call__(self, text: str, sample_rate: int) -> bytes:
-        """`text` as PCM16 mono. Raises `StageFailure` where the models cannot say it."""
+        """`text` as PCM16 mono. Raises `StageFailure` where the models cannot say it, `WeightsError` without them."""
         from stages.engines.local.say import speak
         from stages.engines.registry import build
 
         if self._models is None:
-            self._models = build(self._engine, "talker", {}), build(self._engine, "vocoder", {})
+            engine, options = self._settings.engine, voice_options(self._settings)
+            self._models = build(engine, "talker", options), build(engine, "vocoder", options)
         pcm, _words = speak(text, *self._models, sample_rate)
         return pcm
 
@@ -154,8 +159,8 @@ def run_call(
     try:
         _check_out(args.out)
         target = _target(args, environment)
-        plan = _plan(args, say or LocalVoice())
-    except (UsageError, TargetError) as fault:
+        plan = _plan(args, say or LocalVoice(config.load(environment)))
+    except (UsageError, TargetError, config.ConfigError, WeightsError) as fault:
         console.progress(f"duplex call: {fault}")
         return EXIT_USAGE
     call = Call(target, plan, clock or MonotonicClock(), console.progress)

@@ -85,7 +85,11 @@ def _defaults(config: Config) -> ReplyDefaults:
     if config.engine == "local" and config.thinker == "local" and config.thinker_gguf is None:
         examples = persona.EXAMPLES
     return ReplyDefaults(
-        config.instructions or persona.SYSTEM_PROMPT, config.max_output_tokens, config.temperature, examples
+        config.instructions or persona.SYSTEM_PROMPT,
+        config.max_output_tokens,
+        config.temperature,
+        examples,
+        config.prepare_replies,
     )
 
 

@@ -149,7 +149,7 @@ class Listening:
             case SpeechPaused(sample):
                 return self._conversation.speech_paused(sample)
             case SpeechResumed():
-                return self._conversation.speech_resumed()
+                return self._conversation.speech_resumed(now_ns)
             case SpeechEnded(sample, at):
                 self._consumed = at
                 return self._conversation.speech_ended(sample, self._when(sample, now_ns), now_ns)

@@ -49,6 +49,12 @@ class Metrics:
         self.wasted_audio_seconds = Counter(
             "duplex_wasted_audio_seconds", "Generated and never sent", registry=registry
         )
+        self.prepared_replies = Counter(
+            "duplex_prepared_replies",
+            "Replies begun in a pause, by what became of them",
+            ["outcome"],
+            registry=registry,
+        )
         self.underruns = Counter("duplex_underruns", "Replies that ran dry at the ear", registry=registry)
         self.responses = Counter("duplex_responses", "Responses by terminal status", ["status"], registry=registry)
         self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)

@@ -22,12 +22,12 @@ def graph_of(config: Config) -> Graph:
         stages=(
             StageNode(name="encoder", kind="encoder", engine=config.engine, options=_encoder_options(config)),
             _thinker(config),
-            StageNode(name="talker", kind="talker", engine=config.engine, options=_voice_options(config)),
+            StageNode(name="talker", kind="talker", engine=config.engine, options=voice_options(config)),
             StageNode(
                 name="vocoder",
                 kind="vocoder",
                 engine=config.engine,
-                options=_voice_options(config),
+                options=voice_options(config),
                 chunk_ms_max=VOCODER_CHUNK_MS,
             ),
         ),
@@ -49,7 +49,8 @@ def _encoder_options(config: Config) -> dict[str, Any]:
     return {"heard": list(config.scripted_heard)} if config.engine == "scripted" else {}
 
 
-def _voice_options(config: Config) -> dict[str, Any]:
+def voice_options(config: Config) -> dict[str, Any]:
+    """Options of the Talker and of the vocoder: one voice, split in two."""
     if config.engine == "scripted":
         return {}
     options: dict[str, Any] = {"cache_dir": str(config.data_dir / "cache")}

@@ -77,6 +77,7 @@ class Playout:
         self._lead_ns = lead_ns
         self._queue: deque[_Ledger] = deque()
         self._known: dict[str, _Ledger] = {}
+        self._held: str | None = None
         self._play_end_ns = 0
         self._underruns = 0
 
@@ -92,6 +93,14 @@ class Playout:
         ledger = _Ledger(response, deque())
         self._known[response] = ledger
         self._queue.append(ledger)
+
+    def hold(self, response: str) -> None:
+        """Let nothing of `response` go yet."""
+        self._held = response
+
+    def release(self) -> None:
+        """Let go what is held."""
+        self._held = None
 
     def push(self, response: str, chunk: AudioChunk) -> None:
         """Take the next chunk; raises `ChunkError` where it breaks the contract, `KeyError` where nothing is open."""
@@ -117,6 +126,8 @@ class Playout:
         if not self._queue or self._play_end_ns - now_ns >= self._lead_ns:
             return None
         ledger = self._queue[0]
+        if ledger.response == self._held:
+            return None
         size = min(self._frame_samples, ledger.generated - ledger.sent)
         if size < self._frame_samples and not ledger.final_in:
             return None

@@ -7,7 +7,8 @@ Theory of operation
     encoder goes on, since the very speech that interrupts belongs to the new turn.
 
     While the caller speaks, the prompt as far as it is known is prefilled into the Thinker's KV, so that the answer
-    begins with little left to read.
+    begins with little left to read. In a pause whose words are known, the answer itself is prepared; it is confirmed
+    if the silence lasts, and the wait for the end of the turn has then hidden most of the work.
 
 Rules
 * One driver calls it, with monotonic `now_ns`; each call returns the effects to carry out, in order.
@@ -81,12 +82,16 @@ class StageNames:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDefaults:
-    """What a response is where neither client nor session says otherwise. `examples` open every prompt."""
+    """What a response is where neither client nor session says otherwise. `examples` open every prompt.
+
+    `prepare`: begin answers in the pause that may end the caller's turn.
+    """
 
     instructions: str
     max_output_tokens: int
     temperature: float = 0.0
     examples: tuple[Message, ...] = ()
+    prepare: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,7 @@ class Conversation:
         effects: list[Effect] = []
         if self._speaking.active and detection.interrupt_response:
             effects += self._end_epoch("turn_detected", now_ns)
+        effects += self._speaking.withdraw(now_ns)
         effects += self._hearing.start(onset, max(0, onset - padding), self._epoch)
         return [*effects, self._hearing.tell_started(), *self._start_prefill()]
 
@@ -173,8 +179,13 @@ class Conversation:
         """Silence since `sample`: perhaps the end of the turn."""
         return self._hearing.pause(sample) if self._hearing.current else []
 
-    def speech_resumed(self) -> list[Effect]:
-        return self._hearing.resume() if self._hearing.current else []
+    def speech_resumed(self, now_ns: int) -> list[Effect]:
+        if self._hearing.current is None:
+            return []
+        effects = self._hearing.resume()
+        if self._speaking.prepared:
+            effects += [*self._speaking.withdraw(now_ns), *self._start_prefill()]
+        return effects
 
     def speech_ended(self, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
         """The turn is over; its last sound came in at `speech_end_ns`."""
@@ -208,9 +219,10 @@ class Conversation:
             *self._saved(item, previous, left),
         ]
 
-    def clear_input(self) -> list[Effect]:
+    def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
-        return [*self._hearing.discard(), *self._stop_prefill(), ResetGate(), Tell(InputCleared())]
+        withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
+        return [*self._hearing.discard(), *withdrawn, *self._stop_prefill(), ResetGate(), Tell(InputCleared())]
 
     # ---- the stages answer -------------------------------------------------------------------------
 
@@ -225,6 +237,8 @@ class Conversation:
     def _transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> list[Effect]:
         current = self._hearing.current
         if not heard.final and current is not None and current.tag == tag:
+            if heard.settled and self._may_prepare(current, heard.text):
+                return self._prepare(current, heard.text, now_ns)
             return self._feed_prefill(heard.text, complete=heard.settled)
         effects, understood = self._hearing.transcript(tag, heard, now_ns)
         if understood is None:
@@ -245,6 +259,8 @@ class Conversation:
             effects = [SaveDeletion(turn.item), Tell(ItemDeleted(turn.item))]
         if turn.answer:
             self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
+        else:
+            effects += self._speaking.withdraw(now_ns)
         return effects
 
     def _answer_owed(self, now_ns: int) -> list[Effect]:
@@ -252,7 +268,12 @@ class Conversation:
         if self._owed is None or self._speaking.active or self._hearing.current or self._hearing.is_awaited:
             return []
         (marks, turn), self._owed = self._owed, None
-        return self._start_response(ResponseSpec(), marks, turn, now_ns) if self._is_unanswered() else []
+        if not self._is_unanswered():
+            return self._speaking.withdraw(now_ns)
+        prepared = self._speaking.prepared
+        if prepared and prepared.stages == self._stages_of(ResponseSpec(), self._messages()):
+            return self._speaking.confirm(self._history.last_id, marks)
+        return self._start_response(ResponseSpec(), marks, turn, now_ns)
 
     def _is_unanswered(self) -> bool:
         last = next((item for item in reversed(self._history.items) if item.role != "system"), None)
@@ -351,7 +372,7 @@ class Conversation:
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends."""
         self._owed = None
-        effects: list[Effect] = [*self._hearing.discard(), *self._stop_prefill()]
+        effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
         if self._speaking.active:
             effects += self._end_epoch("client_cancelled", now_ns)
         for view in self._speaking.running:
@@ -378,24 +399,47 @@ class Conversation:
         ]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
+        previous = self._history.last_id if spec.in_conversation else None
+        plan = self._plan(spec, self._messages(spec), turn, previous)
+        withdrawn = self._speaking.withdraw(now_ns)
+        return [*withdrawn, *self._stop_prefill(), *self._speaking.start(plan, marks, now_ns)]
+
+    def _may_prepare(self, turn: Turn, text: str) -> bool:
+        detection = self._settings.turn_detection
+        return (
+            self._defaults.prepare
+            and bool(text)
+            and turn.is_paused
+            and detection is not None
+            and detection.create_response
+            and "audio" in self._settings.modalities
+            and self._speaking.active is None
+            and not self._hearing.is_awaited
+        )
+
+    def _prepare(self, turn: Turn, text: str, now_ns: int) -> list[Effect]:
+        """Begin the answer that is due if the turn ends with `text`."""
+        messages = (*self._messages(), Message("user", text))
+        plan = self._plan(ResponseSpec(), messages, turn.tag.turn, None)
+        withdrawn = self._speaking.withdraw(now_ns)
+        return [*withdrawn, *self._stop_prefill(), *self._speaking.prepare(plan, now_ns)]
+
+    def _plan(self, spec: ResponseSpec, messages: tuple[Message, ...], turn: int, previous: str | None) -> Plan:
         modalities = spec.modalities or self._settings.modalities
-        with_audio = "audio" in modalities
         epoch = self._epoch if spec.in_conversation else OUT_OF_BAND
         tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
         item = self._identity.new_id("item")
         view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata)
-        previous = self._history.last_id if spec.in_conversation else None
-        plan = Plan(tag, item, previous, self._stages_of(spec, with_audio=with_audio), with_audio, view)
-        return [*self._stop_prefill(), *self._speaking.start(plan, marks, now_ns)]
+        return Plan(tag, item, previous, self._stages_of(spec, messages), "audio" in modalities, view)
 
-    def _stages_of(self, spec: ResponseSpec, *, with_audio: bool) -> tuple[tuple[str, Options], ...]:
+    def _stages_of(self, spec: ResponseSpec, messages: tuple[Message, ...]) -> tuple[tuple[str, Options], ...]:
         settings, defaults, names = self._settings, self._defaults, self._stages
         limit = spec.max_output_tokens or settings.max_output_tokens or defaults.max_output_tokens
         temperature = next(
             (value for value in (spec.temperature, settings.temperature) if value is not None), defaults.temperature
         )
-        thinker = ThinkerOptions(self._messages(spec), limit, temperature, spare=not spec.in_conversation)
-        if not with_audio:
+        thinker = ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation)
+        if "audio" not in (spec.modalities or settings.modalities):
             return ((names.thinker, thinker),)
         return (
             (names.thinker, thinker),

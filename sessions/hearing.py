@@ -74,6 +74,10 @@ class Turn:
     answer: bool = True
     told_text: str = ""
 
+    @property
+    def is_paused(self) -> bool:
+        return self.phase is TurnPhase.PAUSED
+
     def move(self, step: TurnStep) -> None:
         """Raises `TurnError` where the table has no such move."""
         target = _TRANSITIONS.get((self.phase, step))

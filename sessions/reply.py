@@ -28,8 +28,13 @@ class Reply:
         self._words: list[SpokenWord] = []
 
     @property
+    def raw_text(self) -> str:
+        """The deltas, joined as they came."""
+        return "".join(self._parts)
+
+    @property
     def text(self) -> str:
-        return "".join(self._parts).strip()
+        return self.raw_text.strip()
 
     def add_text(self, delta: str) -> None:
         self._parts.append(delta)

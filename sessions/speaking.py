@@ -6,6 +6,9 @@ Theory of operation
     carried out in this order: abort at all stages, cut of the playout, then the client's terminal; `drained` follows
     by itself when the last holder has let go.
 
+    A response may be *prepared*: begun in a pause that will perhaps end the caller's turn. Nobody is told of it and
+    nothing of it is sent. It is confirmed if the turn does end so, and withdrawn without a trace if not.
+
 Rules
 * What arrives for a response that has ended is dropped and counted; it changes no state.
 * Samples are granted back to the vocoder as they are sent, and never otherwise.
@@ -71,6 +74,7 @@ class Marks:
 
     def parts(self) -> tuple[tuple[str, float], ...]:
         """The parts of the critical path in ms; they sum to `total`. Empty where it was not gone to the end."""
+        # What was prepared during the pause lies before the end of the turn: it took no time on the path.
         path = (
             ("end_of_turn_wait", self.turn_end_ns),
             ("encoder", self.understood_ns),
@@ -83,8 +87,8 @@ class Marks:
             return ()
         parts, before = [], self.speech_end_ns
         for name, at in path:
-            parts.append((name, round((at - before) / 1e6, 1)))
-            before = at
+            parts.append((name, round(max(0, at - before) / 1e6, 1)))
+            before = max(before, at)
         return (*parts, ("total", round((self.first_sent_ns - self.speech_end_ns) / 1e6, 1)))
 
 
@@ -93,6 +97,7 @@ class _Run:
     plan: Plan
     life: Response
     marks: Marks
+    is_prepared: bool = False
     reply: Reply = field(default_factory=Reply)
     usage: Usage = field(default_factory=Usage)
 
@@ -115,6 +120,7 @@ class Speaking:
         self._deadlines = deadlines
         self._runs: dict[str, _Run] = {}
         self._active: str | None = None
+        self._prepared: str | None = None
         self._stale = 0
         self._ended: list[Ended] = []
 
@@ -134,7 +140,13 @@ class Speaking:
     @property
     def running(self) -> tuple[ResponseView, ...]:
         """Every response that has not ended, in or out of the conversation."""
-        return tuple(run.plan.view for run in self._runs.values() if not run.life.ended)
+        return tuple(run.plan.view for run in self._runs.values() if not run.life.ended and not run.is_prepared)
+
+    @property
+    def prepared(self) -> Plan | None:
+        """The response that waits to be confirmed; None also where it has failed."""
+        run = self._runs.get(self._prepared or "")
+        return run.plan if run and not run.life.ended else None
 
     @property
     def undrained(self) -> int:
@@ -153,19 +165,57 @@ class Speaking:
 
     def start(self, plan: Plan, marks: Marks, now_ns: int) -> list[Effect]:
         assert not plan.view.in_conversation or self._active is None, "one response of the conversation at a time"
-        assert len(self._runs) < DRAINING_MAX, "draining responses are orphaned long before so many can be"
-        names = tuple(name for name, _ in plan.stages)
-        run = _Run(
-            plan,
-            Response(plan.tag, names, with_audio=plan.with_audio, deadlines=self._deadlines, now_ns=now_ns),
-            marks,
-        )
-        self._runs[plan.tag.response] = run
+        run = self._run(plan, marks, now_ns)
         if plan.view.in_conversation:
             self._active = plan.tag.response
+        return [Tell(ResponseStarted(plan.view, plan.previous_item)), *self._carry(run, run.life.admit(), now_ns)]
+
+    def _run(self, plan: Plan, marks: Marks, now_ns: int) -> _Run:
+        assert len(self._runs) < DRAINING_MAX, "draining responses are orphaned long before so many can be"
+        names = tuple(name for name, _ in plan.stages)
+        life_of = Response(plan.tag, names, with_audio=plan.with_audio, deadlines=self._deadlines, now_ns=now_ns)
+        run = _Run(plan, life_of, marks)
+        self._runs[plan.tag.response] = run
         if plan.with_audio:
             self._playout.open(plan.tag.response)
-        return [Tell(ResponseStarted(plan.view, plan.previous_item)), *self._carry(run, run.life.admit(), now_ns)]
+        return run
+
+    def prepare(self, plan: Plan, now_ns: int) -> list[Effect]:
+        """Begin `plan`, which speaks, behind the client's back."""
+        assert self._active is None, "nothing is prepared while something is said"
+        assert self._prepared is None, "one response is prepared at a time"
+        assert plan.with_audio, "a text would be whole, and told, before it is confirmed"
+        run = self._run(plan, Marks(), now_ns)
+        run.is_prepared = True
+        self._prepared = plan.tag.response
+        self._playout.hold(plan.tag.response)
+        return self._carry(run, run.life.admit(), now_ns)
+
+    def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:
+        """The prepared response is the answer: tell the client what there is of it, and let it be heard."""
+        assert self._prepared is not None, "only what was prepared can be confirmed"
+        run = self._runs[self._prepared]
+        self._active, self._prepared = self._prepared, None
+        run.is_prepared = False
+        run.plan = replace(run.plan, previous_item=previous_item)
+        marks.first_text_ns, marks.first_words_ns = run.marks.first_text_ns, run.marks.first_words_ns
+        marks.first_audio_ns = run.marks.first_audio_ns
+        run.marks = marks
+        self._playout.release()
+        effects: list[Effect] = [Tell(ResponseStarted(run.plan.view, previous_item))]
+        if run.reply.raw_text:
+            effects.append(self._reply_text(run, run.reply.raw_text))
+        return [*effects, Measured("prepared_replies", 1, "confirmed")]
+
+    def withdraw(self, now_ns: int) -> list[Effect]:
+        """The turn goes on, or is another one: the prepared response never was."""
+        run = self._runs.get(self._prepared or "")
+        self._prepared = None
+        self._playout.release()
+        if run is None:
+            return []
+        steps = run.life.cancel("withdrawn", now_ns)
+        return [*self._carry(run, steps, now_ns), Measured("prepared_replies", 1, "withdrawn")]
 
     def cancel(self, response: str, reason: str, now_ns: int) -> list[Effect]:
         run = self._runs[response]
@@ -244,7 +294,11 @@ class Speaking:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output()
         run.reply.add_text(text)
-        return [Tell(ReplyText(run.plan.tag.response, run.plan.item, text, run.plan.with_audio))]
+        return [] if run.is_prepared else [self._reply_text(run, text)]
+
+    @staticmethod
+    def _reply_text(run: _Run, text: str) -> Effect:
+        return Tell(ReplyText(run.plan.tag.response, run.plan.item, text, run.plan.with_audio))
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
@@ -297,6 +351,8 @@ class Speaking:
             view = self._playout.cut(response, now_ns)
             sent, dropped = view.sent, view.unsent
             steps = run.life.playout_released(dropped, now_ns)
+        if run.is_prepared:
+            return self._carry(run, steps, now_ns)
         text = self._said(run, done.phase, sent)
         self._ended.append(Ended(run.plan, done.phase, text, sent))
         view_out = replace(
@@ -322,11 +378,11 @@ class Speaking:
         del self._runs[response]
         if run.plan.with_audio:
             self._playout.forget(response)
+        lag = Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status)
+        if run.is_prepared:
+            return [lag]
         lag_ms = round(drained.lag_ns / 1e6, 1)
-        return [
-            Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)),
-            Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status),
-        ]
+        return [Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)), lag]
 
     def _drop_stale(self) -> list[Effect]:
         self._stale += 1

@@ -56,7 +56,7 @@ def fit(messages: Sequence[Message], budget_tokens: int, count: TokenCounter = e
     """The messages that fit `budget_tokens`, by the rules above. Raises `PromptTooLargeError`."""
     head = _system_head(messages)
     exchanges = _exchanges(messages[len(head) :])
-    room = budget_tokens - _tokens(head, count)
+    room = budget_tokens - cost_of(head, count)
     room_after_cut = room - int(budget_tokens * (1 - KEEP_PART))
     costs = [_exchange_cost(exchange, count) for exchange in exchanges]
     first = _first_kept(costs, room, room_after_cut)
@@ -77,14 +77,15 @@ def _exchanges(messages: Sequence[Message]) -> list[list[Message]]:
     return [list(messages[start:end]) for start, end in pairwise([*starts, len(messages)])]
 
 
-def _tokens(messages: Sequence[Message], count: TokenCounter) -> int:
+def cost_of(messages: Sequence[Message], count: TokenCounter = estimate_tokens) -> int:
+    """What `messages` cost of a budget."""
     return sum(count(message.content) + MESSAGE_TOKENS for message in messages)
 
 
 def _exchange_cost(exchange: Sequence[Message], count: TokenCounter) -> tuple[int, int]:
     """Of the question, which ends the prompt when it is asked, and of what came to follow it."""
     asked = 1 if exchange[0].role == "user" else 0
-    return _tokens(exchange[:asked], count), _tokens(exchange[asked:], count)
+    return cost_of(exchange[:asked], count), cost_of(exchange[asked:], count)
 
 
 def _first_kept(costs: Sequence[tuple[int, int]], room: int, room_after_cut: int) -> int:
@@ -102,7 +103,7 @@ def _first_kept(costs: Sequence[tuple[int, int]], room: int, room_after_cut: int
 
 def _shortened(last: Sequence[Message], room: int, count: TokenCounter) -> list[Message]:
     """The last exchange with its user message cut to fit `room`."""
-    left = room - _tokens(last[1:], count) - MESSAGE_TOKENS
+    left = room - cost_of(last[1:], count) - MESSAGE_TOKENS
     if not last or last[0].role != "user" or left < LAST_TOKENS_MIN:
         raise PromptTooLargeError("the budget does not hold the system messages and a last message")
     return [Message("user", _tail(last[0].content, left, count)), *last[1:]]

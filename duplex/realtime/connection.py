@@ -203,7 +203,7 @@ class RealtimeConnection:
             case ask.InputCommit():
                 call.commit_input()
             case ask.InputClear():
-                call.carry_out(talk.clear_input())
+                call.carry_out(talk.clear_input(now_ns))
             case ask.SessionUpdate():
                 self._update(command)
             case ask.ItemCreate():

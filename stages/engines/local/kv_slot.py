@@ -17,7 +17,7 @@ from stages.clauses import ClauseLimits
 from stages.contracts import Message
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.llama import Completed, Completion, Llama, LlamaContextError, LlamaError
-from stages.prompting import PromptTooLargeError, fit
+from stages.prompting import PromptTooLargeError, cost_of, fit
 from stages.stream import StageFailure, StageStream
 
 PIECE_CHARS = 90  # 20 tokens of English, some 150 ms
@@ -138,6 +138,7 @@ class Prompter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._budget_tokens = engine.settings.prompt_tokens_max
+        self._estimated_tokens = 0
 
     def render(self, messages: Sequence[Message], *, answer: bool) -> str:
         """Raises `StageFailure("prompt_too_long", …)` where even the last message does not fit."""
@@ -145,10 +146,11 @@ class Prompter:
             fitted = fit(messages, self._budget_tokens)
         except PromptTooLargeError as error:
             raise StageFailure("prompt_too_long", str(error)) from error
+        self._estimated_tokens = cost_of(fitted)
         template = self._engine.template
         return template.render(fitted) if answer else template.render_open(fitted)
 
     def tighten(self, refusal: LlamaContextError) -> None:
-        """The estimate was low by the ratio of the true count to the budget."""
+        """The estimate of the latest prompt was low: aim as much lower as the engine counted higher."""
         part = self._engine.settings.prompt_tokens_max / refusal.prompt_tokens
-        self._budget_tokens = int(self._budget_tokens * part * FIT_MARGIN)
+        self._budget_tokens = int(self._estimated_tokens * part * FIT_MARGIN)

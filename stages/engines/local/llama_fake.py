@@ -27,11 +27,11 @@ from stages.engines.local.llama import (
 
 Script = Callable[[str], str]
 
-_TOKEN = re.compile(r"<\|\w+\|>|\s?[^\s<]+|\s|<")
+_TOKEN = re.compile(r"<\|\w+\|>| ?[^\s<]+|\s|<")
 
 
 def tokens_of(text: str) -> list[str]:
-    """The fake's tokens: control tokens, words with the white space before them, white space."""
+    """The fake's tokens: control tokens, words with the blank before them, other white space."""
     return _TOKEN.findall(text)
 
 

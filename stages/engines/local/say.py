@@ -55,7 +55,7 @@ def _drive(stream: StageStream, item: Item, hear: Callable[[Output], None]) -> N
     """Feed `item` and run every step that it makes possible."""
     _each(stream.feed(item), hear)
     while (step := stream.next_step()) is not None:
-        _each(stream.finish_step(step.run(_Undisturbed())), hear)
+        _each(stream.finish_step(step.run(Undisturbed())), hear)
 
 
 def _each(outputs: Sequence[Output], hear: Callable[[Output], None]) -> None:
@@ -63,7 +63,7 @@ def _each(outputs: Sequence[Output], hear: Callable[[Output], None]) -> None:
         hear(output)
 
 
-class _Undisturbed:
+class Undisturbed:
     """The `StepContext` of a step that nobody cancels and nothing stalls."""
 
     def cancelled(self) -> bool:

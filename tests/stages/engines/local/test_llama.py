@@ -127,6 +127,7 @@ def test_a_prompt_is_evaluated_in_pieces_reported_one_by_one(llama: LlamaServer)
         calls.append(text)
         return False
 
+    assert llama.settings.slots == 2
     done = llama.complete(Completion(0, WORDS, reuse=False), note)
     pieces = -(-done.prompt_tokens // PIECE_TOKENS)
     assert (done.reason, done.cached_tokens, done.output_tokens) == ("length", 0, 0)

@@ -26,7 +26,7 @@ def run(llama: FakeLlama, request: Completion, halt_after: int | None = None) ->
 
 
 def test_tokens_are_control_marks_and_words() -> None:
-    assert tokens_of("<|im_end|>\nHi there, < you") == ["<|im_end|>", "\nHi", " there,", " ", "<", " you"]
+    assert tokens_of("<|im_end|>\nHi there, < you") == ["<|im_end|>", "\n", "Hi", " there,", " ", "<", " you"]
     assert "".join(tokens_of("a  b<c\n\n d")) == "a  b<c\n\n d"
 
 
@@ -56,7 +56,7 @@ def test_a_reply_goes_on_after_what_the_prompt_holds() -> None:
     done, seen = run(llama, Completion(0, "q" + HEADER, tokens_max=9))
     assert (done.reason, done.output_tokens, "".join(seen)) == ("stop", 4, "Yes, I can. More.")
     done, seen = run(llama, Completion(0, "q" + HEADER + "Yes, I", tokens_max=1))
-    assert (done, "".join(seen)) == (Completed("length", 5, 3, 1), " can.")
+    assert (done, "".join(seen)) == (Completed("length", 6, 5, 1), " can.")
 
 
 def test_a_reply_can_be_halted_at_a_token() -> None:

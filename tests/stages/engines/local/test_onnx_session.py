@@ -3,21 +3,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from stages.engines.local import onnx_session
 from stages.engines.local.onnx_session import open_session
 from tests.stages.engines.local.tiny_voice import write_tiny_voice
 
 
 def test_a_session_runs_on_one_thread_that_does_not_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[tuple[str, onnx_session.onnxruntime.SessionOptions, list[str]]] = []
+    opened: list[tuple[str, onnxruntime.SessionOptions, list[str]]] = []
 
-    def open_fake(path: str, options: onnx_session.onnxruntime.SessionOptions, providers: list[str]) -> object:
+    def open_fake(path: str, options: onnxruntime.SessionOptions, providers: list[str]) -> object:
         opened.append((path, options, providers))
         return object()
 
-    monkeypatch.setattr(onnx_session.onnxruntime, "InferenceSession", open_fake)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", open_fake)
     open_session(tmp_path / "voice.onnx")
     ((path, options, providers),) = opened
     assert path == str(tmp_path / "voice.onnx")

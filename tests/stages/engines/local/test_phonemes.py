@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,13 +21,13 @@ class FakeToken:
 
 @dataclass
 class FakeEngine:
-    """Knows words in lower case, guesses the others through `fallback`; a digit is said as a "d", a blank, and itself."""
+    """Knows words in lower case, guesses the others through `fallback`; says a digit as "d", a blank and itself."""
 
     guessed: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.fallback = self._model
+        self.fallback: Callable[[Token], Guess] = self._model
 
     def _model(self, token: Token) -> Guess:
         self.guessed.append(token.text)

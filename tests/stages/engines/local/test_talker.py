@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.contracts import Clause, Latents, Options, Pause, Tag, TalkerOptions, VocoderOptions, Word, WordTimes
@@ -47,7 +47,7 @@ def _stream(session: FakeAcousticSession | None = None, speaker: FakeSpeaker | N
 
 
 def _model(acoustics: Acoustics) -> TalkerModel:
-    return TalkerModel(Path("joe.onnx"), Path("cache"), lambda voice, cache: acoustics)  # noqa: ARG005
+    return TalkerModel(Path("joe.onnx"), Path("cache"), lambda voice, cache: acoustics)
 
 
 def clauses(*texts: str) -> list[Clause]:
@@ -235,8 +235,7 @@ def test_what_is_held_is_the_text_not_yet_said() -> None:
 def test_wrong_input_fails_this_stream(items: list[Clause], code: str) -> None:
     stream = _stream()
     with pytest.raises(StageFailure) as caught:
-        for item in items:
-            stream.feed(item)
+        drive(stream, items, eager=False)
     assert caught.value.code == code
 
 
@@ -279,13 +278,14 @@ def test_noise_depends_on_seed_clause_and_phrase_alone() -> None:
     assert len({*noises(1), *noises(2)}) == 6
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.text(alphabet="ab .,!é\N{GRINNING FACE}", max_size=30), min_size=1, max_size=4),
     st.integers(0, 3),
     st.booleans(),
 )
 def test_words_are_ordered_and_inside_the_sound(texts: list[str], stretch: int, eager: bool) -> None:
-    lasts: Callable[[str, int], int] = lambda symbol, place: 1 + (place * stretch) % 5 * 40  # noqa: ARG005, E731
+    lasts: Callable[[str, int], int] = lambda symbol, place: 1 + (place * stretch) % 5 * 40  # noqa: E731
     stream = _stream(FakeAcousticSession(lasts))
     outputs = drive(stream, clauses(*texts), eager=eager)
     words = [word for event in word_times_of(outputs) for word in event.words]

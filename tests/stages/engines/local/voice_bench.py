@@ -51,7 +51,7 @@ class FakeSpeaker:
 class FakeAcousticSession:
     """Frame f of a run has the value f in every channel; `lasts` gives the frames of the symbol at each place."""
 
-    lasts: Callable[[str, int], int] = lambda symbol, place: 1  # noqa: ARG005
+    lasts: Callable[[str, int], int] = lambda symbol, place: 1
     texts: list[str] = field(default_factory=list)
     feeds: list[Mapping[str, Tensor]] = field(default_factory=list)
 
