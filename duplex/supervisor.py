@@ -225,4 +225,5 @@ def child_environment(config: Config, redis_url: str) -> dict[str, str]:
         if secret is not None:
             values[f"DUPLEX_{name.upper()}"] = secret.get_secret_value()
     values["DUPLEX_REDIS_URL"] = redis_url
-    return values
+    # One thread per model: numerical libraries that start one per core fight the neighbours for them.
+    return values | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -134,6 +134,8 @@ class Hearing:
             case wire.TranscriptDelta():
                 reply = self._reply(event.response_id)
                 reply.text = (reply.text + event.delta)[:TEXT_CHARS_MAX]
+            case wire.TranscriptDone():
+                self._reply(event.response_id).text = event.transcript[:TEXT_CHARS_MAX]
             case wire.SpeechStarted():
                 self._place_item(event.item_id)
                 return self.flush(now_ns)

@@ -107,6 +107,13 @@ class TranscriptDelta(ServerMessage, frozen=True, kw_only=True):
     delta: str
 
 
+class TranscriptDone(ServerMessage, frozen=True, kw_only=True):
+    """What was said in the end; shorter than the deltas where the reply was cut."""
+
+    response_id: str
+    transcript: str
+
+
 class StatusDetails(msgspec.Struct, frozen=True):
     reason: str | None = None
 
@@ -151,6 +158,7 @@ ServerEvent = (
     | ResponseCreated
     | AudioDelta
     | TranscriptDelta
+    | TranscriptDone
     | ResponseDone
     | ResponseDrained
     | OtherEvent
@@ -168,6 +176,7 @@ _DECODERS: dict[str, Callable[[bytes], ServerEvent]] = {
     "response.created": msgspec.json.Decoder(ResponseCreated).decode,
     "response.output_audio.delta": msgspec.json.Decoder(AudioDelta).decode,
     "response.output_audio_transcript.delta": msgspec.json.Decoder(TranscriptDelta).decode,
+    "response.output_audio_transcript.done": msgspec.json.Decoder(TranscriptDone).decode,
     "response.done": msgspec.json.Decoder(ResponseDone).decode,
     "response.drained": msgspec.json.Decoder(ResponseDrained).decode,
 }

@@ -232,3 +232,12 @@ def test_hanging_up_ends_the_sound() -> None:
 
     assert hearing.replies[0].audio.heard_samples == 2_400
     assert hearing.replies[0].cut_ns is None
+
+
+def test_the_whole_transcript_replaces_the_deltas_of_a_reply_that_was_cut() -> None:
+    hearing, _ = listening()
+    hearing.on_event(created("a"), 0)
+    hearing.on_event(wire.TranscriptDelta(response_id="a", delta="It is five o'clock."), 0)
+    hearing.on_event(wire.TranscriptDone(response_id="a", transcript="It is"), 0)
+
+    assert hearing.replies[0].text == "It is"
