@@ -60,13 +60,14 @@ class CallPlan:
 
     `turn_timeout_ms` runs from the end of speech to the first sample, and again from each sample to the next.
     `instructions` and `silence_ms` (of the server's turn detection) go into the session; None leaves them alone.
+    Several values of one setting take turns: the first for the first turn, and round again.
     """
 
     utterances: tuple[Utterance, ...]
     lead_ms: int = 500
     think_ms: int = 500
-    barge_in_after_ms: int | None = None
-    cancel_after_ms: int | None = None
+    barge_in_after_ms: int | tuple[int, ...] | None = None
+    cancel_after_ms: int | tuple[int, ...] | None = None
     turn_timeout_ms: int = 30_000
     instructions: str | None = None
     silence_ms: int | None = None
@@ -210,8 +211,9 @@ class CallTimeline:
         else:
             self._say_next(start_ns)
 
-    def _has_heard_for(self, turn: Turn, after_ms: int | None, start_ns: int) -> bool:
+    def _has_heard_for(self, turn: Turn, setting: int | tuple[int, ...] | None, start_ns: int) -> bool:
         """Whether the turn's reply has been heard for that long at `start_ns`, and is not over."""
+        after_ms = setting[turn.index % len(setting)] if isinstance(setting, tuple) else setting
         first_ns, over_ns = self._hearing.first_heard_ns(turn), self._hearing.over_ns(turn)
         if after_ms is None or first_ns is None or (over_ns is not None and start_ns >= over_ns):
             return False

@@ -8,7 +8,8 @@ Theory of operation
 Rules
 * A step ends within `POLL_S` of a cancel, and cancelling closes the connection.
 * Prompts are fitted to `context_tokens` less the reply, by estimate: the server's own count is not known before.
-* Failure codes: capacity, unknown_session, wrong_options, wrong_item, prompt_too_long, and those of `openai_client`.
+* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, and those of
+  `openai_client`.
 """
 
 from __future__ import annotations
@@ -91,8 +92,10 @@ class OpenAIThinkerModel:
         return _Response(self._client, self._settings, self._request(options))
 
     def _request(self, options: ThinkerOptions) -> ChatRequest:
-        if options.max_output_tokens < 1 or not options.messages:
-            raise StageFailure("wrong_options", "a response needs messages and max_output_tokens of at least 1")
+        if options.max_output_tokens < 1 or not 0.0 <= options.temperature <= 2.0:
+            raise StageFailure("wrong_options", "max_output_tokens must be at least 1, temperature 0 to 2")
+        if not options.messages:
+            raise StageFailure("bad_prompt", "there are no messages")
         tokens_max = min(options.max_output_tokens, self._settings.context_tokens // 2)
         try:
             messages = fit(options.messages, self._settings.context_tokens - tokens_max)

@@ -103,7 +103,7 @@ class _Choice(msgspec.Struct, frozen=True):
 class _Chunk(msgspec.Struct, frozen=True):
     choices: tuple[_Choice, ...] = ()
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: object = None
 
 
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}

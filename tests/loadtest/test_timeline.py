@@ -318,3 +318,11 @@ def test_the_recording_lies_on_the_timeline_of_the_call() -> None:
 
 def test_phases_are_named() -> None:
     assert [phase.value for phase in Phase] == ["leading", "speaking", "listening", "closing", "ended"]
+
+
+def test_turns_may_be_interrupted_after_times_of_their_own() -> None:
+    plan = CallPlan(utterances(300, 300, 300), barge_in_after_ms=(200, 60_000))
+
+    first, second, _ = play(plan).turns
+
+    assert (first.outcome, second.outcome) == (TurnOutcome.INTERRUPTED, TurnOutcome.ANSWERED)

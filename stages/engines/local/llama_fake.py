@@ -48,6 +48,7 @@ class FakeLlama:
     evaluated: list[int] = field(default_factory=list)
     kv: dict[int, list[str]] = field(default_factory=dict)
     busy: set[int] = field(default_factory=set)
+    refusals: int = 0
     closed: bool = False
 
     def complete(self, request: Completion, watch: Watch) -> Completed:
@@ -69,6 +70,7 @@ class FakeLlama:
             raise LlamaError("scripted failure")
         prompt = tokens_of(request.prompt)
         if len(prompt) >= self.settings.context_tokens:
+            self.refusals += 1
             raise LlamaContextError(len(prompt), self.settings.context_tokens)
         cached = self._common(request, prompt)
         if not self._evaluate(request.slot, prompt, cached, watch):

@@ -1,0 +1,120 @@
+"""A caller over the public WebSocket, for tests: sends events, keeps all that it gets, waits for what it names."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from tests.live.service import EVENT_S_MAX, Service
+
+RATE = 24_000
+LOUD = 0.3  # the scripted engine hears what is louder than 0.05
+
+Message = dict[str, Any]
+
+
+def tone(ms: int, *, hz: int = 300) -> bytes:
+    """Sound that is heard as speech, PCM16 at 24 kHz."""
+    clock = np.arange(ms * RATE // 1000) / RATE
+    pcm: bytes = (np.sin(2 * np.pi * hz * clock) * LOUD * 32767).astype("<i2").tobytes()
+    return pcm
+
+
+def silence(ms: int) -> bytes:
+    return bytes(2 * (ms * RATE // 1000))
+
+
+def utterance() -> bytes:
+    """A spoken turn, with the silence that ends it."""
+    return silence(300) + tone(500) + silence(800)
+
+
+class Caller:
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.events: list[Message] = []
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.socket.send(json.dumps({"type": kind, **fields}))
+
+    def hear(self, pcm: bytes) -> None:
+        """Send `pcm`, faster than anybody can speak."""
+        self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
+
+    def type_text(self, text: str, **fields: Any) -> None:
+        content = [{"type": "input_text", "text": text}]
+        self.send("conversation.item.create", item={"type": "message", "role": "user", "content": content, **fields})
+
+    def next(self) -> Message:
+        message: Message = json.loads(self.socket.recv(timeout=EVENT_S_MAX))
+        self.events.append(message)
+        return message
+
+    def until(self, wanted: str | Callable[[Message], bool]) -> Message:
+        """Read on until an event of this type, or one that is `wanted`."""
+        while True:
+            message = self.next()
+            if message["type"] == wanted if isinstance(wanted, str) else wanted(message):
+                return message
+
+    def until_closed(self) -> tuple[int, str]:
+        """Read on to the end; the close code and reason that came."""
+        try:
+            while True:
+                self.next()
+        except ConnectionClosed as closed:
+            assert closed.rcvd is not None, "the connection broke without a close frame"
+            return closed.rcvd.code, closed.rcvd.reason
+
+    def settle(self, **session: Any) -> Message:
+        """Change the session, and wait for the answer: then all that was asked before has been acted on."""
+        self.send("session.update", session={"type": "realtime", **session})
+        return self.until("session.updated")
+
+    def types(self, *, since: int = 0) -> list[str]:
+        return [event["type"] for event in self.events[since:]]
+
+    def of_type(self, kind: str) -> list[Message]:
+        return [event for event in self.events if event["type"] == kind]
+
+
+def audio_of(events: list[Message], response: str) -> bytes:
+    """The sound of one response, in the order of its arrival."""
+    kind = "response.output_audio.delta"
+    return b"".join(base64.b64decode(e["delta"]) for e in events if e["type"] == kind and e["response_id"] == response)
+
+
+@contextmanager
+def calling(
+    service: Service,
+    *,
+    query: str = "?extensions=1",
+    headers: dict[str, str] | None = None,
+    subprotocols: list[str] | None = None,
+    origin: str | None = None,
+    first: str | None = "session.created",
+) -> Iterator[Caller]:
+    """A call, from its first event to the caller's hanging up."""
+    extra = {**(headers or {}), **({"Origin": origin} if origin else {})}
+    with connect(
+        f"ws://{service.address}/v1/realtime{query}",
+        additional_headers=extra,
+        subprotocols=[Subprotocol(name) for name in subprotocols] if subprotocols else None,
+        compression=None,
+        proxy=None,
+        max_size=None,
+        open_timeout=EVENT_S_MAX,
+        close_timeout=EVENT_S_MAX,
+    ) as socket:
+        caller = Caller(socket)
+        if first:
+            caller.until(first)
+        yield caller

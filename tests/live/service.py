@@ -1,0 +1,261 @@
+"""The whole service as real processes, for tests: started, observed from outside, and stopped with nothing left.
+
+Theory of operation
+    `Service` runs `python -m duplex.cli serve` with the scripted engine on a free port and a data directory of its own.
+    A thread collects what it writes to standard error; every wait is for a line of it, or for the end of a process.
+    Before the service is stopped, its processes are entered as descriptors; afterwards each must have ended.
+
+Rules
+* Only processes that this service started are signalled, by the ids that the kernel names as its descendants.
+* Nothing sleeps: waits are for events and have a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+START_S_MAX = 40.0
+EVENT_S_MAX = 20.0
+STOP_S_MAX = 25.0
+HTTP_S_MAX = 5.0
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer, headers in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment with no configuration of the service but `settings` (names without `DUPLEX_`)."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DUPLEX_")}
+    return kept | {f"DUPLEX_{name.upper()}": value for name, value in settings.items()}
+
+
+class Service:
+    """`settings` are configuration by environment; `port` 0 takes any free one."""
+
+    def __init__(self, data_dir: Path, settings: Mapping[str, str], *, port: int = 0) -> None:
+        self.data_dir = data_dir
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        command = ["-m", "duplex.cli", "serve", "--engine", "scripted", "--port", str(port), "--data-dir", str(data_dir)]
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=clean_environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    # ---- what it says ------------------------------------------------------------------------------
+
+    def wait_for_line(self, wanted: Callable[[str], bool], *, since: int = 0, s_max: float = EVENT_S_MAX) -> str:
+        """The first line from number `since` on that is `wanted`; fails where the output ends or time runs out."""
+
+        def found() -> str | None:
+            return next((line for line in self.lines[since:] if wanted(line)), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() is not None or self._ended, timeout=s_max)
+            line = found()
+        assert line is not None, "the service did not say it:\n" + "\n".join(self.lines[-40:])
+        return line
+
+    def wait_for_event(self, event: str, *, since: int = 0, **fields: str) -> dict[str, Any]:
+        """The first log record named `event` with these fields, from line `since` on."""
+
+        def wanted(line: str) -> bool:
+            record = _record(line)
+            return record.get("event") == event and all(record.get(name) == value for name, value in fields.items())
+
+        return _record(self.wait_for_line(wanted, since=since))
+
+    def wait_until_ready(self) -> None:
+        self.wait_for_line(lambda line: line.startswith("Ready:"), s_max=START_S_MAX)
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        ready = next(line for line in self.lines if line.startswith("Ready:"))
+        return ready.partition("http://")[2].strip()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
+                return Answer(answer.status, _lower(answer.headers.items()), answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, _lower(error.headers.items()), error.read())
+
+    def metric(self, name: str) -> float:
+        """The value of one sample of `/metrics`, named with its labels; 0 where there is none."""
+        prefix = f"{name} "
+        lines = self.get("/metrics").body.decode().splitlines()
+        return next((float(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)), 0.0)
+
+    # ---- its processes -----------------------------------------------------------------------------
+
+    def pid_of(self, part: str) -> int:
+        """The process of `gateway` or of a stage."""
+        mark = "duplex.gateway_process" if part == "gateway" else f'"stage":"{part}"'
+        pids = [pid for pid in descendants(self.process.pid) if mark in _command_line(pid)]
+        assert len(pids) == 1, f"{part} runs {len(pids)} times"
+        return pids[0]
+
+    def kill(self, part: str) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        pid = self.pid_of(part)
+        with open_processes([pid]) as processes:
+            os.kill(pid, signal.SIGKILL)
+            wait_for_ends(processes)
+
+    # ---- its end -----------------------------------------------------------------------------------
+
+    def wait(self) -> int:
+        """The exit status, once it has ended and all was read."""
+        status = self.process.wait(STOP_S_MAX)
+        self._reader.join(STOP_S_MAX)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return status
+
+    def stop(self, *, times: int = 1) -> None:
+        """Interrupt it `times` times; it must end in good order and leave nothing behind."""
+        pids = descendants(self.process.pid)
+        shared = _shared_memory_of([self.process.pid, *pids])
+        with open_processes(pids) as processes:
+            for _ in range(times):
+                self.process.send_signal(signal.SIGINT)
+            status = self.wait()
+            wait_for_ends(processes)
+        assert status == 0, "\n".join(self.lines[-40:])
+        assert sockets_in(self.data_dir) == []
+        assert [path for path in shared if Path(path).exists()] == []
+
+    def abandon(self) -> None:
+        """For a test that failed: end what is left, children by the end of their input."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.wait()
+
+
+def sockets_in(data_dir: Path) -> list[str]:
+    return sorted(path.name for path in data_dir.rglob("*.sock"))
+
+
+@contextmanager
+def serving(data_dir: Path, port: int = 0, **settings: str) -> Iterator[Service]:
+    """A ready service; stopped, and checked for leftovers, on leaving."""
+    service = Service(data_dir, settings, port=port)
+    try:
+        service.wait_until_ready()
+        yield service
+        if service.process.returncode is None:
+            service.stop()
+    finally:
+        service.abandon()
+
+
+def _record(line: str) -> dict[str, Any]:
+    if not line.startswith("{"):
+        return {}
+    record: dict[str, Any] = json.loads(line)
+    return record
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """Children of `pid`, their children, and so on, as the kernel knows them now."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found += [int(child) for child in children]
+        waiting += [int(child) for child in children]
+    return found
+
+
+def _shared_memory_of(pids: list[int]) -> set[str]:
+    """Files under /dev/shm that any of the processes has mapped."""
+    paths: set[str] = set()
+    for pid in pids:
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        paths |= {line.split(maxsplit=5)[5] for line in maps.splitlines() if "/dev/shm/" in line}
+    return paths
+
+
+@contextmanager
+def open_processes(pids: list[int]) -> Iterator[list[int]]:
+    """Descriptors of processes, which become readable when those end; an id that is used again is no matter."""
+    processes = []
+    for pid in pids:
+        try:
+            processes.append(os.pidfd_open(pid))
+        except ProcessLookupError:
+            continue
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            os.close(process)
+
+
+def wait_for_ends(processes: list[int]) -> None:
+    for process in processes:
+        assert select.select([process], [], [], EVENT_S_MAX)[0], "a process is still running"

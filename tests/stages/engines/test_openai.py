@@ -1,0 +1,172 @@
+"""The remote Thinker streams, stalls and stops as the local one does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from stages.contracts import Message, ObserverOptions, Pause, PrefillOptions, Prompt, Tag, ThinkerOptions
+from stages.engines.openai import OpenAIThinkerModel, build
+from stages.stream import Output, StageFailure, StageModel, StageStream
+from tests.stages.engines.chat_server import DONE, HEAD, Action, ChatServer, event, status
+from tests.stages.reply_bench import RecordingContext, clauses_of, deltas_of, done_of, run_all, run_step
+
+ASK = (Message("user", "Hello?"),)
+WORDS = ["Yes,", " I can", " hear you", ".", " How are", " you?", " More", " to say."]
+REPLY: list[Action] = [HEAD, *(event(word) for word in WORDS), event(reason="stop"), DONE]
+URL = "http://127.0.0.1:1/v1"
+
+
+@contextmanager
+def opened(url: str = URL, **options: Any) -> Iterator[StageModel]:
+    model = build({"base_url": url, "model": "tiny", "api_key": "sk-secret", **options})
+    model.open_session("s")
+    try:
+        yield model
+    finally:
+        model.close()
+
+
+def respond(model: StageModel, messages: tuple[Message, ...] = ASK, tokens: int = 50) -> StageStream:
+    return model.open(Tag("s", 1, 1, "r"), ThinkerOptions(messages, tokens))
+
+
+def failure_code(act: Callable[[], object]) -> str:
+    with pytest.raises(StageFailure) as failure:
+        act()
+    return failure.value.code
+
+
+def test_a_reply_streams_and_is_handed_on_by_clause() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 8}
+    with ChatServer([*REPLY[:-2], event(reason="stop", usage=usage), DONE]) as server, opened(server.url) as model:
+        stream = respond(model)
+        outputs = run_all(stream)
+        assert stream.finished
+        stream.close()
+        assert server.requests[0][1]["max_tokens"] == 50
+    done = done_of(outputs)
+    assert deltas_of(outputs) == WORDS
+    assert [(c.text, c.final) for c in clauses_of(outputs)] == [
+        ("Yes,", False),
+        (" I can hear you.", False),
+        (" How are you?", False),
+        (" More to say.", True),
+    ]
+    assert (done.text, done.reason) == ("".join(WORDS), "stop")
+    assert (done.prompt_tokens, done.output_tokens) == (9, 8)
+
+
+def test_enough_sentences_end_the_reply_and_the_connection() -> None:
+    with (
+        ChatServer(REPLY[:-2], lingers=True) as server,
+        opened(server.url, sentences_max=2) as model,
+    ):
+        done = done_of(run_all(respond(model)))
+        assert server.client_left.wait(5)
+    assert (done.text, done.reason, done.output_tokens) == ("Yes, I can hear you. How are you?", "stop", 7)
+
+
+def test_a_stalled_reply_goes_on_on_the_same_connection() -> None:
+    with ChatServer(REPLY) as server, opened(server.url) as model:
+        stream = respond(model)
+        context = RecordingContext(stall_when=lambda outputs: len(clauses_of(outputs)) == 1)
+        assert run_step(stream, context)
+        assert deltas_of(context.outputs) == WORDS[:2]
+        assert stream.held() == {"connections": 1}
+        context.stall_when = lambda _: False
+        step = stream.next_step()
+        assert step is not None
+        assert step.urgency == 1
+        context.outputs += stream.finish_step(step.run(context))
+        assert stream.held() == {"connections": 0}
+        assert len(server.requests) == 1
+    assert done_of(context.outputs).text == "".join(WORDS)
+
+
+def test_a_cancel_amid_the_reply_closes_the_connection() -> None:
+    with ChatServer(REPLY[:3], lingers=True) as server, opened(server.url) as model:
+        stream = respond(model)
+        context = RecordingContext(cancel_when=lambda outputs: len(deltas_of(outputs)) == 2)
+        run_step(stream, context)
+        stream.close()
+        assert server.client_left.wait(5)
+    assert deltas_of(context.outputs) == WORDS[:2]
+
+
+def test_a_cancel_does_not_wait_for_a_silent_server() -> None:
+    asked = 0
+
+    def third_time(_: Sequence[Output]) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 3
+
+    with ChatServer([HEAD, threading.Event()]) as server, opened(server.url) as model:
+        stream = respond(model)
+        assert run_step(stream, RecordingContext(cancel_when=third_time))
+        assert not stream.finished
+        stream.close()
+        server._script[1].set()  # type: ignore[union-attr]
+
+
+def test_white_space_alone_publishes_nothing() -> None:
+    with ChatServer([HEAD, event(" "), event("\n"), DONE]) as server, opened(server.url) as model:
+        outputs = run_all(respond(model))
+    assert deltas_of(outputs) == []
+    assert [(c.text, c.final) for c in clauses_of(outputs)] == [("", True)]
+
+
+def test_a_failure_is_the_streams() -> None:
+    with ChatServer([status(429)]) as server, opened(server.url) as model:
+        stream = respond(model)
+        assert failure_code(lambda: run_all(stream)) == "rate_limited"
+        stream.close()
+        assert failure_code(lambda: run_all(respond(model))) == "rate_limited"
+
+
+def test_a_prefill_takes_prompts_and_does_nothing() -> None:
+    with opened() as model:
+        prefill = model.open(Tag("s", 1, 1), PrefillOptions())
+        assert prefill.feed(Prompt(ASK)) == ()
+        assert prefill.next_step() is None
+        assert failure_code(lambda: prefill.feed(Pause(0))) == "wrong_item"
+        with pytest.raises(AssertionError):
+            prefill.finish_step(None)
+        assert (prefill.finished, prefill.held()) == (False, {})
+        prefill.close()
+
+
+def test_sessions_are_counted() -> None:
+    with opened(sessions_max=1) as model:
+        assert (model.concurrency, model.revision) == (2, "tiny")
+        model.open_session("s")
+        assert failure_code(lambda: model.open_session("t")) == "capacity"
+        model.close_session("s")
+        model.open_session("t")
+        assert failure_code(lambda: respond(model)) == "unknown_session"
+        spare = model.open(Tag("x", -1, 0, "o"), ThinkerOptions(ASK, 5, spare=True))
+        assert spare.next_step() is not None
+
+
+def test_what_is_no_request_is_refused_by_name() -> None:
+    with opened(context_tokens=512) as model:
+        assert failure_code(lambda: model.open(Tag("s", 1, 1, "r"), ObserverOptions())) == "wrong_options"
+        assert failure_code(lambda: respond(model, ())) == "bad_prompt"
+        assert failure_code(lambda: respond(model, tokens=0)) == "wrong_options"
+        assert failure_code(lambda: respond(model, (Message("system", "long " * 600), *ASK))) == "prompt_too_long"
+        assert failure_code(lambda: respond(model).feed(Prompt(ASK))) == "wrong_item"
+
+
+def test_options_are_checked_by_name() -> None:
+    with pytest.raises(msgspec.ValidationError, match="base_url"):
+        build({"model": "tiny"})
+    with pytest.raises(msgspec.ValidationError, match="colour"):
+        build({"base_url": URL, "model": "tiny", "colour": "red"})
+    with opened() as model:
+        assert isinstance(model, OpenAIThinkerModel)

@@ -1,0 +1,108 @@
+"""A stage's model whose every step is laid out by the test. It computes nothing and knows no time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stages.contracts import Item, Options, Tag
+from stages.stream import Output, StageFailure, StageStream, StepContext
+
+
+@dataclass(frozen=True, slots=True)
+class PuppetStep:
+    """Comes back with `outputs`, or with what makes `finish_step` fail."""
+
+    outputs: tuple[Output, ...] = ()
+    units: int = 0
+    urgency: int = 1
+    kind: str = "puppet"
+    fails: StageFailure | None = None
+
+    def run(self, context: StepContext) -> object:  # noqa: ARG002 - nothing to cancel
+        return self
+
+
+@dataclass(slots=True)
+class PuppetStream:
+    """Offers the first of `steps` until it has been finished. `plan_fails` is raised where a step is asked for."""
+
+    tag: Tag
+    options: Options
+    steps: deque[PuppetStep] = field(default_factory=deque)
+    feed_outputs: Sequence[Output] = ()
+    feed_fails: StageFailure | None = None
+    plan_fails: StageFailure | None = None
+    ends: bool = False
+    holds: dict[str, int] = field(default_factory=dict)
+    fed: list[Item] = field(default_factory=list)
+    asked: int = 0
+    closed: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.ends and not self.steps
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        if self.feed_fails is not None:
+            raise self.feed_fails
+        self.fed.append(item)
+        return self.feed_outputs
+
+    def next_step(self) -> PuppetStep | None:
+        self.asked += 1
+        if self.plan_fails is not None:
+            raise self.plan_fails
+        return self.steps[0] if self.steps else None
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        assert isinstance(result, PuppetStep), "only a puppet's step comes back"
+        self.steps.remove(result)
+        if result.fails is not None:
+            raise result.fails
+        return result.outputs
+
+    def held(self) -> dict[str, int]:
+        return self.holds
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class PuppetModel:
+    """Remembers in `calls` what became of sessions; `streams` holds the latest stream of each name."""
+
+    revision = "puppet"
+
+    def __init__(self, concurrency: int = 1) -> None:
+        self.concurrency = concurrency
+        self.sessions: set[str] = set()
+        self.streams: dict[str, PuppetStream] = {}
+        self.calls: list[str] = []
+        self.open_fails: StageFailure | None = None
+        self.session_fails: StageFailure | None = None
+
+    def open_session(self, session: str) -> None:
+        if self.session_fails is not None:
+            raise self.session_fails
+        self.sessions.add(session)
+        self.calls.append(f"open {session}")
+
+    def close_session(self, session: str) -> None:
+        assert not [one for one in self.streams.values() if one.tag.session == session and not one.closed], (
+            "a session is closed after its streams"
+        )
+        self.sessions.discard(session)
+        self.calls.append(f"close {session}")
+
+    def open(self, tag: Tag, options: Options) -> StageStream:
+        if self.open_fails is not None:
+            raise self.open_fails
+        self.streams[tag.key] = PuppetStream(tag, options)
+        return self.streams[tag.key]
+
+    def close(self) -> None:
+        assert all(stream.closed == 1 for stream in self.streams.values()), "a model is closed after its streams"
+        assert not self.sessions, "a model is closed after its sessions"
+        self.calls.append("close")

@@ -1,0 +1,101 @@
+"""Drives a `Stage` as a worker does: keeps its running steps, and sorts what it sends by link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stages.contracts import ObserverOptions, Options, Tag
+from stages.messages import Closed, Frame, Hello, Open, OpenSession
+from stages.stage import Effect, Send, Stage, StartStep, StepFlags
+from stages.stream import Output, StageFailure, StageModel
+
+CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
+OTHER_CONTROL, OTHER_MEDIA = 11, 12
+SESSION = "task"
+TAG = Tag(SESSION, 5, 1, "resp_1")
+INPUT = Tag(SESSION, 5, 1)
+
+
+class Flags:
+    """`StepContext` of a step that is run on the spot."""
+
+    def __init__(self, flags: StepFlags) -> None:
+        self._flags = flags
+
+    def cancelled(self) -> bool:
+        return self._flags.cancelled
+
+    def stalled(self) -> bool:
+        return self._flags.stalled
+
+    def progress(self, outputs: Sequence[Output]) -> None:
+        raise AssertionError("tests hand progress over themselves")
+
+
+class StageBench:
+    """One gateway with both links, one data link from the previous stage, and, if asked for, the next stage."""
+
+    def __init__(
+        self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0, onward: bool = True
+    ) -> None:
+        self.stage = Stage(model, onward_window=onward_window, publish_window=publish_window)
+        self.now_ns = 1_000_000_000
+        self.running: dict[str, StartStep] = {}
+        self.sent: list[Send] = []
+        self.stage.link_up(CONTROL, Hello(1, "control", "gw_1"))
+        self.stage.link_up(MEDIA, Hello(1, "media", "gw_1"))
+        self.stage.link_up(SOURCE, Hello(1, "data", "before/1"))
+        if onward_window and onward:
+            self.carry_out(self.stage.onward_up(ONWARD))
+
+    def carry_out(self, effects: Sequence[Effect]) -> list[Frame]:
+        """Keep steps, note what is sent; gives the frames of these effects."""
+        frames: list[Frame] = []
+        for effect in effects:
+            if isinstance(effect, StartStep):
+                assert effect.key not in self.running, "one step of a stream runs at a time"
+                self.running[effect.key] = effect
+            else:
+                self.sent.append(effect)
+                frames.append(effect.frame)
+        return frames
+
+    def frame(self, frame: Frame, link: int = CONTROL) -> list[Frame]:
+        return self.carry_out(self.stage.handle(link, frame, self.now_ns))
+
+    def lose(self, link: int) -> list[Frame]:
+        return self.carry_out(self.stage.link_lost(link, self.now_ns))
+
+    def open(self, tag: Tag = TAG, options: Options | None = None, *, onward: bool = False) -> list[Frame]:
+        """Open session and stream."""
+        self.frame(OpenSession(tag.session, 0))
+        return self.frame(Open(tag, options or ObserverOptions(), onward))
+
+    def finish(self, key: str = TAG.key, failure: StageFailure | None = None) -> list[Frame]:
+        """Run the step of `key` and bring back its result, or `failure`."""
+        started = self.running.pop(key)
+        result = None if failure else started.step.run(Flags(started.flags))
+        return self.carry_out(self.stage.step_done(key, result, failure, self.now_ns))
+
+    def progress(self, *outputs: Output, key: str = TAG.key) -> list[Frame]:
+        return self.carry_out(self.stage.progress(key, outputs))
+
+    def run_to_rest(self) -> list[Frame]:
+        """Finish steps until none runs."""
+        frames: list[Frame] = []
+        while self.running:
+            frames += self.finish(next(iter(self.running)))
+        return frames
+
+    def wake(self) -> list[Frame]:
+        """Let the stage look for work, as after any call."""
+        return self.carry_out(self.stage.run_steps(self.now_ns))
+
+    def take_sent(self) -> list[Send]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+def closings(frames: Sequence[Frame]) -> list[tuple[Tag, str, str]]:
+    """Tag, outcome and code of each terminal in `frames`."""
+    return [(frame.tag, frame.outcome, frame.code) for frame in frames if isinstance(frame, Closed)]
