@@ -98,7 +98,7 @@ async def cancel(say: Say, *, times: int) -> bool:
         result = await _call(service, _plan(times, cancel_after_ms=after))
     cancelled = [turn for turn in result.turns if turn.status == "cancelled"]
     say(f"cancel: {len(cancelled)} replies cancelled of {len(result.turns)}")
-    stops = [turn.cancel_stop_ms for turn in cancelled if turn.cancel_stop_ms is not None]
+    stops = [turn.cancel_received_ms for turn in cancelled if turn.cancel_received_ms is not None]
     say(figures.line("response.cancel to last old sample", stops))
     say(figures.line("done to drained, the server's word", _lags(cancelled)))
     say(figures.line("done to drained, at the caller", _client_lags(cancelled)))

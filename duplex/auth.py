@@ -4,7 +4,8 @@ Rules
 * Tokens are compared in constant time and never logged. They come in the `Authorization` header, or, from browsers that
   cannot set it, as a subprotocol `openai-insecure-api-key.<token>` (the OpenAI SDK's form); never in the URL.
 * A browser sends `Origin`, and cross-site pages could otherwise use a caller's reach: without an allow-list only pages
-  of this very host may connect.
+  of this very host may connect; and without a token only those of a loopback name, as any other name may have been made
+  to point here by the page's own author (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from duplex.config import Config
+from duplex.config import LOOPBACK_HOSTS, Config
 
 _SUBPROTOCOL_TOKEN = "openai-insecure-api-key."
 
@@ -50,7 +51,13 @@ class Authority:
         origin = headers.get("origin")
         if origin is None or origin in self._origins:
             return True
-        return urlsplit(origin).netloc == headers.get("host")
+        try:
+            page = urlsplit(origin)
+        except ValueError:
+            return False
+        if page.netloc != headers.get("host"):
+            return False
+        return self._token is not None or page.hostname in LOOPBACK_HOSTS
 
 
 def _token_of(headers: Mapping[str, str]) -> str | None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +30,7 @@ from duplex.vad_service import VadService
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
-from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted
+from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted, TurnRecord
 from sessions.settings import SessionSettings
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -93,7 +94,6 @@ class Call:
         self._underruns = 0
         self._end_reason: str | None = None
         self.ended = asyncio.Event()
-        self.active_ns = time.monotonic_ns()
 
     @property
     def end_reason(self) -> str | None:
@@ -152,7 +152,7 @@ class Call:
             case Published(tag, event):
                 self.carry_out(talk.published(tag, event, now_ns))
                 self._send_due(now_ns)
-            case Grant(tag, units):
+            case Grant(tag, units) if stage == self._encoder:
                 self.listening.credit_returned(tag, units)
             case Opened(tag):
                 self.carry_out(talk.opened(tag, stage, now_ns))
@@ -176,6 +176,8 @@ class Call:
 
     def stage_up(self, stage: str, *, reborn: bool) -> None:
         """`stage` is there, again perhaps."""
+        if self._end_reason is not None:
+            return  # nobody would close the session there again
         self._services.stages[stage].order(OpenSession(self.session, self.conversation.epoch))
         self.carry_out(self.conversation.stage_back(stage, reborn=reborn, now_ns=time.monotonic_ns()))
 
@@ -188,21 +190,30 @@ class Call:
         """The client has changed its settings."""
         self.conversation.update(settings)
         self.listening.settings_changed()
-        self._journal.write(ConfigChanged(encode_settings(settings)))
+        self._keep(ConfigChanged(encode_settings(settings)))
 
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
         self.carry_out(self.conversation.commit_input(start, end, time.monotonic_ns()))
 
+    def client_failed(self, code: str) -> None:
+        """The client has sent what could not be followed."""
+        self._services.metrics.errors.labels("client", code).inc()
+
     # ---- effects -----------------------------------------------------------------------------------
 
     def carry_out(self, effects: Sequence[do.Effect]) -> None:
         for effect in effects:
-            try:
+            with self._ending_where_unresponsive():
                 self._carry_out_one(effect)
-            except StageUnresponsiveError as error:
-                _log.error("stage_unresponsive", session=self.session, error=str(error))
-                self.end("stage_unresponsive")
+
+    @contextmanager
+    def _ending_where_unresponsive(self) -> Iterator[None]:
+        try:
+            yield
+        except StageUnresponsiveError as error:
+            _log.error("stage_unresponsive", session=self.session, error=str(error))
+            self.end("stage_unresponsive")
 
     def _carry_out_one(self, effect: do.Effect) -> None:
         stages = self._services.stages
@@ -216,6 +227,7 @@ class Call:
             case do.FeedStream(stage, tag, item):
                 stages[stage].feed(tag, item)
             case do.CancelStream(stage, tag):
+                self._stream_gone(stage, tag)
                 stages[stage].order(Cancel(tag))
             case do.GrantCredit(stage, tag, samples):
                 stages[stage].order(Grant(tag, samples))
@@ -244,7 +256,7 @@ class Call:
         elif isinstance(event, ResponseFinished):
             self._finished(event)
         elif isinstance(event, CommandRefused):
-            self._services.metrics.errors.labels("client", event.code).inc()
+            self.client_failed(event.code)
         if self._client is not None:
             self._client.tell(event)
 
@@ -273,12 +285,15 @@ class Call:
                 record = item_record(item, previous)
                 known = item.id in self._known_items
                 self._known_items.add(item.id)
-                self._journal.write(ItemChanged(record) if known else ItemAppended(record))
+                self._keep(ItemChanged(record) if known else ItemAppended(record))
             case do.SaveDeletion(item_id):
                 self._known_items.discard(item_id)
-                self._journal.write(ItemDeleted(item_id))
+                self._keep(ItemDeleted(item_id))
             case do.SaveEpoch(epoch):
-                self._journal.write(EpochAdvanced(epoch))
+                self._keep(EpochAdvanced(epoch))
+
+    def _keep(self, entry: TurnRecord) -> None:
+        self._journal.write(entry)
         if self._journal.compaction_due():
             talk = self.conversation
             self._journal.write(compacted(talk.items, talk.settings, talk.epoch))
@@ -300,7 +315,8 @@ class Call:
                 metrics.wasted_audio_seconds.inc(measured.value)
 
     def _feed_encoder(self, tag: Tag, item: Item, units: int) -> None:
-        self._services.stages[self._encoder].feed(tag, item, units)
+        with self._ending_where_unresponsive():
+            self._services.stages[self._encoder].feed(tag, item, units)
 
     def unsent_samples(self) -> int:
         """Audio generated and not yet sent: the credit in use."""

@@ -25,16 +25,17 @@ class ConfigError(ValueError):
 class Config(BaseModel):
     """Times in the unit of the name. Paths are relative to the working directory."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Errors never repeat what was given: it may be a secret.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     # Where it listens, and who may call.
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
-    token: SecretStr | None = None
+    token: SecretStr | None = Field(default=None, min_length=1)
     allowed_origins: tuple[str, ...] = ()
     # Where it keeps things.
     data_dir: Path = Path(".duplex")
-    redis_url: str | None = None
+    redis_url: str | None = Field(default=None, repr=False)  # may hold a password
     retention_hours: int = Field(default=24, ge=1, le=24 * 365)
     # What it can carry.
     calls_max: int = Field(default=4, ge=1, le=1000)
@@ -50,8 +51,8 @@ class Config(BaseModel):
     openai_base_url: str | None = None
     openai_model: str | None = None
     openai_api_key: SecretStr | None = None
-    scripted_heard: tuple[str, ...] = ("hello",)
-    scripted_replies: tuple[str, ...] = ("Hello. How can I help you today?",)
+    scripted_heard: tuple[str, ...] = Field(default=("hello",), min_length=1)
+    scripted_replies: tuple[str, ...] = Field(default=("Hello. How can I help you today?",), min_length=1)
     # How it talks.
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
@@ -106,5 +107,6 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for name, field in Config.model_fields.items():
         text = environment.get(ENVIRONMENT_PREFIX + name.upper())
         if text is not None:
-            values[name] = tuple(text.split("|")) if "tuple" in str(field.annotation) else text
+            is_list = "tuple" in str(field.annotation)
+            values[name] = (tuple(text.split("|")) if text else ()) if is_list else text
     return values

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+import msgspec
 import structlog
 
 from duplex.call import Call, Services
@@ -28,9 +29,9 @@ from duplex.pacer import Pacer
 from duplex.stage_client import StageCallbacks, StageClient
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
-from sessions.records import SessionRecord, decode_entry, replay, token_digest
+from sessions.records import SessionRecord, StoredDataError, decode_entry, replay, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import Ownership, SessionStore, Snapshot, StoreError
+from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.graph import Graph, address_of
 from stages.messages import Frame
 
@@ -102,6 +103,11 @@ class Gateway:
             for task in tasks:
                 await stop_task(task)
 
+    async def until_ready(self) -> None:
+        """Return once every stage can be used."""
+        for stage in self._stages.values():
+            await stage.until_ready()
+
     async def drain(self) -> None:
         """Take no more calls, end the present ones, and wait until they have cleaned up."""
         self._draining = True
@@ -172,14 +178,14 @@ class Gateway:
         """A call with a new session. Raises `RefusedError` where the store is away."""
         session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
         record = SessionRecord(
-            session, TENANT, time.time_ns() // 1_000_000, encode_settings(settings), token_digest(secret)
+            session, TENANT, int(datetime.now(UTC).timestamp() * 1000), encode_settings(settings), token_digest(secret)
         )
         try:
             ownership = await self._store.create(record, self._name, LEASE_TTL_MS)
         except StoreError as error:
             raise self._store_refused(error) from error
         conversation = self._conversation(ownership, record.epoch, settings)
-        async with self._living(conversation, ownership) as call:
+        async with self._living(conversation, Journal(self._store, ownership)) as call:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
@@ -195,7 +201,7 @@ class Gateway:
             previous.end("session_replaced")
             await previous.ended.wait()
         conversation = self._restored(ownership, snapshot)
-        async with self._living(conversation, ownership) as call:
+        async with self._living(conversation, Journal(self._store, ownership, snapshot.entries)) as call:
             yield Admitted(call, token)
 
     async def forget(self, session: str) -> None:
@@ -206,6 +212,8 @@ class Gateway:
             _log.warning("session_not_deleted", session=session, error=type(error).__name__)
 
     def _store_refused(self, error: StoreError) -> RefusedError:
+        if isinstance(error, ClientError):
+            return RefusedError("session_not_resumable", str(error), retry_after_s=None)
         self.metrics.store_errors.labels(type(error).__name__).inc()
         _log.error("store_refused", error=type(error).__name__)
         return RefusedError("store_unavailable", f"the session could not be opened: {error}")
@@ -215,24 +223,32 @@ class Gateway:
         return Conversation(identity, settings, self._defaults, transport_lead_ms=self.config.transport_lead_ms)
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot) -> Conversation:
-        stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+        """Raises `RefusedError` where what is stored cannot be trusted."""
+        try:
+            stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+            settings = decode_settings(stored.config)
+        except (StoredDataError, msgspec.DecodeError) as error:
+            _log.error("session_unreadable", session=ownership.session, error=type(error).__name__)
+            raise RefusedError("session_unreadable", "the session is damaged", retry_after_s=None) from error
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id),
-            decode_settings(stored.config),
+            settings,
             self._defaults,
             transport_lead_ms=self.config.transport_lead_ms,
             items=tuple(item_of(record) for record in stored.items),
         )
 
     @asynccontextmanager
-    async def _living(self, conversation: Conversation, ownership: Ownership) -> AsyncIterator[Call]:
-        journal = Journal(self._store, ownership)
+    async def _living(self, conversation: Conversation, journal: Journal) -> AsyncIterator[Call]:
+        session = journal.session
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, ownership.session, self._services, journal)
+        call = Call(conversation, session, self._services, journal)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
-        self._calls[ownership.session] = call
+        self._calls[session] = call
         self._pacer.add(call)
         call.begin()
+        if self._draining:
+            call.end("service_shutdown")
         try:
             yield call
         finally:
@@ -241,8 +257,8 @@ class Gateway:
             await call.flush()
             journal.failed.cancel()
             await stop_task(writing)
-            if self._calls.get(ownership.session) is call:
-                del self._calls[ownership.session]
+            if self._calls.get(session) is call:
+                del self._calls[session]
 
     # ---- metrics -----------------------------------------------------------------------------------
 

@@ -94,12 +94,16 @@ def _defaults(config: Config) -> ReplyDefaults:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError where the address is taken."""
+    """A listening socket; raises OSError, which names the address, where that is taken or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
-    listener.listen(BACKLOG)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host} port {port} ({error.strerror}): set DUPLEX_PORT") from error
     return listener
 
 
@@ -125,24 +129,34 @@ async def _serve(config: Config) -> None:
         )
     )
     running = asyncio.create_task(gateway.run())
+    announcing = asyncio.create_task(_announce(gateway, listener.getsockname()[1]))
     try:
-        await _until_told(server, gateway, listener)
+        await _until_told(server, gateway, listener, running)
     finally:
-        await stop_task(running)
-        await store.close()
+        announcing.cancel()
+        try:
+            await stop_task(running)
+        finally:
+            await store.close()
 
 
-async def _until_told(server: _Server, gateway: Gateway, listener: socket.socket) -> None:
+async def _announce(gateway: Gateway, port: int) -> None:
+    """Say `ready`, which means that a call can be taken."""
+    await gateway.until_ready()
+    sys.stdout.write(f"ready {port}\n")
+    sys.stdout.flush()
+
+
+async def _until_told(server: _Server, gateway: Gateway, listener: socket.socket, running: asyncio.Task[None]) -> None:
+    """Serve until told to stop, or until what the calls share has failed; then let the calls end."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     loop.add_signal_handler(signal.SIGTERM, told.set)
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, told)
-    serving = asyncio.create_task(server._serve([listener]))
-    sys.stdout.write(f"ready {listener.getsockname()[1]}\n")
-    sys.stdout.flush()
+    serving = asyncio.create_task(server.serve([listener]))
     waiting = asyncio.create_task(told.wait())
-    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({serving, waiting, running}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     await gateway.drain()
     server.should_exit = True

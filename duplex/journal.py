@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 import structlog
 
@@ -29,9 +30,9 @@ _log = structlog.get_logger("duplex.journal")
 
 
 class Journal:
-    """The log of one session, under one ownership."""
+    """The log of one session, under one ownership. `earlier`: the entries of owners before."""
 
-    def __init__(self, store: SessionStore, ownership: Ownership) -> None:
+    def __init__(self, store: SessionStore, ownership: Ownership, earlier: Sequence[bytes] = ()) -> None:
         self._store = store
         self._ownership = ownership
         self._waiting: deque[TurnRecord] = deque()
@@ -39,8 +40,8 @@ class Journal:
         self._idle = asyncio.Event()
         self._idle.set()
         self._seq = 0
-        self._written_entries = 0
-        self._written_bytes = 0
+        self._written_entries = len(earlier)
+        self._written_bytes = sum(len(entry) for entry in earlier)
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.errors = 0
 

@@ -43,6 +43,7 @@ from stages.credit import Credit
 
 RING_SECONDS = 20
 FEED_SAMPLES_MAX = INPUT_RATE // 10
+FEED_SAMPLES_MIN = INPUT_RATE // 50  # the encoder's credit in such pieces is less than what may wait for its `Opened`
 ENCODER_CREDIT_SAMPLES = 2 * INPUT_RATE
 SLICE_BYTES = OUTPUT_RATE // 10 * BYTES_PER_SAMPLE  # input is judged in pieces of 100 ms
 
@@ -200,13 +201,14 @@ class Listening:
 
     def pump(self) -> None:
         """Feed what credit allows."""
-        for feeding in self._feeding.values():
+        for feeding in tuple(self._feeding.values()):
             self._pump_one(feeding)
         self._room.set()
 
     def _pump_one(self, feeding: _Feeding) -> None:
         end = self._ring.newest if feeding.until is None else min(feeding.until, self._ring.newest)
-        while feeding.next_sample < end:
+        goes_on = feeding.until is None and not feeding.after
+        while end - feeding.next_sample >= (FEED_SAMPLES_MIN if goes_on else 1):
             count = min(FEED_SAMPLES_MAX, end - feeding.next_sample)
             if not feeding.credit.take(count):
                 return

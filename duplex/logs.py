@@ -2,6 +2,7 @@
 
 Rules
 * No transcript, audio, token or key is ever an argument of a log call. `debug` adds events, not contents.
+* Tracebacks come without the variables of their frames, which hold all of these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import sys
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -21,7 +23,7 @@ def configure(level: str, process: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
+            structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),

@@ -4,12 +4,16 @@ Theory of operation
     A revolution takes one 20 ms frame and has `PHASES` slots; each call sits in the emptiest one. At each slot the
     pacer lets its calls send what is due. Deadlines are absolute: a late slot is caught up with, never skipped, and
     what is due is decided by the calls' own sample clocks.
+
+Rules
+* Each slot lets the loop run, however late it is: a wheel that only catches up would starve the sockets it feeds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 FRAME_NS = 20_000_000
@@ -25,7 +29,15 @@ class Paced(Protocol):
 
 
 class Pacer:
-    def __init__(self) -> None:
+    """`now_ns` is the clock that calls are paced by; `sleep` waits for seconds of it."""
+
+    def __init__(
+        self,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._now_ns = now_ns
+        self._sleep = sleep
         self._phases: list[set[Paced]] = [set() for _ in range(PHASES)]
         self._lateness_ns_max = 0
 
@@ -43,12 +55,10 @@ class Pacer:
 
     async def run(self) -> None:
         """Turn until cancelled."""
-        next_ns, slot = time.monotonic_ns(), 0
+        next_ns, slot = self._now_ns(), 0
         while True:
-            now_ns = time.monotonic_ns()
-            if now_ns < next_ns:
-                await asyncio.sleep((next_ns - now_ns) / 1e9)
-                now_ns = time.monotonic_ns()
+            await self._sleep(max(0, next_ns - self._now_ns()) / 1e9)
+            now_ns = self._now_ns()
             self._lateness_ns_max = max(self._lateness_ns_max, now_ns - next_ns)
             if now_ns - next_ns > CATCH_UP_NS_MAX:
                 next_ns = now_ns

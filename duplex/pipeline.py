@@ -59,9 +59,13 @@ def voice_options(config: Config) -> dict[str, Any]:
 
 def _thinker(config: Config) -> StageNode:
     if config.thinker == "openai":
-        # The key travels in the environment that the worker inherits, never on its command line.
-        options: dict[str, Any] = {"base_url": config.openai_base_url, "model": config.openai_model}
-        return StageNode(name="thinker", kind="thinker", engine="openai", options=options)
+        options: dict[str, Any] = {
+            "base_url": config.openai_base_url,
+            "model": config.openai_model,
+            "sessions_max": config.calls_max,
+        }
+        secrets = {"api_key": "DUPLEX_OPENAI_API_KEY"}
+        return StageNode(name="thinker", kind="thinker", engine="openai", options=options, secrets=secrets)
     if config.engine == "scripted":
         options = {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
     else:

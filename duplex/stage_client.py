@@ -68,6 +68,7 @@ class StageClient:
         self._welcomed = asyncio.Event()
         self._incarnation = -1
         self._onward_up = False
+        self._usable = asyncio.Event()
         self._unopened: dict[str, list[Feed]] = {}
         self._held: dict[str, Open] = {}
 
@@ -75,6 +76,10 @@ class StageClient:
     def ready(self) -> bool:
         """Streams can be opened, through to the last stage behind this one."""
         return self._welcomed.is_set() and not self._lost.is_set() and self._onward_up
+
+    async def until_ready(self) -> None:
+        """Return once streams can be opened."""
+        await self._usable.wait()
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -105,14 +110,17 @@ class StageClient:
         link.send(Hello(LINK_VERSION, role, self._gateway))
         return link
 
-    def _link_lost(self, _link: Link) -> None:
-        self._lost.set()
+    def _link_lost(self, link: Link) -> None:
+        # The loss of a link that was dropped by us is told late, when the next ones may be up already.
+        if link in (self._control, self._media):
+            self._lost.set()
 
     def _drop_links(self) -> None:
         for link in (self._control, self._media):
             if link is not None:
                 link.abort()
         self._control = self._media = None
+        self._usable.clear()
         self._unopened = {key: feeds for key, feeds in self._unopened.items() if key in self._held}
 
     # ---- frames ----------------------------------------------------------------------------------
@@ -126,7 +134,7 @@ class StageClient:
                 return
             case OnwardChanged(up):
                 self._onward_up = up
-                self._open_held()
+                self._check_usable()
                 return
             case Opened(tag):
                 for feed in self._unopened.pop(tag.key, []):
@@ -142,13 +150,16 @@ class StageClient:
         self._welcomed.set()
         _log.info("stage_up", stage=self.stage, incarnation=welcome.incarnation, revision=welcome.revision)
         self._callbacks.up(self.stage, reborn)
-        self._open_held()
+        self._check_usable()
 
-    def _open_held(self) -> None:
-        if self.ready and self._control is not None:
-            for held in self._held.values():
-                self._control.send(held)
-            self._held.clear()
+    def _check_usable(self) -> None:
+        if not self.ready or self._control is None:
+            self._usable.clear()
+            return
+        for held in self._held.values():
+            self._control.send(held)
+        self._held.clear()
+        self._usable.set()
 
     def order(self, frame: Frame) -> None:
         """Send on the control link. While that is down, `Open` waits and all else is void with what it was about."""

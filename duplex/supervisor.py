@@ -10,16 +10,21 @@ Rules
 * Children have a session of their own: a terminal's Ctrl-C reaches the supervisor alone, which ends them in order:
   gateway (calls say goodbye), workers, store.
 * Processes are ended by our own handle, never by name.
+* One service per data directory: a lock on it is held for as long as we run, and is taken before anything is touched.
+* An address that was announced stays: a gateway that is started again takes the port of the first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -27,7 +32,7 @@ import structlog
 from duplex import console
 from duplex.config import Config
 from duplex.vad_service import stop_task
-from sessions.embedded_valkey import EmbeddedValkey
+from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
 from stages.graph import Graph, worker_spec
 from stages.restart import RestartPolicy
 
@@ -35,6 +40,8 @@ READY_S_MAX = 120  # the first start splits the voice in two and may run beside 
 STOP_S_MAX = 10
 STORE_CHECK_S = 0.5
 PATH_BYTES_MAX = 100  # a Unix socket's path, of which the kernel takes 107
+LOCK_NAME = "service.lock"
+OUTPUT_BYTES_MAX = 1 << 16
 
 _log = structlog.get_logger("duplex.supervisor")
 
@@ -82,25 +89,24 @@ class Child:
         assert self._process.stdout is not None, "standard output is a pipe"
         try:
             async with asyncio.timeout(READY_S_MAX):
-                line = await self._process.stdout.readline()
+                self.ready_line = await _ready_line(self._process.stdout)
         except TimeoutError as error:
             raise StartError(f"{self.plan.name} was not ready after {READY_S_MAX} s") from error
-        if not line.startswith(b"ready"):
+        if not self.ready_line:
             code = await self._process.wait()
             raise StartError(f"{self.plan.name} ended with status {code}; its message stands above")
-        self.ready_line = line.decode().strip()
 
     async def keep(self) -> None:
         """Start it again whenever it dies, until cancelled."""
         while True:
             assert self._process is not None, "a child is kept once it was started"
-            code = await self._process.wait()
+            code = await _end_of(self._process)
             pause_ns = self._policy.died(time.monotonic_ns())
             _log.error("child_died", child=self.plan.name, status=code, deaths=self._policy.deaths_in_a_row)
             await asyncio.sleep(pause_ns / 1e9)
             try:
                 await self.start()
-            except StartError as error:
+            except (StartError, OSError) as error:
                 _log.error("child_not_restarted", child=self.plan.name, error=str(error))
             else:
                 _log.info("child_restarted", child=self.plan.name, incarnation=self._incarnation, pid=self.pid)
@@ -119,6 +125,42 @@ class Child:
             _log.error("child_killed", child=self.plan.name)
             process.kill()
             await process.wait()
+
+
+async def _ready_line(output: asyncio.StreamReader) -> str:
+    """The line that says `ready`, whatever a library may have written before it; empty where the output ends first."""
+    async for line in output:
+        if line.startswith(b"ready"):
+            return line.decode().strip()
+    return ""
+
+
+async def _end_of(process: asyncio.subprocess.Process) -> int:
+    """The exit status. Until then its output is read and thrown away, so that it never blocks on a full pipe."""
+    assert process.stdout is not None, "standard output is a pipe"
+    discarding = asyncio.create_task(_discard(process.stdout))
+    try:
+        return await process.wait()
+    finally:
+        discarding.cancel()
+
+
+async def _discard(output: asyncio.StreamReader) -> None:
+    while await output.read(OUTPUT_BYTES_MAX):
+        pass
+
+
+@contextmanager
+def sole_service(run_dir: Path) -> Iterator[None]:
+    """Hold `run_dir`, which is made if need be. Raises `StartError` where another service does."""
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (run_dir / LOCK_NAME).open("w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another service runs on {run_dir.parent}: stop it, or set DUPLEX_DATA_DIR to another directory"
+            raise StartError(message) from error
+        yield
 
 
 class Supervisor:
@@ -150,24 +192,27 @@ class Supervisor:
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError`."""
-        self._config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keepers: list[asyncio.Task[None]] = []
-        try:
-            await self._start_store()
-            await self._start_children()
-            keepers = [asyncio.create_task(child.keep()) for child in (*self.workers, self.gateway)]
-            keepers.append(asyncio.create_task(self._keep_store()))
-            self._announce()
-            await stopped.wait()
-            console.say("stopping: calls end, then everything else …")
-        finally:
-            for keeper in keepers:
-                await stop_task(keeper)
-            await self.gateway.stop()
-            await asyncio.gather(*(worker.stop() for worker in self.workers))
-            if self._store is not None:
-                await asyncio.to_thread(self._store.stop)
-            self._remove_sockets()
+        with sole_service(self._config.run_dir):
+            keepers: list[asyncio.Task[None]] = []
+            try:
+                await self._start_store()
+                if await _done_before(self._start_children(), stopped):
+                    keepers = [asyncio.create_task(child.keep()) for child in (*self.workers, self.gateway)]
+                    keepers.append(asyncio.create_task(self._keep_store()))
+                    self._announce()
+                    await stopped.wait()
+                console.say("stopping: calls end, then everything else …")
+            finally:
+                for keeper in keepers:
+                    await stop_task(keeper)
+                await self._stop()
+
+    async def _stop(self) -> None:
+        await self.gateway.stop()
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        if self._store is not None:
+            await asyncio.to_thread(self._store.stop)
+        self._remove_sockets()
 
     def _remove_sockets(self) -> None:
         for path in self._config.run_dir.glob("*.sock"):
@@ -188,7 +233,10 @@ class Supervisor:
             if not self._store.running:
                 _log.error("store_died")
                 await asyncio.to_thread(self._store.stop)
-                await asyncio.to_thread(self._store.start)
+                try:
+                    await asyncio.to_thread(self._store.start)
+                except (EmbeddedStoreError, OSError) as error:
+                    _log.error("store_not_restarted", error=str(error))
 
     async def _start_children(self) -> None:
         starting = [asyncio.create_task(self._start_one(child)) for child in (*self.workers, self.gateway)]
@@ -207,12 +255,28 @@ class Supervisor:
 
     def _announce(self) -> None:
         port = self.gateway.ready_line.partition(" ")[2]
-        address = f"http://{self._config.host}:{port}"
+        self.gateway.plan.environment["DUPLEX_PORT"] = port
+        host = self._config.host
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         console.say(f"\nReady: {address}")
         if self._config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
         console.say(f'Try:   duplex call {address} --say "What is the capital of France?"')
         console.say("Stop:  Ctrl-C")
+
+
+async def _done_before(work: Coroutine[None, None, None], stopped: asyncio.Event) -> bool:
+    """Whether `work` was done before `stopped`; it is cancelled where it was not, and its failure raised."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 def child_environment(config: Config, redis_url: str) -> dict[str, str]:

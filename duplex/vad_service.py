@@ -47,6 +47,7 @@ class VadService:
     async def run(self) -> None:
         """Serve until cancelled."""
         loop = asyncio.get_running_loop()
+        batch: list[tuple[Window, asyncio.Future[float]]] = []
         try:
             while True:
                 await self._wake.wait()
@@ -59,7 +60,7 @@ class VadService:
                     if not future.done():
                         future.set_result(result)
         finally:
-            for _, future in self._waiting:
+            for _, future in (*batch, *self._waiting):
                 future.cancel()
             self._thread.shutdown(wait=False)
 

@@ -10,6 +10,7 @@ Definitions
     barge_in_stop       first audible sample of the interruption -> last sample of the old reply played
     barge_in_received   the same -> last sample of the old reply received
     cancel_stop         `response.cancel` handed over -> last sample of the old reply played
+    cancel_received     the same -> last sample of the old reply received
     drain_lag           `response.done` -> `response.drained`: as the server tells, and by the caller's clock
 
     Received samples include those that were already stale: they too are what the server sent.
@@ -170,6 +171,7 @@ class TurnResult:
     barge_in_stop_ms: float | None
     barge_in_received_ms: float | None
     cancel_stop_ms: float | None
+    cancel_received_ms: float | None
     drain_status: str | None
     drain_lag_ms: float | None
     drain_lag_client_ms: float | None
@@ -260,6 +262,7 @@ def turn_result(turn: Turn, replies: list[Reply], next_said_ns: int | None) -> T
         barge_in_stop_ms=barge_in_stop_ms,
         barge_in_received_ms=_stop_ms(next_said_ns if turn.interrupted else None, received_end),
         cancel_stop_ms=_stop_ms(turn.cancel_ns, heard_end),
+        cancel_received_ms=_stop_ms(turn.cancel_ns, received_end),
         drain_status=drain.status if drain else None,
         drain_lag_ms=drain.lag_ms if drain else None,
         drain_lag_client_ms=drain.lag_client_ms if drain else None,

@@ -14,6 +14,7 @@ Rules
 * One driver calls it, with monotonic `now_ns`; each call returns the effects to carry out, in order.
 * The epoch is raised before anything of the old one is cut, and saved.
 * At most one response of the conversation is active, and one out-of-band response beside it.
+* A response whose prompt is the history is made only when all that the caller has said so far is understood.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from sessions.events import (
     ResponseView,
 )
 from sessions.hearing import Hearing, Turn, Understood
-from sessions.items import ROOT, History, Item, ItemError
+from sessions.items import ITEM_EXISTS, ROOT, History, Item, ItemError
 from sessions.response import Deadlines, Phase
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import Ended, Marks, Plan, Speaking, spoken_ms
@@ -165,14 +166,17 @@ class Conversation:
     def speech_started(self, onset: int, now_ns: int) -> list[Effect]:
         """Confirmed speech since `onset` (16 kHz sample). Ends the epoch where we are speaking."""
         detection = self._settings.turn_detection
-        if detection is None or self._hearing.current is not None:
+        if detection is None:
             return []
+        if self._hearing.current is not None:
+            return self._go_on(self._hearing.current, now_ns)
         padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
         effects: list[Effect] = []
         if self._speaking.active and detection.interrupt_response:
             effects += self._end_epoch("turn_detected", now_ns)
         effects += self._speaking.withdraw(now_ns)
-        effects += self._hearing.start(onset, max(0, onset - padding), self._epoch)
+        feed_from = max(0, onset - padding)
+        effects += self._hearing.start(onset, feed_from, self._epoch, answer=detection.create_response)
         return [*effects, self._hearing.tell_started(), *self._start_prefill()]
 
     def speech_paused(self, sample: int) -> list[Effect]:
@@ -180,7 +184,12 @@ class Conversation:
         return self._hearing.pause(sample) if self._hearing.current else []
 
     def speech_resumed(self, now_ns: int) -> list[Effect]:
-        if self._hearing.current is None:
+        turn = self._hearing.current
+        return self._go_on(turn, now_ns) if turn else []
+
+    def _go_on(self, turn: Turn, now_ns: int) -> list[Effect]:
+        """The caller speaks on in `turn`, which may have paused."""
+        if not turn.is_paused:
             return []
         effects = self._hearing.resume()
         if self._speaking.prepared:
@@ -201,7 +210,7 @@ class Conversation:
         if self._hearing.current is None:
             if end <= start:
                 return [Tell(CommandRefused("input_audio_buffer_commit_empty", "there is no audio to commit"))]
-            effects = self._hearing.start(start, start, self._epoch)
+            effects = self._hearing.start(start, start, self._epoch, answer=False)
         else:
             effects = []
         turn = self._hearing.current
@@ -213,16 +222,20 @@ class Conversation:
         item = Item(turn.item, "user", "", spoken=True)
         previous = self._history.last_id
         left = self._history.add(item)
-        return [
+        effects = [
             *self._hearing.end(sample, speech_end_ns, now_ns, previous),
             Tell(ItemAdded(item, previous)),
             *self._saved(item, previous, left),
         ]
+        if turn.lost is not None:
+            effects += self._hearing.failed(turn.tag, *turn.lost)
+        return self._settle(effects, now_ns)
 
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
         withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
-        return [*self._hearing.discard(), *withdrawn, *self._stop_prefill(), ResetGate(), Tell(InputCleared())]
+        effects = [*self._hearing.discard(), *withdrawn, *self._stop_prefill(), ResetGate(), Tell(InputCleared())]
+        return self._settle(effects, now_ns)
 
     # ---- the stages answer -------------------------------------------------------------------------
 
@@ -239,7 +252,7 @@ class Conversation:
         if not heard.final and current is not None and current.tag == tag:
             if heard.settled and self._may_prepare(current, heard.text):
                 return self._prepare(current, heard.text, now_ns)
-            return self._feed_prefill(heard.text, complete=heard.settled)
+            return self._feed_prefill(heard.text, complete=heard.settled and current.is_paused)
         effects, understood = self._hearing.transcript(tag, heard, now_ns)
         if understood is None:
             return effects
@@ -255,7 +268,7 @@ class Conversation:
             effects: list[Effect] = [SaveItem(item, self._history.previous_of(item.id))]
         else:
             # Nothing was said: a cough, a door. It leaves no trace, and what it cut short is answered again.
-            self._history.delete(turn.item)
+            self._delete(turn.item)
             effects = [SaveDeletion(turn.item), Tell(ItemDeleted(turn.item))]
         if turn.answer:
             self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
@@ -265,19 +278,23 @@ class Conversation:
 
     def _answer_owed(self, now_ns: int) -> list[Effect]:
         """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
-        if self._owed is None or self._speaking.active or self._hearing.current or self._hearing.is_awaited:
+        if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
+            return []
+        if self._owed is None or not self._is_unanswered():
+            self._owed = None
+            return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
+        if self._speaking.is_full:
             return []
         (marks, turn), self._owed = self._owed, None
-        if not self._is_unanswered():
-            return self._speaking.withdraw(now_ns)
         prepared = self._speaking.prepared
         if prepared and prepared.stages == self._stages_of(ResponseSpec(), self._messages()):
             return self._speaking.confirm(self._history.last_id, marks)
         return self._start_response(ResponseSpec(), marks, turn, now_ns)
 
     def _is_unanswered(self) -> bool:
-        last = next((item for item in reversed(self._history.items) if item.role != "system"), None)
-        return last is not None and last.role == "user" and bool(last.text)
+        """The last words of the conversation are the caller's."""
+        last = next((item for item in reversed(self._history.items) if item.role != "system" and item.text), None)
+        return last is not None and last.role == "user"
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -287,7 +304,7 @@ class Conversation:
         if tag.response:
             return self._settle(self._speaking.refused(tag, stage, code, message, now_ns), now_ns)
         if stage == self._stages.encoder:
-            return self._hearing.failed(tag, code, message)
+            return self._settle(self._hearing.failed(tag, code, message), now_ns)
         return self._forget_prefill(tag)
 
     def closed(
@@ -297,7 +314,7 @@ class Conversation:
         if tag.response:
             return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
         if stage == self._stages.encoder:
-            return self._hearing.failed(tag, *failure) if failure else []
+            return self._settle(self._hearing.failed(tag, *failure), now_ns) if failure else []
         return self._forget_prefill(tag)
 
     def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
@@ -321,16 +338,23 @@ class Conversation:
         try:
             left = self._history.add(item, previous)
         except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item.id"))]
+            param = "item.id" if error.code == ITEM_EXISTS else "previous_item_id"
+            return [Tell(CommandRefused(error.code, str(error), param))]
         before = self._history.previous_of(item.id)
         return [Tell(ItemAdded(item, before)), *self._saved(item, before, left)]
 
     def delete_item(self, item_id: str) -> list[Effect]:
         try:
-            self._history.delete(item_id)
+            self._delete(item_id)
         except ItemError as error:
             return [Tell(CommandRefused(error.code, str(error), "item_id"))]
         return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
+
+    def _delete(self, item_id: str) -> None:
+        """Raises `ItemError` where there is no such item."""
+        before = self._history.previous_of(item_id)
+        self._history.delete(item_id)
+        self._speaking.item_left(item_id, before)
 
     def retrieve_item(self, item_id: str) -> list[Effect]:
         try:
@@ -355,17 +379,20 @@ class Conversation:
         if not spec.in_conversation and any(not view.in_conversation for view in self._speaking.running):
             message = "one out-of-band response at a time; another is still in progress"
             return [Tell(CommandRefused("out_of_band_response_active", message))]
+        if self._speaking.is_full:
+            message = "too many responses have yet to give back what they hold; wait for one to drain"
+            return [Tell(CommandRefused("too_many_responses", message))]
         return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
 
     def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
-        """End a response: the active one, or the one named."""
-        self._owed = None
+        """End a response: the active one, or the one named. Who ends the active one wants no other in its place."""
         active = self._speaking.active
         wanted = response_id or (active.id if active else None)
         if wanted is None or all(view.id != wanted for view in self._speaking.running):
             message = f"response {wanted!r} is not in progress" if wanted else "no response is in progress"
             return [Tell(CommandRefused("response_cancel_not_active", message, "response_id"))]
         if active and active.id == wanted:
+            self._owed = None
             return self._settle(self._end_epoch("client_cancelled", now_ns), now_ns)
         return self._settle(self._speaking.cancel(wanted, "client_cancelled", now_ns), now_ns)
 
@@ -393,7 +420,8 @@ class Conversation:
         self._epoch += 1
         return [
             EndEpoch(self._epoch),
-            *self._settle(self._speaking.cancel(active.id, reason, now_ns), now_ns),
+            *self._speaking.cancel(active.id, reason, now_ns),
+            *self._enter_ended(),
             SaveEpoch(self._epoch),
             Measured("epochs_ended", 1, reason),
         ]
@@ -402,7 +430,16 @@ class Conversation:
         previous = self._history.last_id if spec.in_conversation else None
         plan = self._plan(spec, self._messages(spec), turn, previous)
         withdrawn = self._speaking.withdraw(now_ns)
-        return [*withdrawn, *self._stop_prefill(), *self._speaking.start(plan, marks, now_ns)]
+        return [*withdrawn, *self._stop_prefill(), *self._speaking.accept(plan, marks, now_ns)]
+
+    def _admit_accepted(self, now_ns: int) -> list[Effect]:
+        """Have responses made that need not wait for words which are still being understood."""
+        effects: list[Effect] = []
+        for plan in self._speaking.accepted:
+            if plan.spec.messages is not None or not self._hearing.is_awaited:
+                stages = self._stages_of(plan.spec, self._messages(plan.spec))
+                effects += self._speaking.admit(plan.tag.response, stages, now_ns)
+        return effects
 
     def _may_prepare(self, turn: Turn, text: str) -> bool:
         detection = self._settings.turn_detection
@@ -415,6 +452,7 @@ class Conversation:
             and "audio" in self._settings.modalities
             and self._speaking.active is None
             and not self._hearing.is_awaited
+            and not self._speaking.is_full
         )
 
     def _prepare(self, turn: Turn, text: str, now_ns: int) -> list[Effect]:
@@ -430,7 +468,7 @@ class Conversation:
         tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
         item = self._identity.new_id("item")
         view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata)
-        return Plan(tag, item, previous, self._stages_of(spec, messages), "audio" in modalities, view)
+        return Plan(spec, tag, item, previous, self._stages_of(spec, messages), "audio" in modalities, view)
 
     def _stages_of(self, spec: ResponseSpec, messages: tuple[Message, ...]) -> tuple[tuple[str, Options], ...]:
         settings, defaults, names = self._settings, self._defaults, self._stages
@@ -457,29 +495,37 @@ class Conversation:
         return opening + tuple(Message(item.role, item.text) for item in self._history.items if item.text)
 
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
-        """Enter responses that have just ended into the history, then answer what has waited for that."""
-        for ended in self._speaking.take_ended():
-            if ended.plan.view.in_conversation:
-                effects = effects + self._remember(ended)
-        return effects + self._answer_owed(now_ns)
+        """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
+        effects = effects + self._enter_ended()
+        for turn in self._hearing.take_failed():
+            if turn.answer and self._owed is None:
+                # Its words are lost, but what it cut short can still be answered.
+                self._owed = (Marks(), turn.tag.turn)
+        effects = effects + self._answer_owed(now_ns)
+        return effects + self._admit_accepted(now_ns)
+
+    def _enter_ended(self) -> list[Effect]:
+        """Enter responses that have just ended into the history."""
+        ended = [ended for ended in self._speaking.take_ended() if ended.plan.view.in_conversation]
+        return [effect for one in ended for effect in self._remember(one)]
 
     def _remember(self, ended: Ended) -> list[Effect]:
-        completed = ended.phase is Phase.SUCCEEDED
-        if not ended.text and not completed:
+        succeeded = ended.phase is Phase.SUCCEEDED
+        if not (succeeded or ended.text or ended.sent_samples):
             return []  # nothing of it was said
         item = Item(
             ended.plan.item,
             "assistant",
             ended.text,
             spoken=ended.plan.with_audio,
-            status="completed" if completed else "incomplete",
+            status="completed" if ended.whole else "incomplete",
             audio_samples=ended.sent_samples,
-            cut=not completed,
+            cut=not succeeded,
         )
         # What the caller said meanwhile comes after the reply that they spoke over.
+        # Where the item before it is gone, it was among the oldest that had to leave, and all before it with it.
         before = ended.plan.previous_item
-        place = ROOT if before is None else before if self._history.has(before) else None
-        left = self._history.add(item, place)
+        left = self._history.add(item, before if before and self._history.has(before) else ROOT)
         return self._saved(item, self._history.previous_of(item.id), left)
 
     @staticmethod
@@ -494,8 +540,8 @@ class Conversation:
 
     def _start_prefill(self) -> list[Effect]:
         effects = self._stop_prefill()
-        turn = self._hearing.current.tag.turn if self._hearing.current else 0
-        tag = Tag(self._identity.session, self._epoch, turn)
+        # A number of its own: the stage may still be leaving the prefill before it.
+        tag = Tag(self._identity.session, self._epoch, self._hearing.next_turn())
         self._prefill = tag
         opened = OpenStream(self._stages.thinker, tag, PrefillOptions())
         return [*effects, opened, FeedStream(self._stages.thinker, tag, Prompt(self._messages()))]

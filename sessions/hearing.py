@@ -9,6 +9,7 @@ Theory of operation
 Rules
 * The moves of a turn stand in `_TRANSITIONS`; an illegal one raises and changes nothing.
 * Input work is never ended by an epoch. A turn leaves with exactly one of: transcript, failure, discard.
+* At most `AWAITING_MAX` turns wait for their transcript; one more, and the oldest is given up.
 """
 
 from __future__ import annotations
@@ -60,19 +61,22 @@ class TurnError(RuntimeError):
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of the caller. `answer`: a response is wanted once it is understood."""
+    """One turn of the caller. `answer`: a response is wanted once it is understood. `told`: the client knows of it.
+
+    `lost`: (code, message) where the encoder has failed and the words will not be known.
+    """
 
     tag: Tag
     item: str
     started_sample: int
     feed_from: int
+    answer: bool
     phase: TurnPhase = TurnPhase.SPEAKING
     ended_sample: int = 0
     speech_end_ns: int = 0
     ended_ns: int = 0
-    previous: str | None = None
-    answer: bool = True
-    told_text: str = ""
+    told: bool = False
+    lost: tuple[str, str] | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -104,6 +108,7 @@ class Hearing:
         self._turns = 0
         self._current: Turn | None = None
         self._awaiting: dict[int, Turn] = {}
+        self._failed: list[Turn] = []
 
     @property
     def current(self) -> Turn | None:
@@ -120,22 +125,28 @@ class Hearing:
         self._turns += 1
         return self._turns
 
+    def take_failed(self) -> list[Turn]:
+        """Turns whose words were lost since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
+
     def next_deadline_ns(self) -> int | None:
         return min((turn.ended_ns + TRANSCRIPT_NS_MAX for turn in self._awaiting.values()), default=None)
 
     # ---- speech ------------------------------------------------------------------------------------
 
-    def start(self, onset: int, feed_from: int, epoch: int) -> list[Effect]:
+    def start(self, onset: int, feed_from: int, epoch: int, *, answer: bool) -> list[Effect]:
         """Speech began at `onset`; the encoder hears from `feed_from` on (16 kHz samples)."""
         assert self._current is None, "one turn is spoken at a time"
         tag = Tag(self._session, epoch, self.next_turn())
-        self._current = Turn(tag, self._new_item(), onset, feed_from)
+        self._current = Turn(tag, self._new_item(), onset, feed_from, answer)
         return [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, feed_from)]
 
     def tell_started(self) -> Effect:
         """The client's event for the current turn; over our own speech it waits until the epoch has ended."""
         assert self._current is not None, "no turn is being spoken"
         turn = self._current
+        turn.told = True
         return Tell(SpeechStarted(turn.item, samples_to_ms(turn.started_sample, INPUT_RATE)))
 
     def pause(self, sample: int) -> list[Effect]:
@@ -152,16 +163,23 @@ class Hearing:
         """The turn ends at `sample`; `speech_end_ns` is when its last sound came in."""
         turn = self._speaking()
         turn.move(TurnStep.END)
-        turn.ended_sample, turn.speech_end_ns, turn.ended_ns, turn.previous = sample, speech_end_ns, now_ns, previous
+        turn.ended_sample, turn.speech_end_ns, turn.ended_ns = sample, speech_end_ns, now_ns
         self._current = None
+        effects = self._make_room()
         self._awaiting[turn.tag.turn] = turn
-        assert len(self._awaiting) <= AWAITING_MAX, "ended turns expire long before so many can wait"
-        return [
-            StopHearing(turn.tag),
-            FeedStream(self._stage, turn.tag, EndOfTurn(sample)),
-            Tell(SpeechStopped(turn.item, samples_to_ms(sample, INPUT_RATE))),
-            Tell(InputCommitted(turn.item, previous)),
-        ]
+        effects += [StopHearing(turn.tag), FeedStream(self._stage, turn.tag, EndOfTurn(sample))]
+        if turn.told:
+            effects.append(Tell(SpeechStopped(turn.item, samples_to_ms(sample, INPUT_RATE))))
+        return [*effects, Tell(InputCommitted(turn.item, previous))]
+
+    def _make_room(self) -> list[Effect]:
+        if len(self._awaiting) < AWAITING_MAX:
+            return []
+        oldest = next(iter(self._awaiting.values()))
+        return self._give_up(oldest, "transcript_overload", "more turns came than could be heard")
+
+    def _give_up(self, turn: Turn, code: str, message: str) -> list[Effect]:
+        return [*self.failed(turn.tag, code, message), CancelStream(self._stage, turn.tag)]
 
     def discard(self) -> list[Effect]:
         """Throw the turn away that is being spoken: the client cleared its input."""
@@ -180,7 +198,7 @@ class Hearing:
     def transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> tuple[list[Effect], Understood | None]:
         """A transcript has come from the encoder; `Understood` where it is a turn's final one."""
         turn = self._awaiting.get(tag.turn)
-        if turn is None or not heard.final:
+        if turn is None or turn.tag != tag or not heard.final:
             return [], None
         del self._awaiting[tag.turn]
         turn.move(TurnStep.SETTLE)
@@ -191,14 +209,16 @@ class Hearing:
         return effects, Understood(turn, heard.text)
 
     def failed(self, tag: Tag, code: str, message: str) -> list[Effect]:
-        """The encoder has lost the turn `tag`."""
+        """The encoder has lost the turn `tag`. One that is still being spoken is only told of when it ends."""
         if self._current is not None and self._current.tag == tag:
-            turn, self._current = self._current, None
-        elif tag.turn in self._awaiting:
-            turn = self._awaiting.pop(tag.turn)
-        else:
+            self._current.lost = (code, message)
+            return [StopHearing(tag)]
+        turn = self._awaiting.get(tag.turn)
+        if turn is None or turn.tag != tag:
             return []
+        del self._awaiting[tag.turn]
         turn.move(TurnStep.DISCARD)
+        self._failed.append(turn)
         return [StopHearing(tag), Tell(CallerTextFailed(turn.item, code, message))]
 
     def stage_back(self) -> list[Effect]:
@@ -212,6 +232,7 @@ class Hearing:
             ]
         if self._current is not None:
             tag = self._current.tag
+            self._current.lost = None
             effects += [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, self._current.feed_from)]
         return effects
 
@@ -219,6 +240,5 @@ class Hearing:
         """Give up on transcripts that are overdue."""
         effects: list[Effect] = []
         for turn in [late for late in self._awaiting.values() if now_ns >= late.ended_ns + TRANSCRIPT_NS_MAX]:
-            effects += self.failed(turn.tag, "transcript_timeout", "no transcript came in time")
-            effects.append(CancelStream(self._stage, turn.tag))
+            effects += self._give_up(turn, "transcript_timeout", "no transcript came in time")
         return effects

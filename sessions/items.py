@@ -15,6 +15,8 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 ITEMS_MAX = 512  # far beyond any prompt's context; a session record stays below a megabyte
 ROOT = "root"  # `previous_item_id` that means: before everything
+ITEM_EXISTS = "item_exists"
+ITEM_NOT_FOUND = "item_not_found"
 
 
 class ItemError(ValueError):
@@ -70,12 +72,14 @@ class History:
     def add(self, item: Item, previous: str | None = None) -> tuple[str, ...]:
         """Insert after `previous` (None: at the end, `ROOT`: at the start). Gives the ids that had to leave."""
         if self.has(item.id):
-            raise ItemError("item_exists", f"item {item.id!r} already exists")
+            raise ItemError(ITEM_EXISTS, f"item {item.id!r} already exists")
         place = len(self._items) if previous is None else 0 if previous == ROOT else self._index(previous) + 1
         self._items.insert(place, item)
-        left = tuple(old.id for old in self._items[:-ITEMS_MAX])
-        del self._items[:-ITEMS_MAX]
-        return left
+        left = []
+        while len(self._items) > ITEMS_MAX:
+            oldest = 1 if self._items[0] is item else 0  # what was just asked for stays, wherever it stands
+            left.append(self._items.pop(oldest).id)
+        return tuple(left)
 
     def replace(self, item: Item) -> None:
         self._items[self._index(item.id)] = item
@@ -87,4 +91,4 @@ class History:
         for index, item in enumerate(self._items):
             if item.id == item_id:
                 return index
-        raise ItemError("item_not_found", f"item {item_id!r} is not in the conversation")
+        raise ItemError(ITEM_NOT_FOUND, f"item {item_id!r} is not in the conversation")

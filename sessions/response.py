@@ -55,6 +55,9 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     (Phase.ACCEPTED, Step.REFUSE): Phase.REJECTED,
     (Phase.ADMITTED, Step.OPENED): Phase.RUNNING,
     (Phase.ADMITTED, Step.REFUSE): Phase.REJECTED,
+    # Orders and output travel on two links without a common order: the head's output may precede its `Opened`.
+    (Phase.ADMITTED, Step.OUTPUT): Phase.OUTPUT_OPEN,
+    (Phase.ADMITTED, Step.COMPLETE): Phase.SUCCEEDED,
     (Phase.RUNNING, Step.OUTPUT): Phase.OUTPUT_OPEN,
     (Phase.RUNNING, Step.REFUSE): Phase.REJECTED,
     (Phase.OUTPUT_OPEN, Step.COMPLETE): Phase.SUCCEEDED,
@@ -159,7 +162,8 @@ class Response:
 
     def admit(self) -> list[Effect]:
         """Resources are there: open every stage but the head."""
-        self._move(Step.ADMIT)
+        if not self._move(Step.ADMIT):
+            return []
         followers = self._stages[1:]
         return self._open(followers) if followers else self._open(self._stages[:1])
 
@@ -192,8 +196,7 @@ class Response:
         self._finish_reason = self._finish_reason or reason
         if self._finals_missing or self.ended:
             return []
-        effects = self._end(Step.COMPLETE, self._finish_reason, now_ns)
-        return effects + self._check_drained(now_ns)
+        return self._end(Step.COMPLETE, self._finish_reason, now_ns)
 
     # ---- the ways down -----------------------------------------------------------------------------
 
@@ -246,7 +249,8 @@ class Response:
         aborts: list[Effect] = []
         if self._phase is not Phase.SUCCEEDED:
             aborts = [Abort(stage) for stage in self._stages if stage in self._ledger]
-        return [*aborts, Done(self._phase, reason, code, message)]
+        # Whoever held something may have let go before the end.
+        return [*aborts, Done(self._phase, reason, code, message), *self._check_drained(now_ns)]
 
     def _strike(self, entry: str, now_ns: int) -> list[Effect]:
         self._ledger.discard(entry)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from media.chunk import AudioChunk, ms_to_samples, samples_to_ms
+from media.chunk import AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
 from sessions.effects import CancelStream, Effect, GrantCredit, Measured, OpenStream, Tell
@@ -33,7 +33,7 @@ from sessions.events import (
 )
 from sessions.reply import Reply
 from sessions.response import Deadlines, Phase, Response
-from sessions.settings import OUTPUT_RATE
+from sessions.settings import OUTPUT_RATE, ResponseSpec
 from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes
 
 FRAME_MS = 20
@@ -50,8 +50,9 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a response is made of: its stages, head first, with their options."""
+    """What a response is made of: its stages, head first, with their options. `spec` is what was asked for."""
 
+    spec: ResponseSpec
     tag: Tag
     item: str
     previous_item: str | None
@@ -104,10 +105,14 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A response has reached its terminal: what is left of it. `sent_samples` of its audio went out."""
+    """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
+
+    `sent_samples` of its audio went out.
+    """
 
     plan: Plan
     phase: Phase
+    whole: bool
     text: str
     sent_samples: int
 
@@ -149,8 +154,18 @@ class Speaking:
         return run.plan if run and not run.life.ended else None
 
     @property
+    def accepted(self) -> tuple[Plan, ...]:
+        """Responses that the client knows of and that are not being made yet."""
+        return tuple(run.plan for run in self._runs.values() if run.life.phase is Phase.ACCEPTED)
+
+    @property
     def undrained(self) -> int:
         return len(self._runs)
+
+    @property
+    def is_full(self) -> bool:
+        """So many responses have yet to drain that no other can be started."""
+        return len(self._runs) >= DRAINING_MAX
 
     def is_audible(self, now_ns: int) -> bool:
         """True while the caller hears us, or is about to."""
@@ -163,15 +178,28 @@ class Speaking:
 
     # ---- life --------------------------------------------------------------------------------------
 
-    def start(self, plan: Plan, marks: Marks, now_ns: int) -> list[Effect]:
+    def accept(self, plan: Plan, marks: Marks, now_ns: int) -> list[Effect]:
+        """Tell the client of a response; it is made once it is admitted."""
         assert not plan.view.in_conversation or self._active is None, "one response of the conversation at a time"
-        run = self._run(plan, marks, now_ns)
+        self._run(plan, marks, now_ns)
         if plan.view.in_conversation:
             self._active = plan.tag.response
-        return [Tell(ResponseStarted(plan.view, plan.previous_item)), *self._carry(run, run.life.admit(), now_ns)]
+        return [Tell(ResponseStarted(plan.view, plan.previous_item))]
+
+    def admit(self, response: str, stages: tuple[tuple[str, Options], ...], now_ns: int) -> list[Effect]:
+        """Have an accepted response made, with the options that hold now."""
+        run = self._runs[response]
+        run.plan = replace(run.plan, stages=stages)
+        return self._carry(run, run.life.admit(), now_ns)
+
+    def item_left(self, item: str, before: str | None) -> None:
+        """`item` has left the history: what was to stand after it stands after `before`."""
+        for run in self._runs.values():
+            if run.plan.previous_item == item:
+                run.plan = replace(run.plan, previous_item=before)
 
     def _run(self, plan: Plan, marks: Marks, now_ns: int) -> _Run:
-        assert len(self._runs) < DRAINING_MAX, "draining responses are orphaned long before so many can be"
+        assert not self.is_full, "who starts a response has asked"
         names = tuple(name for name, _ in plan.stages)
         life_of = Response(plan.tag, names, with_audio=plan.with_audio, deadlines=self._deadlines, now_ns=now_ns)
         run = _Run(plan, life_of, marks)
@@ -236,10 +264,9 @@ class Speaking:
         run = self._runs.get(tag.response)
         if run is None:
             return self._drop_stale()
-        steps: list[life.Effect] = []
+        steps = run.life.closed(stage, released, now_ns)
         if failure is not None:
             steps += run.life.fail(*failure, now_ns)
-        steps += run.life.closed(stage, released, now_ns)
         return self._carry(run, steps, now_ns)
 
     def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
@@ -285,16 +312,22 @@ class Speaking:
                 run.reply.add_words(event)
                 return []
             case AudioOut():
-                run.marks.first_audio_ns = run.marks.first_audio_ns or now_ns
-                chunk = AudioChunk(event.seq, event.sample_rate, event.start_sample, event.pcm, event.final)
-                self._playout.push(tag.response, chunk)
-                return []
+                return self._audio(run, event, now_ns)
 
     def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output()
         run.reply.add_text(text)
         return [] if run.is_prepared else [self._reply_text(run, text)]
+
+    def _audio(self, run: _Run, audio: AudioOut, now_ns: int) -> list[Effect]:
+        run.marks.first_audio_ns = run.marks.first_audio_ns or now_ns
+        try:
+            chunk = AudioChunk(audio.seq, audio.sample_rate, audio.start_sample, audio.pcm, audio.final)
+            self._playout.push(run.plan.tag.response, chunk)
+        except ChunkError as error:  # a fault of the stage ends this response and no call
+            return self._carry(run, run.life.fail("invalid_audio", str(error), now_ns), now_ns)
+        return []
 
     @staticmethod
     def _reply_text(run: _Run, text: str) -> Effect:
@@ -312,11 +345,13 @@ class Speaking:
         return effects
 
     def _send(self, run: _Run, frame: Frame, now_ns: int) -> list[Effect]:
-        effects: list[Effect] = []
-        if frame.samples:
-            run.life.output()
-            effects.append(Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)))
-            effects.append(GrantCredit(run.plan.stages[-1][0], run.plan.tag, frame.samples))
+        if not frame.samples:
+            return []
+        run.life.output()
+        effects: list[Effect] = [
+            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
+            GrantCredit(run.plan.stages[-1][0], run.plan.tag, frame.samples),
+        ]
         if not run.marks.first_sent_ns:
             run.marks.first_sent_ns = now_ns
             if run.marks.speech_end_ns:
@@ -354,11 +389,12 @@ class Speaking:
         if run.is_prepared:
             return self._carry(run, steps, now_ns)
         text = self._said(run, done.phase, sent)
-        self._ended.append(Ended(run.plan, done.phase, text, sent))
+        succeeded = done.phase is Phase.SUCCEEDED
+        self._ended.append(Ended(run.plan, done.phase, succeeded and not done.reason, text, sent))
         view_out = replace(
             run.plan.view,
             text=text,
-            status="incomplete" if done.phase is Phase.SUCCEEDED and done.reason else _STATUS[done.phase],
+            status="incomplete" if succeeded and done.reason else _STATUS[done.phase],
             reason=done.reason,
             code=done.code,
             message=done.message,

@@ -38,6 +38,10 @@ class Credit:
         self._refused = 0
 
     @property
+    def window(self) -> int:
+        return self._window
+
+    @property
     def available(self) -> int:
         return self._window - self._in_flight
 

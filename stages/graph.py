@@ -36,7 +36,7 @@ class GraphError(ValueError):
 
 
 class StageNode(BaseModel):
-    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once."""
+    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once; `secrets` as in `WorkerSpec`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,6 +44,7 @@ class StageNode(BaseModel):
     kind: StageKind
     engine: str
     options: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
     chunk_ms_max: int = Field(default=0, ge=0)
 
 
@@ -135,6 +136,7 @@ def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int)
         address_of(run_dir, stage.name),
         incarnation,
         stage.options,
+        stage.secrets,
         onward=address_of(run_dir, edge.target) if edge and onward else "",
         onward_window=edge.window if edge and onward else 0,
         publish_window=edge.window if edge and not onward else 0,

@@ -33,7 +33,10 @@ class LinkError(RuntimeError):
 
 
 class Link(asyncio.Protocol):
-    """One end of a link. `on_frame` and `on_lost` are called on the loop, `on_lost` exactly once."""
+    """One end of a link. `on_frame` and `on_lost` are called on the loop, `on_lost` exactly once and last of all.
+
+    Once closed on this side it takes no further frame, not even one that came before with others.
+    """
 
     def __init__(self, on_frame: Callable[[Link, Frame], None], on_lost: Callable[[Link], None]) -> None:
         self._on_frame = on_frame
@@ -48,7 +51,8 @@ class Link(asyncio.Protocol):
 
     @property
     def is_up(self) -> bool:
-        return self._transport is not None and not self._lost
+        """False before the link is made, and as soon as either side has begun to close it."""
+        return self._transport is not None and not self._lost and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -63,7 +67,7 @@ class Link(asyncio.Protocol):
 
     def _take_frames(self) -> None:
         start, end = 0, len(self._buffer)
-        while end - start >= _HEADER.size and not self._lost:
+        while end - start >= _HEADER.size and self.is_up:
             (size,) = _HEADER.unpack_from(self._buffer, start)
             if size > FRAME_BYTES_MAX:
                 raise FrameError(f"a frame of {size} bytes exceeds {FRAME_BYTES_MAX}")
@@ -84,7 +88,7 @@ class Link(asyncio.Protocol):
 
     def send(self, frame: Frame) -> None:
         """Hand `frame` to the socket. A link that is down swallows it: its loss has been or will be told."""
-        if self._transport is None or self._lost:
+        if self._transport is None or not self.is_up:
             return
         payload = encode(frame)
         self._transport.write(_HEADER.pack(len(payload)) + payload)

@@ -6,8 +6,8 @@ Theory of operation
     whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker, then the
     Thinker, and an end of the epoch finds little to throw away.
 
-    The worker calls `handle` for each frame, `run_steps` after each call, and `progress` and `step_done` for each step
-    it runs; every call returns what to send, in order.
+    The worker calls `handle` for each frame, and `progress` and `step_done` for each step it runs; every call returns
+    what to send and which steps to start, in order.
 
 Rules
 * A stream is entered here before its model is asked for anything, and leaves with exactly one `Closed`.
@@ -15,6 +15,10 @@ Rules
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
 * The loss of a gateway's control link ends everything that gateway opened.
+* A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
+  older epoch, or no longer its owner, can neither open nor close it.
+* What a stream does wrong ends that stream alone: an engine's `StageFailure`, an output that no window can hold, credit
+  that was given back twice.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stages.contracts import OUT_OF_BAND, Event, Tag
-from stages.credit import Credit
+from stages.credit import Credit, CreditError
 from stages.messages import (
     Cancel,
     Closed,
@@ -169,7 +173,9 @@ class Stage:
         peer = self._peers.pop(link, None)
         if peer is not None and peer.role == "control":
             for session in [name for name, held in self._sessions.items() if held.control == link]:
-                effects += self._close_session(session)
+                effects += self._close_session(link, session)
+            for entry in self._entries_where(lambda entry: entry.control == link):
+                effects += self._leave(entry, "cancelled")
         return effects + self.run_steps(now_ns)
 
     # ---- frames ----------------------------------------------------------------------------------
@@ -179,9 +185,9 @@ class Stage:
         effects: list[Effect]
         match frame:
             case OpenSession():
-                effects = [self._open_session(link, frame)]
+                effects = self._open_session(link, frame)
             case CloseSession(session):
-                effects = self._close_session(session)
+                effects = self._close_session(link, session)
             case Open():
                 effects = [self._open(link, frame)]
             case Feed():
@@ -199,23 +205,27 @@ class Stage:
                 effects = self._drop_stale()
         return effects + self.run_steps(now_ns)
 
-    def _open_session(self, link: int, frame: OpenSession) -> Send:
+    def _open_session(self, link: int, frame: OpenSession) -> list[Effect]:
         held = self._sessions.get(frame.session)
+        if held is not None and frame.epoch < held.epoch:
+            message = f"epoch {frame.epoch} ended, the session is at {held.epoch}"
+            return [Send(link, SessionRefused(frame.session, "stale_epoch", message))]
         if held is None:
             try:
                 self._model.open_session(frame.session)
             except StageFailure as failure:
-                return Send(link, SessionRefused(frame.session, failure.code, str(failure)))
+                return [Send(link, SessionRefused(frame.session, failure.code, str(failure)))]
             self._closing.discard(frame.session)
-            self._sessions[frame.session] = _Session(frame.epoch, link)
-        else:
-            held.control, held.epoch = link, max(held.epoch, frame.epoch)
-        return Send(link, SessionOpened(frame.session))
+        self._sessions[frame.session] = _Session(frame.epoch, link)
+        ended = self._end_epoch(EndEpoch(frame.session, frame.epoch))
+        return [*ended, Send(link, SessionOpened(frame.session))]
 
-    def _close_session(self, session: str) -> list[Effect]:
+    def _close_session(self, link: int, session: str) -> list[Effect]:
         effects: list[Effect] = []
-        if self._sessions.pop(session, None) is None:
+        held = self._sessions.get(session)
+        if held is None or held.control != link:
             return self._drop_stale()
+        del self._sessions[session]
         self._closing.add(session)
         for entry in self._entries_where(lambda entry: entry.tag.session == session):
             effects += self._leave(entry, "cancelled")
@@ -232,6 +242,7 @@ class Stage:
         tag = frame.tag
         known = self._entries.get(tag.key)
         if known is not None and known.tag == tag and known.leaving is None:
+            known.control = link
             return Send(link, Opened(tag))
         refusal = self._refusal(frame, known)
         if refusal is not None:
@@ -273,25 +284,24 @@ class Stage:
             outputs = entry.model.feed(frame.item)
         except StageFailure as failure:
             return self._leave(entry, "failed", failure.code, str(failure))
-        self._replan(entry)
-        return self._deliver(entry, outputs)
+        return self._deliver(entry, outputs) + self._replan(entry)
 
-    def _replan(self, entry: _Entry) -> None:
+    def _replan(self, entry: _Entry) -> list[Effect]:
         """Input may have made a waiting step pointless or urgent: plan it anew, in its old place of the queue."""
         ready_ns = self._scheduler.withdraw(entry.tag.key)
-        if ready_ns is not None:
-            entry.step = entry.model.next_step()
-            if entry.step is not None:
-                self._scheduler.offer(entry.tag.key, entry.step.urgency, ready_ns)
+        return [] if ready_ns is None else self._offer(entry, ready_ns)
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
         entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving:
+        if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
         credit = entry.onward_credit if link == self._onward_link else entry.publish_credit
         if credit is None:
             return self._drop_stale()
-        credit.give_back(frame.units)
+        try:
+            credit.give_back(frame.units)
+        except CreditError as error:
+            return self._leave(entry, "failed", "credit_violated", str(error))
         return self._flush(entry)
 
     def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
@@ -319,18 +329,21 @@ class Stage:
             effects.append(StartStep(key, entry.step, entry.flags))
         return effects
 
-    def _offer(self, entry: _Entry, now_ns: int) -> list[Effect]:
+    def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
         key = entry.tag.key
         if entry.leaving or entry.outbox or self._scheduler.waits(key) or self._scheduler.runs(key):
             return []
-        step = entry.model.next_step()
+        try:
+            step = entry.model.next_step()
+        except StageFailure as failure:
+            return self._leave(entry, "failed", failure.code, str(failure))
         if step is None:
             return self._leave(entry, "finished") if entry.model.finished else []
-        credit = entry.publish_credit
+        credit = entry.publish_credit or entry.onward_credit
         if credit is not None and step.units > credit.available:
-            return []
+            return [] if step.units <= credit.window else self._leave_too_large(entry, step.units, credit)
         entry.step = step
-        self._scheduler.offer(key, step.urgency, now_ns)
+        self._scheduler.offer(key, step.urgency, ready_ns)
         return []
 
     def progress(self, key: str, outputs: Sequence[Output]) -> list[Effect]:
@@ -379,21 +392,28 @@ class Stage:
 
     def _flush(self, entry: _Entry) -> list[Effect]:
         effects: list[Effect] = []
-        while entry.outbox and self._take_credit(entry, entry.outbox[0]):
-            output = entry.outbox.popleft()
-            if isinstance(output, Publish):
-                effects.append(self._published(entry, output.event))
-            else:
-                assert self._onward_link is not None, "a stream without its next stage has left"
-                effects.append(Send(self._onward_link, Feed(entry.tag, output.item, output.units)))
+        while entry.outbox:
+            output = entry.outbox[0]
+            credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
+            assert credit is not None or not output.units, "an output that costs units goes over an edge with credit"
+            if credit is not None and output.units > credit.window:
+                return effects + self._leave_too_large(entry, output.units, credit)
+            if credit is not None and not credit.take(output.units):
+                break
+            effects.append(self._hand_over(entry, output))
+            entry.outbox.popleft()
         entry.flags.stalled = bool(entry.outbox)
         return effects
 
-    @staticmethod
-    def _take_credit(entry: _Entry, output: Emit | Publish) -> bool:
-        credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
-        assert credit is not None or not output.units, "an output that costs units goes over an edge that has credit"
-        return credit is None or credit.take(output.units)
+    def _hand_over(self, entry: _Entry, output: Emit | Publish) -> Send:
+        if isinstance(output, Publish):
+            return self._published(entry, output.event)
+        assert self._onward_link is not None, "a stream without its next stage has left"
+        return Send(self._onward_link, Feed(entry.tag, output.item, output.units))
+
+    def _leave_too_large(self, entry: _Entry, units: int, credit: Credit) -> list[Effect]:
+        message = f"{units} units never fit the window of {credit.window}"
+        return self._leave(entry, "failed", "hand_over_too_large", message)
 
     def _published(self, entry: _Entry, event: Event) -> Send:
         return Send(self._media_link(entry.control), Published(entry.tag, event))

@@ -26,7 +26,7 @@ import msgspec
 import structlog
 
 from stages.engines import registry
-from stages.link import Link, LinkError, connect, listen
+from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
 from stages.messages import LINK_VERSION, Frame, Hello, Welcome
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Output, StageFailure, Step
@@ -37,7 +37,10 @@ _log = structlog.get_logger("stages.worker")
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges."""
+    """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
+
+    `secrets`: options that are not on the command line but in the environment, by the names of their variables.
+    """
 
     stage: str
     kind: str
@@ -45,6 +48,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str
     incarnation: int
     options: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
     onward: str = ""
     onward_window: int = 0
     publish_window: int = 0
@@ -98,7 +102,7 @@ class Worker:
             self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
 
     async def keep_onward(self, first_up: asyncio.Event) -> None:
-        """Stay connected to the next stage; `first_up` is set once it is so."""
+        """Stay connected to the next stage; `first_up` is set once it is so. Raises `LinkError` and `OSError`."""
         while True:
             self._onward_lost.clear()
             link = await connect(self._spec.onward, lambda: Link(self._frame, self._onward_down))
@@ -106,6 +110,8 @@ class Worker:
             self._carry_out(self._stage.onward_up(self._adopt(link)))
             first_up.set()
             await self._onward_lost.wait()
+            # One that takes the link and drops it, such as another version, must not be called in a tight loop.
+            await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
 
     def _onward_down(self, link: Link) -> None:
         self._lost(link)
@@ -205,7 +211,8 @@ async def _run(spec: WorkerSpec) -> None:
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
-    model = registry.build(spec.engine, spec.kind, spec.options)
+    secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
+    model = registry.build(spec.engine, spec.kind, spec.options | secrets)
     stage = Stage(model, onward_window=spec.onward_window, publish_window=spec.publish_window)
     worker = Worker(spec, stage, model.revision, model.concurrency)
     try:

@@ -7,14 +7,18 @@ Rules
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
+
+# Both are repeated in our answers; a fault is shown by its beginning, as it may quote what the client sent.
+EventId = Annotated[str, Meta(max_length=512)]
+PROBLEM_CHARACTERS_MAX = 200
 
 
 class ClientEvent(msgspec.Struct, frozen=True, tag_field="type", kw_only=True):
-    event_id: str | None = None
+    event_id: EventId | None = None
 
 
 class AudioFormat(msgspec.Struct, frozen=True):
@@ -162,7 +166,7 @@ class ClientEventError(ValueError):
 
 class _Envelope(msgspec.Struct, frozen=True):
     type: str
-    event_id: str | None = None
+    event_id: EventId | None = None
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
@@ -175,8 +179,10 @@ def parse(text: str | bytes) -> Command:
     """The command in `text`; raises `ClientEventError`."""
     try:
         envelope = _envelope.decode(text)
-    except msgspec.DecodeError as error:
-        raise ClientEventError("invalid_json", f"not a JSON object with a type: {error}") from error
+    except msgspec.ValidationError as error:
+        raise _invalid_value(error, None) from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ClientEventError("invalid_json", f"not JSON: {str(error)[:PROBLEM_CHARACTERS_MAX]}") from error
     decoder = _commands.get(envelope.type)
     if decoder is None:
         message = f"unknown event type {envelope.type[:80]!r}"
@@ -184,6 +190,11 @@ def parse(text: str | bytes) -> Command:
     try:
         command: Command = decoder.decode(text)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        raise ClientEventError("invalid_value", problem, path.rstrip("`") or None, envelope.event_id) from error
+        raise _invalid_value(error, envelope.event_id) from error
     return command
+
+
+def _invalid_value(error: msgspec.ValidationError, event_id: str | None) -> ClientEventError:
+    """The library says where the fault is in its text, and nowhere else."""
+    problem, _, path = str(error).rpartition(" - at `$.") if " - at `$" in str(error) else (str(error), "", "")
+    return ClientEventError("invalid_value", problem[:PROBLEM_CHARACTERS_MAX], path.rstrip("`") or None, event_id)

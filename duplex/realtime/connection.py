@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from duplex.realtime.dialect import Message, RealtimeDialect, error_message
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
 from sessions.events import Event, ReplyAudio
 from sessions.settings import SessionSettings
+from stages.contracts import OUT_OF_BAND
 
 AUDIO_WAITING_MAX = 2
 MESSAGES_WAITING_MAX = 1_024  # a reply has a few hundred; a client that lags further no longer reads
@@ -42,9 +42,9 @@ class SocketClosedError(Exception):
 
 
 class Socket(Protocol):
-    """A WebSocket, text only."""
+    """A WebSocket. What is sent is text; what comes may be anything."""
 
-    async def receive(self) -> str:
+    async def receive(self) -> str | bytes:
         """The next message; raises `SocketClosedError`."""
         ...
 
@@ -62,12 +62,20 @@ class Limits:
     idle_ns_max: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A message; `epoch` is that of the audio which it carries."""
+
+    text: str
+    epoch: int | None
+
+
 class Outbox:
     """What waits to be written. `Client` of the call."""
 
     def __init__(self, dialect: RealtimeDialect) -> None:
         self._dialect = dialect
-        self._waiting: deque[tuple[str, bool]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._audio = 0
         self._wake = asyncio.Event()
         self.overflowed = asyncio.Event()
@@ -81,33 +89,35 @@ class Outbox:
         return len(self._waiting)
 
     def tell(self, event: Event) -> None:
+        epoch = event.epoch if isinstance(event, ReplyAudio) else None
         for message in self._dialect.encode(event):
-            self._put(message, is_audio=isinstance(event, ReplyAudio))
+            self._put(message, epoch)
 
     def post(self, message: Message) -> None:
         """Queue a message that is no event of the conversation."""
-        self._put(self._dialect.stamp(message), is_audio=False)
+        self._put(self._dialect.stamp(message), None)
 
-    def _put(self, message: Message, *, is_audio: bool) -> None:
+    def _put(self, message: Message, epoch: int | None) -> None:
         if len(self._waiting) >= MESSAGES_WAITING_MAX:
             self.overflowed.set()
             return
-        self._waiting.append((_json.encode(message).decode(), is_audio))
-        self._audio += is_audio
+        self._waiting.append(_Waiting(_json.encode(message).decode(), epoch))
+        self._audio += epoch is not None
         self._wake.set()
 
     def drop_audio(self) -> None:
-        self._waiting = deque(entry for entry in self._waiting if not entry[1])
-        self._audio = 0
+        """Forget the audio of the epoch that has ended; an out-of-band response has none."""
+        self._waiting = deque(entry for entry in self._waiting if entry.epoch in (None, OUT_OF_BAND))
+        self._audio = sum(entry.epoch is not None for entry in self._waiting)
 
     async def next(self) -> str:
         """The next message to write; its place is free at once, as the socket itself holds it then."""
         while not self._waiting:
             self._wake.clear()
             await self._wake.wait()
-        text, is_audio = self._waiting.popleft()
-        self._audio -= is_audio
-        return text
+        entry = self._waiting.popleft()
+        self._audio -= entry.epoch is not None
+        return entry.text
 
 
 class RealtimeConnection:
@@ -178,6 +188,8 @@ class RealtimeConnection:
             text = await self._socket.receive()
             self._last_input_ns = time.monotonic_ns()
             await self._allowance.spend(len(text))
+            # A socket that has much to read gives it without waiting; other calls have their turn in between.
+            await asyncio.sleep(0)
             try:
                 command = ask.parse(text)
             except ClientEventError as error:
@@ -186,12 +198,16 @@ class RealtimeConnection:
                 await self._follow_safely(command)
 
     async def _follow_safely(self, command: ask.Command) -> None:
+        self._dialect.answered = command.event_id
         try:
             await self._follow(command)
         except ClientEventError as error:
             self._refuse(error, command.event_id)
+        finally:
+            self._dialect.answered = None
 
     def _refuse(self, error: ClientEventError, event_id: str | None) -> None:
+        self._call.client_failed(error.code)
         self._outbox.post(error_message(error.code, str(error), param=error.param, event_id=event_id))
 
     async def _follow(self, command: ask.Command) -> None:
@@ -249,7 +265,7 @@ class _Allowance:
 def _audio_of(command: ask.InputAppend) -> bytes:
     try:
         return base64.b64decode(command.audio, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error, or what is not even ASCII
         raise ClientEventError("invalid_audio", f"not base64: {error}", "audio") from error
 
 

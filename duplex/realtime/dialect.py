@@ -31,6 +31,8 @@ class RealtimeDialect:
         self.new_id = new_id
         self.extensions = extensions
         self.transcription = True
+        # The client's id of the command that is being followed: what refuses it names it.
+        self.answered: str | None = None
         self._seq = 0
 
     def stamp(self, message: Message) -> Message:
@@ -76,7 +78,7 @@ class RealtimeDialect:
             case events.ResponseDrained():
                 return [_drained(event)] if self.extensions else []
             case events.CommandRefused(code, message, param):
-                return [error_message(code, message, param=param)]
+                return [error_message(code, message, param=param, event_id=self.answered)]
 
     @staticmethod
     def _caller_text(event: events.CallerText | events.CallerTextFailed) -> list[Message]:

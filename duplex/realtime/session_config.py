@@ -29,11 +29,14 @@ SPEED_MIN, SPEED_MAX = 0.25, 1.5
 SILENCE_MS_MIN, SILENCE_MS_MAX = 100, 10_000
 PADDING_MS_MAX = 2_000
 METADATA_PAIRS_MAX = 16
+METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
+NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 
 
 def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
     """`settings` as `patch` changes them; raises `ClientEventError` and changes nothing where a value is wrong."""
     if patch.model is not UNSET:
+        _check_length(patch.model, NAME_CHARACTERS_MAX, "session.model")
         settings = replace(settings, model=patch.model)
     if patch.instructions is not UNSET:
         _check_length(patch.instructions, INSTRUCTIONS_CHARACTERS_MAX, "session.instructions")
@@ -63,9 +66,16 @@ def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSetting
         if patch.output.speed is not UNSET:
             speed = _between(patch.output.speed, SPEED_MIN, SPEED_MAX, "session.audio.output.speed")
             settings = replace(settings, speed=speed)
-        if isinstance(patch.output.voice, str):
-            settings = replace(settings, voice=patch.output.voice)
+        if patch.output.voice is not UNSET:
+            settings = replace(settings, voice=_voice(patch.output.voice, "session.audio.output.voice"))
     return settings
+
+
+def _voice(asked: str | dict[str, Any], param: str) -> str:
+    if not isinstance(asked, str):
+        raise ClientEventError("unsupported_voice", "voices are chosen by name", param)
+    _check_length(asked, NAME_CHARACTERS_MAX, param)
+    return asked
 
 
 def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDetection:
@@ -94,8 +104,7 @@ def response_spec(body: ResponseBody) -> ResponseSpec:
     if body.instructions is not None:
         _check_length(body.instructions, INSTRUCTIONS_CHARACTERS_MAX, "response.instructions")
     metadata = tuple((body.metadata or {}).items())
-    if len(metadata) > METADATA_PAIRS_MAX:
-        raise ClientEventError("invalid_value", f"at most {METADATA_PAIRS_MAX} metadata pairs", "response.metadata")
+    _check_metadata(metadata, "response.metadata")
     limit = body.max_output_tokens
     return ResponseSpec(
         instructions=body.instructions,
@@ -110,8 +119,17 @@ def response_spec(body: ResponseBody) -> ResponseSpec:
     )
 
 
+def _check_metadata(pairs: tuple[tuple[str, str], ...], param: str) -> None:
+    if len(pairs) > METADATA_PAIRS_MAX:
+        raise ClientEventError("invalid_value", f"at most {METADATA_PAIRS_MAX} metadata pairs", param)
+    for key, value in pairs:
+        _check_length(key, METADATA_KEY_CHARACTERS_MAX, param)
+        _check_length(value, METADATA_VALUE_CHARACTERS_MAX, param)
+
+
 def item_of(body: ItemBody, new_id: str) -> Item:
     """The typed item in `conversation.item.create`; raises `ClientEventError`."""
+    _check_length(body.id or "", NAME_CHARACTERS_MAX, "item.id")
     role, text = _role_and_text(body, "item")
     return Item(body.id or new_id, role, text, spoken=False)
 

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from duplex.auth import Authority
+from duplex.call import Call
 from duplex.gateway import Admitted, Gateway, RefusedError, new_id
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
@@ -26,11 +27,12 @@ from duplex.realtime.connection import (
     resumed_message,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
+from duplex.realtime.session_config import NAME_CHARACTERS_MAX
 from sessions.settings import SessionSettings, TurnDetection
 
 SUBPROTOCOL = "realtime"
 MINUTE_NS = 60_000_000_000
-MODEL_NAME_MAX = 128
+CLOSE_S_MAX = 5  # for a client that does not even read its close frame
 
 _CLOSE_CODES = {
     "client_closed": 1000,
@@ -48,16 +50,20 @@ _log = structlog.get_logger("duplex.realtime")
 
 
 class _StarletteSocket:
-    """`Socket` over Starlette; a binary frame or a closed socket ends it."""
+    """`Socket` over Starlette."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
 
-    async def receive(self) -> str:
+    async def receive(self) -> str | bytes:
         try:
-            return await self._websocket.receive_text()
-        except (WebSocketDisconnect, KeyError, RuntimeError) as error:
+            message = await self._websocket.receive()
+        except (WebSocketDisconnect, RuntimeError) as error:
             raise SocketClosedError from error
+        if message["type"] == "websocket.disconnect":
+            raise SocketClosedError
+        content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
+        return content
 
     async def send(self, text: str) -> None:
         try:
@@ -111,7 +117,8 @@ class _Visit:
             await self._serve()
         except RefusedError as error:
             kind = "server_error" if error.retry_after_s else "invalid_request_error"
-            await self._say_goodbye(error_message(error.code, str(error), kind=kind))
+            reason = error.code if error.code in _CLOSE_CODES else "refused"
+            await self._say_goodbye(error_message(error.code, str(error), kind=kind), reason)
         except SocketClosedError:
             pass
         except TimeoutError:
@@ -120,14 +127,13 @@ class _Visit:
     async def _serve(self) -> None:
         config = self._gateway.config
         settings = SessionSettings(
-            model=self._websocket.query_params.get("model", "")[:MODEL_NAME_MAX],
+            model=self._websocket.query_params.get("model", "")[:NAME_CHARACTERS_MAX],
             turn_detection=TurnDetection(silence_duration_ms=config.silence_ms),
         )
         async with self._gateway.new_call(settings) as admitted:
             created = created_message(admitted.call.session, settings, admitted.resume_token, self._dialect)
             await self._send_now(created)
-            async with asyncio.timeout(self._limits.idle_ns_max / 1e9):
-                first = await self._first_command()
+            first = await self._first_command(admitted.call)
             if not isinstance(first, ask.SessionResume):
                 await self._converse(admitted, first)
                 return
@@ -138,13 +144,27 @@ class _Visit:
             await self._send_now(resumed_message(admitted.call, admitted.resume_token, items))
             await self._converse(admitted, None)
 
-    async def _first_command(self) -> ask.Command:
-        """The first message that is a command; what is none is answered and passed over."""
+    async def _first_command(self, call: Call) -> ask.Command | None:
+        """The first message that is a command, or None where `call` ended before one came. Raises TimeoutError."""
+        reading = asyncio.create_task(self._read_first(call))
+        ending = asyncio.create_task(call.ended.wait())
+        try:
+            async with asyncio.timeout(self._limits.idle_ns_max / 1e9):
+                await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else None
+        finally:
+            for task in (reading, ending):
+                task.cancel()
+            await asyncio.gather(reading, ending, return_exceptions=True)
+
+    async def _read_first(self, call: Call) -> ask.Command:
+        """What is no command is answered and passed over."""
         while True:
             text = await self._socket.receive()
             try:
                 return ask.parse(text)
             except ClientEventError as error:
+                call.client_failed(error.code)
                 refusal = error_message(error.code, str(error), param=error.param, event_id=error.event_id)
                 await self._send_now(refusal)
 
@@ -160,15 +180,16 @@ class _Visit:
         self._outbox.post(message)
         await self._socket.send(await self._outbox.next())
 
-    async def _say_goodbye(self, message: Message) -> None:
+    async def _say_goodbye(self, message: Message, reason: str) -> None:
         with suppress(SocketClosedError):
             await self._send_now(message)
-        await self._close("refused")
+        await self._close(reason)
 
     async def _close(self, reason: str) -> None:
         if self._websocket.application_state is WebSocketState.CONNECTED:
-            with suppress(RuntimeError, WebSocketDisconnect):
-                await self._websocket.close(_CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
+            with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+                async with asyncio.timeout(CLOSE_S_MAX):
+                    await self._websocket.close(_CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
 
 
 async def _deny(websocket: WebSocket, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:

@@ -6,6 +6,9 @@ Theory of operation
     frames, the vocoder makes each frame `FRAME_SAMPLES` of a tone. The same contracts, credit and cancels as real
     engines; no step takes measurable time.
 
+Rules
+* A step is computed when it is first planned, and stays the same until it has been run.
+
 What it cannot represent: time, load, wrong transcripts, silence inside words.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Annotated, ClassVar, cast
 
 import msgspec
 import numpy as np
@@ -24,14 +27,17 @@ from stages.contracts import (
     AudioIn,
     AudioOut,
     Clause,
+    EncoderOptions,
     EndOfTurn,
     Item,
     Latents,
     Options,
     Pause,
+    PrefillOptions,
     Prompt,
     SpeechResumed,
     Tag,
+    TalkerOptions,
     TextDelta,
     TextDone,
     ThinkerOptions,
@@ -52,33 +58,44 @@ WORDS_PER_STEP = 4
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A step that was computed when it was planned."""
+    """A step that was computed when it was planned. `last`: the stream is finished by it."""
 
     kind: str
     outputs: tuple[Output, ...]
     urgency: int = 1
     units: int = 0
+    last: bool = False
 
     def run(self, context: StepContext) -> object:  # noqa: ARG002 - nothing to cancel
-        return self.outputs
+        return self
 
 
 @dataclass(slots=True)
 class _Scripted:
     """A stream whose steps are planned by `_plan` out of what was fed."""
 
+    takes: ClassVar[tuple[type, ...]] = ()
+
     finished: bool = False
     items: deque[Item] = field(default_factory=deque)
+    planned: _Ready | None = None
 
     def feed(self, item: Item) -> Sequence[Output]:
+        if not isinstance(item, self.takes):
+            raise StageFailure("wrong_item", f"a scripted {type(self).__name__[1:]} takes no {type(item).__name__}")
         self.items.append(item)
         return ()
 
     def next_step(self) -> Step | None:
-        return None if self.finished else self._plan()
+        if self.planned is None and not self.finished:
+            self.planned = self._plan()
+        return self.planned
 
     def finish_step(self, result: object) -> Sequence[Output]:
-        return cast("tuple[Output, ...]", result)
+        step = cast("_Ready", result)
+        self.planned = None
+        self.finished = step.last
+        return step.outputs
 
     def held(self) -> dict[str, int]:
         return {"items": len(self.items)}
@@ -86,12 +103,14 @@ class _Scripted:
     def close(self) -> None:
         self.items.clear()
 
-    def _plan(self) -> Step | None:
+    def _plan(self) -> _Ready | None:
         raise AssertionError("a scripted stream plans its steps")
 
 
 @dataclass(slots=True)
 class _Encoder(_Scripted):
+    takes: ClassVar[tuple[type, ...]] = (EndOfTurn,)
+
     text: str = ""
     samples: int = 0
 
@@ -102,19 +121,14 @@ class _Encoder(_Scripted):
                 return (Consumed(len(pcm) // 2),)
             case Pause() | SpeechResumed():
                 return ()
-            case EndOfTurn():
-                self.items.append(item)
-                return ()
-            case _:
-                raise StageFailure("wrong_item", f"an encoder does not take {type(item).__name__}")
+        return _Scripted.feed(self, item)
 
-    def _plan(self) -> Step | None:
+    def _plan(self) -> _Ready | None:
         if not self.items:
             return None
         self.items.clear()
-        self.finished = True
         heard = Transcript(self.text if self.samples else "", self.samples, settled=True, final=True)
-        return _Ready("final", (Publish(heard),), urgency=0)
+        return _Ready("final", (Publish(heard),), urgency=0, last=True)
 
 
 @dataclass(slots=True)
@@ -126,7 +140,7 @@ class _Thinker(_Scripted):
     prompt_tokens: int = 0
     limit: int = 0
 
-    def _plan(self) -> Step | None:
+    def _plan(self) -> _Ready | None:
         outputs: list[Output] = []
         for _ in range(min(WORDS_PER_STEP, len(self.words))):
             delta = (" " if self.said else "") + self.words.popleft()
@@ -134,12 +148,10 @@ class _Thinker(_Scripted):
             outputs.append(Publish(TextDelta(delta)))
             outputs += [self._clause(text, final=False) for text in self.splitter.feed(delta)]
         if not self.words:
-            self.finished = True
-            outputs += [self._clause(text, final=False) for text in self.splitter.finish()]
-            outputs.append(self._clause("", final=True))
+            outputs.append(self._clause(self.splitter.finish(), final=True))
             reason = "max_output_tokens" if len(self.said) >= self.limit else "stop"
             outputs.append(Publish(TextDone("".join(self.said), reason, self.prompt_tokens, 0, len(self.said))))
-        return _Ready("words", tuple(outputs))
+        return _Ready("words", tuple(outputs), last=not self.words)
 
     def _clause(self, text: str, *, final: bool) -> Emit:
         self.clauses += 1
@@ -148,26 +160,26 @@ class _Thinker(_Scripted):
 
 @dataclass(slots=True)
 class _Prefill(_Scripted):
-    def feed(self, item: Item) -> Sequence[Output]:
-        if not isinstance(item, Prompt):
-            raise StageFailure("wrong_item", f"a prefill does not take {type(item).__name__}")
-        return ()
+    """Takes prompts and keeps none. It ends when it is cancelled or closed."""
 
-    def _plan(self) -> Step | None:
+    takes: ClassVar[tuple[type, ...]] = (Prompt,)
+
+    def _plan(self) -> _Ready | None:
+        self.items.clear()
         return None
 
 
 @dataclass(slots=True)
 class _Talker(_Scripted):
+    takes: ClassVar[tuple[type, ...]] = (Clause,)
+
     frames_per_word: int = 20
     frames: int = 0
 
-    def _plan(self) -> Step | None:
+    def _plan(self) -> _Ready | None:
         if not self.items:
             return None
-        clause = self.items.popleft()
-        if not isinstance(clause, Clause):
-            raise StageFailure("wrong_item", f"a Talker does not take {type(clause).__name__}")
+        clause = cast("Clause", self.items[0])
         start, words = self.frames, clause.text.split()
         times = tuple(
             Word(word, start + i * self.frames_per_word, start + (i + 1) * self.frames_per_word)
@@ -181,45 +193,50 @@ class _Talker(_Scripted):
             outputs.append(Emit(Latents(first, count, data, clause_end=first + count == end), count))
         if clause.final:
             outputs.append(Emit(Latents(end, 0, b"", clause_end=True, final=True), 0))
-            self.finished = True
-        self.frames = end
-        return _Ready("clause", (*outputs, Consumed(max(1, len(clause.text)))))
+        return _Ready("clause", (*outputs, Consumed(max(1, len(clause.text)))), last=clause.final)
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        clause = cast("Clause", self.items.popleft())
+        self.frames += len(clause.text.split()) * self.frames_per_word
+        return _Scripted.finish_step(self, result)
 
 
 @dataclass(slots=True)
 class _Vocoder(_Scripted):
+    takes: ClassVar[tuple[type, ...]] = (Latents,)
+
     sample_rate: int = 24_000
     seq: int = 0
     samples: int = 0
 
-    def _plan(self) -> Step | None:
+    def _plan(self) -> _Ready | None:
         if not self.items:
             return None
-        latents = self.items[0]
-        if not isinstance(latents, Latents):
-            raise StageFailure("wrong_item", f"a vocoder does not take {type(latents).__name__}")
+        latents = cast("Latents", self.items[0])
         count = latents.frames * self.sample_rate // FRAME_RATE
         clock = np.arange(self.samples, self.samples + count) / self.sample_rate
         pcm = (np.sin(2 * np.pi * TONE_HZ * clock) * TONE_LEVEL * 32767).astype("<i2").tobytes()
         audio = AudioOut(self.seq, self.sample_rate, self.samples, pcm, latents.final)
-        return _Ready("chunk", (Consumed(latents.frames), Publish(audio, count)), units=count)
+        return _Ready("chunk", (Consumed(latents.frames), Publish(audio, count)), units=count, last=latents.final)
 
     def finish_step(self, result: object) -> Sequence[Output]:
-        outputs = cast("tuple[Output, ...]", result)
         latents = cast("Latents", self.items.popleft())
         self.seq += 1
         self.samples += latents.frames * self.sample_rate // FRAME_RATE
-        self.finished = latents.final
-        return outputs
+        return _Scripted.finish_step(self, result)
+
+
+_Texts = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ScriptedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the script says. `sessions_max`: as the slots of a real Thinker."""
 
-    heard: tuple[str, ...] = ("hello",)
-    replies: tuple[str, ...] = ("Hello. How can I help you today?",)
-    frames_per_word: int = 20
-    sessions_max: int = 64
+    heard: _Texts = ("hello",)
+    replies: _Texts = ("Hello. How can I help you today?",)
+    frames_per_word: _Count = 20
+    sessions_max: _Count = 64
 
 
 class ScriptedModel:
@@ -243,20 +260,21 @@ class ScriptedModel:
         self._sessions.discard(session)
 
     def open(self, tag: Tag, options: Options) -> StageStream:  # noqa: ARG002 - scripted streams do not differ by tag
-        match self._kind:
-            case "encoder":
+        """Raises `StageFailure("wrong_options")` for another stage's options."""
+        match self._kind, options:
+            case "encoder", EncoderOptions():
                 return _Encoder(text=self._next_of(self._options.heard))
-            case "thinker":
+            case "thinker", PrefillOptions():
+                return _Prefill()
+            case "thinker", ThinkerOptions():
                 return self._thinker(options)
-            case "talker":
+            case "talker", TalkerOptions():
                 return _Talker(frames_per_word=self._options.frames_per_word)
-            case _:
-                assert isinstance(options, VocoderOptions), "a vocoder is opened with its options"
-                return _Vocoder(sample_rate=options.sample_rate)
+            case "vocoder", VocoderOptions(sample_rate):
+                return _Vocoder(sample_rate=sample_rate)
+        raise StageFailure("wrong_options", f"a scripted {self._kind} takes no {type(options).__name__}")
 
-    def _thinker(self, options: Options) -> StageStream:
-        if not isinstance(options, ThinkerOptions):
-            return _Prefill()
+    def _thinker(self, options: ThinkerOptions) -> StageStream:
         words = self._next_of(self._options.replies).split()[: options.max_output_tokens]
         prompt_tokens = sum(len(message.content.split()) for message in options.messages)
         return _Thinker(words=deque(words), prompt_tokens=prompt_tokens, limit=options.max_output_tokens)

@@ -17,6 +17,7 @@ import pytest
 
 from duplex import call_command as module
 from duplex.call_command import Console, LocalVoice, add_call_parser, run_call
+from duplex.config import Config
 from media.wav import read_wav, write_wav
 from stages.stream import StageFailure
 from tests.loadtest.fake_realtime_server import FakeRealtimeServer, Refusal, ReplyScript, Script, serving
@@ -230,8 +231,8 @@ def test_values_out_of_range_are_refused_at_once(words: tuple[str, ...]) -> None
     assert caught.value.code == module.EXIT_USAGE
 
 
-def test_the_local_voice_speaks_with_the_engine_named() -> None:
-    voice = LocalVoice("scripted")
+def test_the_local_voice_speaks_with_the_configured_engine() -> None:
+    voice = LocalVoice(Config(engine="scripted"))
     pcm = voice("hello there", RATE)
 
     assert pcm

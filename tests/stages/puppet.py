@@ -20,7 +20,7 @@ class PuppetStep:
     kind: str = "puppet"
     fails: StageFailure | None = None
 
-    def run(self, context: StepContext) -> object:  # noqa: ARG002 - nothing to cancel
+    def run(self, context: StepContext) -> object:
         return self
 
 

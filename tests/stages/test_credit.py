@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from stages.credit import Credit, CreditError, CreditStatistics
 
 
-@given(st.integers(1, 40), st.lists(st.tuples(st.sampled_from(("take", "give_back")), st.integers(-2, 45)), max_size=40))
+@given(
+    st.integers(1, 40), st.lists(st.tuples(st.sampled_from(("take", "give_back")), st.integers(-2, 45)), max_size=40)
+)
 def test_units_are_neither_made_nor_lost(window: int, moves: list[tuple[str, int]]) -> None:
     credit = Credit(window)
     in_flight, peak, refused = 0, 0, 0

@@ -1,0 +1,238 @@
+"""A conversation without stages: the tests play the stages, the caller and the client, on a clock of their own.
+
+Ids count up by kind (`resp_1`, `item_2`), so that tests can name them. Every effect is kept in the order it came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
+from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
+from sessions.items import Item
+from sessions.response import Deadlines
+from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
+from stages.contracts import (
+    AudioOut,
+    Message,
+    Options,
+    Prompt,
+    Tag,
+    TextDelta,
+    TextDone,
+    ThinkerOptions,
+    Transcript,
+    Word,
+    WordTimes,
+)
+from stages.contracts import Event as StageEvent
+
+EPOCH = 1 << 20
+MS = 1_000_000
+WORD_SAMPLES = 4_800  # each word of a test's reply takes 200 ms
+INSTRUCTIONS = "Be kind."
+SYSTEM = Message("system", INSTRUCTIONS)
+LINE = ("thinker", "talker", "vocoder")
+
+Kind = TypeVar("Kind")
+
+
+def of(effects: Sequence[object], kind: type[Kind]) -> list[Kind]:
+    """The effects, or events, of one kind."""
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def told(effects: Sequence[Effect], kind: type[Kind]) -> list[Kind]:
+    """The client's events of one kind among `effects`."""
+    return of([effect.event for effect in of(effects, Tell)], kind)
+
+
+def kinds(effects: Sequence[Effect]) -> list[str]:
+    """The names of `effects`; a `Tell` by its event."""
+    return [type(effect.event if isinstance(effect, Tell) else effect).__name__ for effect in effects]
+
+
+def samples_of(ms: int) -> int:
+    return ms * OUTPUT_RATE // 1000
+
+
+def silence(samples: int) -> bytes:
+    return bytes(2 * samples)
+
+
+class Talk:
+    """`lead_ms`: by default so long that all audio may go at once."""
+
+    def __init__(
+        self,
+        settings: SessionSettings | None = None,
+        *,
+        items: tuple[Item, ...] = (),
+        deadlines: Deadlines | None = None,
+        lead_ms: int = 60_000,
+        prepare: bool = False,
+        examples: tuple[Message, ...] = (),
+    ) -> None:
+        self._ids: Counter[str] = Counter()
+        self.now_ns = 1_000 * MS
+        self.effects: list[Effect] = []
+        self.core = Conversation(
+            Identity("sess", EPOCH, self._new_id),
+            settings or SessionSettings(),
+            ReplyDefaults(INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare),
+            transport_lead_ms=lead_ms,
+            items=items,
+            deadlines=deadlines,
+        )
+
+    def _new_id(self, prefix: str) -> str:
+        self._ids[prefix] += 1
+        return f"{prefix}_{self._ids[prefix]}"
+
+    def do(self, effects: list[Effect]) -> list[Effect]:
+        """Keep `effects` of a call of the core, and give them back."""
+        self.effects += effects
+        return effects
+
+    def later(self, ms: float) -> None:
+        self.now_ns += int(ms * MS)
+
+    # ---- what has come of it -----------------------------------------------------------------------
+
+    @property
+    def events(self) -> list[Event]:
+        return [effect.event for effect in of(self.effects, Tell)]
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The history as (role, text)."""
+        return [(item.role, item.text) for item in self.core.items]
+
+    @property
+    def active(self) -> str:
+        view = self.core.speaking.active
+        assert view is not None, "nothing is being said"
+        return view.id
+
+    def finished(self, response: str) -> ResponseView:
+        """The one terminal of `response`."""
+        ends = [end.response for end in of(self.events, ResponseFinished) if end.response.id == response]
+        assert len(ends) == 1, f"{response} has {len(ends)} terminals"
+        return ends[0]
+
+    def started(self) -> list[str]:
+        return [start.response.id for start in of(self.events, ResponseStarted)]
+
+    def opened_at(self, stage: str) -> list[OpenStream]:
+        return [effect for effect in of(self.effects, OpenStream) if effect.stage == stage]
+
+    def tag(self, response: str) -> Tag:
+        """The tag under which `response` was opened at any stage."""
+        return next(effect.tag for effect in of(self.effects, OpenStream) if effect.tag.response == response)
+
+    def options(self, response: str) -> dict[str, Options]:
+        return {e.stage: e.options for e in of(self.effects, OpenStream) if e.tag.response == response}
+
+    def prompt(self, response: str) -> tuple[Message, ...]:
+        options = self.options(response)["thinker"]
+        assert isinstance(options, ThinkerOptions)
+        return options.messages
+
+    def prefilled(self) -> list[Prompt]:
+        """Every prompt that was fed to a prefill."""
+        return [e.item for e in of(self.effects, FeedStream) if isinstance(e.item, Prompt)]
+
+    def cancelled(self, response: str) -> set[str]:
+        return {e.stage for e in of(self.effects, CancelStream) if e.tag.response == response}
+
+    # ---- the caller --------------------------------------------------------------------------------
+
+    def start(self, onset: int = 16_000) -> list[Effect]:
+        return self.do(self.core.speech_started(onset, self.now_ns))
+
+    def end(self, sample: int = 32_000) -> list[Effect]:
+        return self.do(self.core.speech_ended(sample, self.now_ns - 500 * MS, self.now_ns))
+
+    def turn_tag(self) -> Tag:
+        """The encoder's stream of the newest turn."""
+        return self.opened_at("encoder")[-1].tag
+
+    def heard(self, text: str, tag: Tag | None = None, *, final: bool = True, settled: bool = True) -> list[Effect]:
+        """A transcript comes in."""
+        transcript = Transcript(text, 32_000, settled=settled, final=final)
+        return self.do(self.core.published(tag or self.turn_tag(), transcript, self.now_ns))
+
+    def say(self, text: str) -> list[Effect]:
+        """The caller says `text`, and is understood."""
+        self.start()
+        self.later(1_000)
+        self.end()
+        self.later(100)
+        return self.heard(text)
+
+    # ---- the stages --------------------------------------------------------------------------------
+
+    def publish(self, response: str, event: StageEvent) -> list[Effect]:
+        return self.do(self.core.published(self.tag(response), event, self.now_ns))
+
+    def open(self, response: str) -> None:
+        """All stages of `response` say that they are open, followers first."""
+        for stage in (*LINE[1:], LINE[0]):
+            if any(e.stage == stage for e in of(self.effects, OpenStream) if e.tag.response == response):
+                self.do(self.core.opened(self.tag(response), stage, self.now_ns))
+
+    def text(self, response: str, text: str) -> list[Effect]:
+        return self.publish(response, TextDelta(text))
+
+    def text_done(self, response: str, reason: str = "stop") -> list[Effect]:
+        return self.publish(response, TextDone("", reason, 7, 3, 5))
+
+    def words(self, response: str, text: str, first: int = 0, clause: int = 0) -> list[Effect]:
+        """`text` is spoken from word number `first` on, `WORD_SAMPLES` each."""
+        spans = [(first + at) * WORD_SAMPLES for at in range(len(text.split()) + 1)]
+        words = tuple(Word(*word) for word in zip(text.split(), spans, spans[1:], strict=False))
+        return self.publish(response, WordTimes(clause, OUTPUT_RATE, words))
+
+    def audio(self, response: str, samples: int, *, seq: int = 0, start: int = 0, final: bool = False) -> list[Effect]:
+        return self.publish(response, AudioOut(seq, OUTPUT_RATE, start, silence(samples), final))
+
+    def send(self, frames: int = 10_000) -> list[Effect]:
+        """Up to `frames` frames go to the client."""
+        sent: list[Effect] = []
+        for _ in range(frames):
+            effects = self.do(self.core.take_due(self.now_ns))
+            sent += effects
+            if not effects:
+                break
+        return sent
+
+    def reply(self, response: str, text: str) -> None:
+        """`response` is made as a whole, and nothing of it is sent yet."""
+        self.open(response)
+        self.text(response, text)
+        self.text_done(response)
+        self.words(response, text)
+        self.audio(response, len(text.split()) * WORD_SAMPLES, final=True)
+
+    def let_go(self, response: str, stages: Sequence[str] = LINE) -> list[Effect]:
+        """The stages hold nothing of `response` any more."""
+        effects: list[Effect] = []
+        for stage in stages:
+            effects += self.do(self.core.closed(self.tag(response), stage, {}, None, self.now_ns))
+        return effects
+
+    def answered(self, said: str, reply: str) -> str:
+        """One whole exchange; gives the response's id."""
+        self.say(said)
+        response = self.active
+        self.reply(response, reply)
+        self.send()
+        self.let_go(response)
+        return response
+
+
+def without_interruption() -> SessionSettings:
+    return SessionSettings(turn_detection=TurnDetection(interrupt_response=False))
