@@ -116,6 +116,7 @@ class Call:
         if self._end_reason is not None:
             return
         self._end_reason = reason
+        _log.info("call_ended", session=self.session, reason=reason)
         self.carry_out(self.conversation.close(time.monotonic_ns()))
         for stage in self._services.stages.values():
             stage.order(CloseSession(self.session))

@@ -35,7 +35,8 @@ class Config(BaseModel):
     allowed_origins: tuple[str, ...] = ()
     # Where it keeps things.
     data_dir: Path = Path(".duplex")
-    redis_url: str | None = Field(default=None, repr=False)  # may hold a password
+    # May hold a password.
+    redis_url: str | None = Field(default=None, repr=False, pattern=r"^((redis|rediss|unix)://.+)?$")
     retention_hours: int = Field(default=24, ge=1, le=24 * 365)
     # What it can carry.
     calls_max: int = Field(default=4, ge=1, le=1000)

@@ -61,6 +61,14 @@ class Admitted:
     resume_token: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Who may take a living session over, and when all that its call had to write is written."""
+
+    token_digest: bytes
+    written: asyncio.Event
+
+
 def new_id(prefix: str) -> str:
     """An id that nobody can guess and that is never reused."""
     return f"{prefix}_{secrets.token_hex(12)}"
@@ -76,6 +84,7 @@ class Gateway:
         self._store = store
         self._defaults = defaults
         self._calls: dict[str, Call] = {}
+        self._claims: dict[str, _Claim] = {}
         self._admitted = 0
         self._draining = False
         self._empty = asyncio.Event()
@@ -177,32 +186,43 @@ class Gateway:
     async def new_call(self, settings: SessionSettings) -> AsyncIterator[Admitted]:
         """A call with a new session. Raises `RefusedError` where the store is away."""
         session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
-        record = SessionRecord(
-            session, TENANT, int(datetime.now(UTC).timestamp() * 1000), encode_settings(settings), token_digest(secret)
-        )
+        digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
+        record = SessionRecord(session, TENANT, created_ms, encode_settings(settings), digest)
         try:
             ownership = await self._store.create(record, self._name, LEASE_TTL_MS)
         except StoreError as error:
             raise self._store_refused(error) from error
         conversation = self._conversation(ownership, record.epoch, settings)
-        async with self._living(conversation, Journal(self._store, ownership)) as call:
+        async with self._living(conversation, Journal(self._store, ownership), digest) as call:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
     async def resumed_call(self, token: str) -> AsyncIterator[Admitted]:
         """A call that goes on with the session of `token`. Raises `RefusedError`."""
         session, _, secret = token.partition(".")
+        digest = token_digest(secret)
+        await self._make_way(session, digest)
         try:
-            ownership, snapshot = await self._store.acquire(session, self._name, token_digest(secret), LEASE_TTL_MS)
+            ownership, snapshot = await self._store.acquire(session, self._name, digest, LEASE_TTL_MS)
+            conversation = self._restored(ownership, snapshot)
         except StoreError as error:
             raise self._store_refused(error) from error
+        except (StoredDataError, msgspec.DecodeError) as error:
+            _log.error("session_unreadable", session=session, error=type(error).__name__)
+            raise RefusedError("session_unreadable", "the session is damaged", retry_after_s=None) from error
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")
             await previous.ended.wait()
-        conversation = self._restored(ownership, snapshot)
-        async with self._living(conversation, Journal(self._store, ownership, snapshot.entries)) as call:
+        async with self._living(conversation, Journal(self._store, ownership, snapshot.entries), digest) as call:
             yield Admitted(call, token)
+
+    async def _make_way(self, session: str, digest: bytes) -> None:
+        """End the session's present call, and wait until all of it is written: what was said last must not be lost."""
+        claim = self._claims.get(session)
+        if claim is not None and secrets.compare_digest(claim.token_digest, digest):
+            self._calls[session].end("session_replaced")
+            await claim.written.wait()
 
     async def forget(self, session: str) -> None:
         """Delete a session that was made for a connection and never used."""
@@ -213,7 +233,8 @@ class Gateway:
 
     def _store_refused(self, error: StoreError) -> RefusedError:
         if isinstance(error, ClientError):
-            return RefusedError("session_not_resumable", str(error), retry_after_s=None)
+            message = "there is no such session, or the token is not its own"
+            return RefusedError("session_not_resumable", message, retry_after_s=None)
         self.metrics.store_errors.labels(type(error).__name__).inc()
         _log.error("store_refused", error=type(error).__name__)
         return RefusedError("store_unavailable", f"the session could not be opened: {error}")
@@ -223,28 +244,23 @@ class Gateway:
         return Conversation(identity, settings, self._defaults, transport_lead_ms=self.config.transport_lead_ms)
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot) -> Conversation:
-        """Raises `RefusedError` where what is stored cannot be trusted."""
-        try:
-            stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
-            settings = decode_settings(stored.config)
-        except (StoredDataError, msgspec.DecodeError) as error:
-            _log.error("session_unreadable", session=ownership.session, error=type(error).__name__)
-            raise RefusedError("session_unreadable", "the session is damaged", retry_after_s=None) from error
+        """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
+        stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id),
-            settings,
+            decode_settings(stored.config),
             self._defaults,
             transport_lead_ms=self.config.transport_lead_ms,
             items=tuple(item_of(record) for record in stored.items),
         )
 
     @asynccontextmanager
-    async def _living(self, conversation: Conversation, journal: Journal) -> AsyncIterator[Call]:
-        session = journal.session
+    async def _living(self, conversation: Conversation, journal: Journal, digest: bytes) -> AsyncIterator[Call]:
+        session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
         call = Call(conversation, session, self._services, journal)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
-        self._calls[session] = call
+        self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
         call.begin()
         if self._draining:
@@ -255,10 +271,11 @@ class Gateway:
             call.end("connection_closed")
             self._pacer.remove(call)
             await call.flush()
+            claim.written.set()
             journal.failed.cancel()
             await stop_task(writing)
             if self._calls.get(session) is call:
-                del self._calls[session]
+                del self._calls[session], self._claims[session]
 
     # ---- metrics -----------------------------------------------------------------------------------
 

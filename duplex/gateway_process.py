@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 import uvicorn
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from duplex import config as configuration
@@ -48,7 +49,7 @@ _log = structlog.get_logger("duplex.gateway_process")
 
 
 class _RealtimeProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol with write buffers that hold no more than two frames."""
+    """uvicorn's WebSocket protocol with write buffers that hold no more than two frames, and with an end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -57,6 +58,17 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
         connection = stream.get_extra_info("socket")
         if connection is not None and sys.platform == "linux":
             connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, WRITE_BUFFER_BYTES_MAX)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            # A refused handshake is complete; uvicorn would report it as one that was never answered.
+            self.handshake_complete = True
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        # A client that reads nothing would keep its socket for ever, with what is still to be written.
+        self.loop.call_later(self.close_timeout, self.transport.abort)
 
 
 class _Server(uvicorn.Server):
@@ -179,7 +191,10 @@ def main() -> int:
     logs.configure(config.log_level, "gateway")
     try:
         asyncio.run(_serve(config))
-    except (OSError, StoreError) as error:
+    except StoreError as error:
+        sys.stderr.write(f"gateway: the store (DUPLEX_REDIS_URL) cannot be used: {error}\n")
+        return 1
+    except OSError as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1
     return 0

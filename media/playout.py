@@ -64,6 +64,7 @@ class _Ledger:
     generated: int = 0
     sent: int = 0
     head_offset: int = 0
+    play_end_ns: int = 0
     final_in: bool = False
     final_out: bool = False
 
@@ -135,6 +136,7 @@ class Playout:
             self._underruns += ledger.sent > 0 and size > 0
             self._play_end_ns = now_ns
         self._play_end_ns += size * NS_PER_S // self._rate
+        ledger.play_end_ns = self._play_end_ns
         return self._take(ledger, size)
 
     def _take(self, ledger: _Ledger, samples: int) -> Frame:
@@ -155,14 +157,9 @@ class Playout:
     def view(self, response: str, now_ns: int) -> LedgerView:
         """Where `response` stands. Heard is an estimate that errs low: what was sent, less what is still to play."""
         ledger = self._known[response]
-        unplayed_ns = max(0, self._play_end_ns - now_ns)
+        unplayed_ns = max(0, ledger.play_end_ns - now_ns)
         unplayed = -(-unplayed_ns * self._rate // NS_PER_S)
-        later = sum(other.sent for other in self._queue if other is not ledger and self._is_after(other, ledger))
-        heard = max(0, ledger.sent - max(0, unplayed - later))
-        return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out)
-
-    def _is_after(self, other: _Ledger, ledger: _Ledger) -> bool:
-        return ledger not in self._queue or self._queue.index(other) > self._queue.index(ledger)
+        return LedgerView(ledger.generated, ledger.sent, max(0, ledger.sent - unplayed), ledger.final_out)
 
     def played_out_ns(self) -> int:
         """When the ear has had all that was sent so far."""

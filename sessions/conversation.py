@@ -19,6 +19,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -52,7 +53,6 @@ from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import Ended, Marks, Plan, Speaking, spoken_ms
 from stages.contracts import (
     OUT_OF_BAND,
-    AudioOut,
     Event,
     Message,
     Options,
@@ -60,15 +60,15 @@ from stages.contracts import (
     Prompt,
     Tag,
     TalkerOptions,
-    TextDelta,
-    TextDone,
     ThinkerOptions,
     Transcript,
     VocoderOptions,
-    WordTimes,
 )
 
 NS_PER_S = 1_000_000_000
+# Of the history, what a prompt brings along at most. A prompt crosses a link as one frame of 256 KiB, a character has
+# up to four bytes, and the instructions take their part; no context of a Thinker holds as much.
+PROMPT_CHARACTERS_MAX = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +241,9 @@ class Conversation:
 
     def published(self, tag: Tag, event: Event, now_ns: int) -> list[Effect]:
         """A stage has published `event` for `tag`."""
-        match event:
-            case Transcript():
-                return self._settle(self._transcript(tag, event, now_ns), now_ns)
-            case TextDelta() | TextDone() | WordTimes() | AudioOut():
-                return self._settle(self._speaking.published(tag, event, now_ns), now_ns)
+        if isinstance(event, Transcript):
+            return self._settle(self._transcript(tag, event, now_ns), now_ns)
+        return self._settle(self._speaking.published(tag, event, now_ns), now_ns)
 
     def _transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> list[Effect]:
         current = self._hearing.current
@@ -492,7 +490,7 @@ class Conversation:
         opening = (Message("system", instructions), *self._defaults.examples)
         if spec is not None and spec.messages is not None:
             return opening + tuple(Message(role, text) for role, text in spec.messages)
-        return opening + tuple(Message(item.role, item.text) for item in self._history.items if item.text)
+        return opening + _newest(self._history.items)
 
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
@@ -560,3 +558,15 @@ class Conversation:
         if self._prefill == tag:
             self._prefill = None
         return []
+
+
+def _newest(items: tuple[Item, ...]) -> tuple[Message, ...]:
+    """The last items that fit a prompt together, oldest first. The very last loses its head rather than be left out."""
+    left, messages = PROMPT_CHARACTERS_MAX, deque[Message]()
+    for item in reversed(items):
+        left -= len(item.text)
+        if left < 0 and messages:
+            break
+        if item.text:
+            messages.appendleft(Message(item.role, item.text[-PROMPT_CHARACTERS_MAX:]))
+    return tuple(messages)

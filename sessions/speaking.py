@@ -311,7 +311,7 @@ class Speaking:
                 run.marks.first_words_ns = run.marks.first_words_ns or now_ns
                 run.reply.add_words(event)
                 return []
-            case AudioOut():
+            case _:
                 return self._audio(run, event, now_ns)
 
     def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
@@ -373,7 +373,7 @@ class Speaking:
                     effects.append(CancelStream(stage, tag))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
-                case life.Drained():
+                case _:
                     effects += self._drained(run, step)
         return effects
 

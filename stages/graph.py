@@ -72,6 +72,8 @@ class Graph(BaseModel):
         for name in names:
             if names.count(name) > 1:
                 raise GraphError(f"stage {name!r} is named twice: give each stage a name of its own")
+            if name == GATEWAY:
+                raise GraphError(f"stage {name!r}: edges end at the gateway by that name: give the stage another one")
         for stage in self.stages:
             self._check_engine(stage)
         for edge in self.edges:
@@ -92,16 +94,19 @@ class Graph(BaseModel):
         wanted = _PAYLOADS.get((source.kind, target_kind))
         if wanted != edge.payload:
             raise GraphError(
-                f"edge {edge.source} → {edge.target}: a {source.kind} hands {wanted or 'nothing'} to a {target_kind}, "
-                f"not {edge.payload}"
+                f"edge {edge.source} → {edge.target}: from {source.kind} to {target_kind} "
+                f"go {wanted or 'no hand-overs'}, not {edge.payload}: "
+                f"{f'name {wanted}' if wanted else 'remove the edge, or join other stages'}"
             )
         if sum(other.source == edge.source for other in self.edges) > 1:
-            raise GraphError(f"stage {edge.source!r} has two edges: its engine's payload has one reader")
+            raise GraphError(f"stage {edge.source!r} has two edges, and one reader of what it makes: remove one")
         self._check_window(source, edge)
 
     def _check_window(self, source: StageNode, edge: Edge) -> None:
         chunk = source.chunk_ms_max * self.output_rate // 1000
         largest = chunk if edge.payload == "audio" else HAND_OVER_MAX[edge.payload]
+        if not largest:
+            raise GraphError(f"stage {source.name!r} does not say how long its chunks are: set chunk_ms_max")
         if 2 * largest > edge.window:
             raise GraphError(
                 f"edge {edge.source} → {edge.target}: one hand-over of {source.name!r} is up to {largest} units, "
@@ -114,7 +119,7 @@ class Graph(BaseModel):
             if stage.name == name:
                 return stage
         known = ", ".join(stage.name for stage in self.stages)
-        raise GraphError(f"there is no stage {name!r}; there are: {known}")
+        raise GraphError(f"there is no stage {name!r}: use one of {known}")
 
     def edge_from(self, name: str) -> Edge | None:
         return next((edge for edge in self.edges if edge.source == name), None)

@@ -98,12 +98,12 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once what was sent has been written."""
-        if self._transport is not None:
+        if self._transport is not None and not self._lost:
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; what was not written is lost."""
-        if self._transport is not None:
+        if self._transport is not None and not self._lost:
             self._transport.abort()
 
 
@@ -119,16 +119,25 @@ def unix_path(address: str) -> Path:
 
 
 async def listen(address: str, factory: LinkFactory) -> asyncio.Server:
-    """Accept links at `address`, which only this user may use; a stale socket file is replaced."""
+    """Accept links at `address`, which only this user may use; a stale socket file is replaced.
+
+    Raises `LinkError` where that cannot be.
+    """
     path = unix_path(address)
-    path.unlink(missing_ok=True)
-    server = await asyncio.get_running_loop().create_unix_server(factory, str(path))
-    path.chmod(0o600)
+    try:
+        path.unlink(missing_ok=True)
+        server = await asyncio.get_running_loop().create_unix_server(factory, str(path))
+        path.chmod(0o600)
+    except OSError as error:
+        raise LinkError(f"nobody can listen at {address!r}: {error}") from error
     return server
 
 
 async def connect(address: str, factory: LinkFactory) -> Link:
-    """Connect to `address`, trying again with growing pauses until somebody listens there."""
+    """Connect to `address`, trying again with growing pauses until somebody listens there.
+
+    Raises `LinkError` where nobody ever can.
+    """
     pause_ms = CONNECT_RETRY_MS_MIN
     while True:
         try:
@@ -136,5 +145,7 @@ async def connect(address: str, factory: LinkFactory) -> Link:
         except (FileNotFoundError, ConnectionRefusedError):
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, CONNECT_RETRY_MS_MAX)
+        except OSError as error:
+            raise LinkError(f"nobody can be reached at {address!r}: {error}") from error
         else:
             return link

@@ -17,9 +17,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -102,7 +101,7 @@ class Worker:
             self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
 
     async def keep_onward(self, first_up: asyncio.Event) -> None:
-        """Stay connected to the next stage; `first_up` is set once it is so. Raises `LinkError` and `OSError`."""
+        """Stay connected to the next stage; `first_up` is set once it is so. Raises `LinkError`."""
         while True:
             self._onward_lost.clear()
             link = await connect(self._spec.onward, lambda: Link(self._frame, self._onward_down))
@@ -142,38 +141,48 @@ class Worker:
 
     # ---- life ------------------------------------------------------------------------------------
 
-    async def serve(self, ready: Any, stopped: asyncio.Event) -> None:
-        """Listen until `stopped`; call `ready` once the stage can take streams."""
+    async def serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
+        """Listen until `stopped`; call `ready` once the stage can take streams. Raises `LinkError`."""
         server = await listen(self._spec.address, self._accepted)
-        keeper: asyncio.Task[None] | None = None
+        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
         try:
             if self._spec.onward:
-                first_up = asyncio.Event()
-                keeper = asyncio.create_task(self.keep_onward(first_up))
-                await _first_of(first_up, stopped)
-            ready()
-            await stopped.wait()
+                await self._connect_onward(lasting)
+            if not any(task.done() for task in lasting):
+                ready()
+                await asyncio.wait(lasting, return_when=asyncio.FIRST_COMPLETED)
+            for task in lasting:
+                if task.done():
+                    task.result()
         finally:
-            if keeper is not None:
-                keeper.cancel()
-                with suppress(asyncio.CancelledError):
-                    await keeper
+            for task in lasting:
+                task.cancel()
+            await asyncio.wait(lasting)
             server.close()
+            unix_path(self._spec.address).unlink(missing_ok=True)
             await self._end_links()
+
+    async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
+        """Start to keep the link to the next stage, and wait until it is there or something of `lasting` has ended."""
+        first_up = asyncio.Event()
+        lasting.append(asyncio.create_task(self.keep_onward(first_up)))
+        up = asyncio.create_task(first_up.wait())
+        await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
 
     async def _end_links(self) -> None:
         for link in list(self._numbers):
+            # Now, and not when the loop gets to it: no stream may outlive the model.
+            self._lost(link)
             link.abort()
         if self._steps:
             await asyncio.wait(self._steps, timeout=STOP_STEP_MS_MAX / 1000)
         self._threads.shutdown(wait=not self._steps, cancel_futures=True)
 
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    @property
+    def hangs(self) -> bool:
+        """After `serve`: a step is still running, so neither the model nor its thread can be ended."""
+        return bool(self._steps)
 
 
 class _Context:
@@ -204,7 +213,8 @@ def _compute(step: Step, context: _Context) -> tuple[object, StageFailure | None
         return None, StageFailure("step_failed", f"{type(error).__name__} in a {step.kind} step")
 
 
-async def _run(spec: WorkerSpec) -> None:
+async def _run(spec: WorkerSpec) -> bool:
+    """Serve until stopped. True where a step hangs, and with it the thread that it runs on."""
     # A terminal's Ctrl-C reaches the whole group; the supervisor decides when its workers end.
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
@@ -218,7 +228,9 @@ async def _run(spec: WorkerSpec) -> None:
     try:
         await worker.serve(_announce, stopped)
     finally:
-        model.close()
+        if not worker.hangs:
+            model.close()
+    return worker.hangs
 
 
 def _stdin_readable(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
@@ -239,10 +251,14 @@ def main() -> int:
         return 2
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
-        asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=WorkerSpec)))
+        hangs = asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=WorkerSpec)))
     except (msgspec.DecodeError, registry.EngineUnknownError, LinkError, OSError) as error:
         sys.stderr.write(f"worker: {error}\n")
         return 1
+    if hangs:
+        _log.error("step_hangs", stop_step_ms_max=STOP_STEP_MS_MAX)
+        # The interpreter would wait for the thread for ever, and the worker outlive its supervisor.
+        os._exit(1)
     return 0
 
 

@@ -19,6 +19,7 @@ from duplex.realtime.client_events import (
     SessionPatch,
     TurnDetectionPatch,
 )
+from sessions.conversation import PROMPT_CHARACTERS_MAX
 from sessions.items import Item, Role
 from sessions.settings import OUTPUT_RATE, Modality, ResponseSpec, SessionSettings, TurnDetection
 
@@ -30,6 +31,7 @@ SILENCE_MS_MIN, SILENCE_MS_MAX = 100, 10_000
 PADDING_MS_MAX = 2_000
 METADATA_PAIRS_MAX = 16
 METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
+INPUT_CHARACTERS_MAX = PROMPT_CHARACTERS_MAX
 NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 
 
@@ -105,6 +107,10 @@ def response_spec(body: ResponseBody) -> ResponseSpec:
         _check_length(body.instructions, INSTRUCTIONS_CHARACTERS_MAX, "response.instructions")
     metadata = tuple((body.metadata or {}).items())
     _check_metadata(metadata, "response.metadata")
+    messages = None
+    if body.input is not None:
+        messages = tuple(_role_and_text(item, "response.input") for item in body.input)
+        _check_length("".join(text for _, text in messages), INPUT_CHARACTERS_MAX, "response.input")
     limit = body.max_output_tokens
     return ResponseSpec(
         instructions=body.instructions,
@@ -114,7 +120,7 @@ def response_spec(body: ResponseBody) -> ResponseSpec:
         max_output_tokens=None if limit is None else _token_limit(limit, "response.max_output_tokens"),
         temperature=None if body.temperature is None else _between(body.temperature, 0.0, 2.0, "response.temperature"),
         in_conversation=body.conversation == "auto",
-        messages=None if body.input is None else tuple(_role_and_text(item, "response.input") for item in body.input),
+        messages=messages,
         metadata=metadata,
     )
 

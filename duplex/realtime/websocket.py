@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-import structlog
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -45,8 +44,6 @@ _CLOSE_CODES = {
     "refused": 1008,
 }
 CLOSE_FAULT = 1011
-
-_log = structlog.get_logger("duplex.realtime")
 
 
 class _StarletteSocket:
@@ -118,7 +115,8 @@ class _Visit:
         except RefusedError as error:
             kind = "server_error" if error.retry_after_s else "invalid_request_error"
             reason = error.code if error.code in _CLOSE_CODES else "refused"
-            await self._say_goodbye(error_message(error.code, str(error), kind=kind), reason)
+            answer = error_message(error.code, str(error), kind=kind, event_id=self._dialect.answered)
+            await self._say_goodbye(answer, reason)
         except SocketClosedError:
             pass
         except TimeoutError:
@@ -138,7 +136,9 @@ class _Visit:
                 await self._converse(admitted, first)
                 return
         await self._gateway.forget(admitted.call.session)
+        self._dialect.answered = first.event_id
         async with self._gateway.resumed_call(first.token) as admitted:
+            self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = [item_dict(item) for item in admitted.call.conversation.items]
             await self._send_now(resumed_message(admitted.call, admitted.resume_token, items))
@@ -172,7 +172,6 @@ class _Visit:
         connection = RealtimeConnection(self._socket, admitted.call, self._outbox, self._dialect, self._limits)
         reason = await connection.serve(first)
         admitted.call.end(reason)
-        _log.info("call_ended", session=admitted.call.session, reason=reason)
         if reason != "client_closed":
             await self._close(reason)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed
@@ -17,6 +18,8 @@ from tests.live.service import EVENT_S_MAX, Service
 
 RATE = 24_000
 LOUD = 0.3  # the scripted engine hears what is louder than 0.05
+
+BROKEN = (1006, "")  # no close frame came (RFC 6455, section 7.1.5)
 
 Message = dict[str, Any]
 
@@ -38,8 +41,8 @@ def utterance() -> bytes:
 
 
 class Caller:
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
+    def __init__(self, connection: ClientConnection) -> None:
+        self.socket = connection
         self.events: list[Message] = []
 
     def send(self, kind: str, **fields: Any) -> None:
@@ -71,8 +74,7 @@ class Caller:
             while True:
                 self.next()
         except ConnectionClosed as closed:
-            assert closed.rcvd is not None, "the connection broke without a close frame"
-            return closed.rcvd.code, closed.rcvd.reason
+            return (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else BROKEN
 
     def settle(self, **session: Any) -> Message:
         """Change the session, and wait for the answer: then all that was asked before has been acted on."""
@@ -100,9 +102,10 @@ def calling(
     headers: dict[str, str] | None = None,
     subprotocols: list[str] | None = None,
     origin: str | None = None,
-    first: str | None = "session.created",
+    max_queue: int | None = None,
+    sock: socket.socket | None = None,
 ) -> Iterator[Caller]:
-    """A call, from its first event to the caller's hanging up."""
+    """A call, from `session.created` to the caller's hanging up. `max_queue`: messages that are read ahead (all)."""
     extra = {**(headers or {}), **({"Origin": origin} if origin else {})}
     with connect(
         f"ws://{service.address}/v1/realtime{query}",
@@ -111,10 +114,11 @@ def calling(
         compression=None,
         proxy=None,
         max_size=None,
+        max_queue=max_queue,
+        sock=sock,
         open_timeout=EVENT_S_MAX,
         close_timeout=EVENT_S_MAX,
-    ) as socket:
-        caller = Caller(socket)
-        if first:
-            caller.until(first)
+    ) as connection:
+        caller = Caller(cast("ClientConnection", connection))
+        caller.until("session.created")
         yield caller

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +62,17 @@ class Service:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
-        command = ["-m", "duplex.cli", "serve", "--engine", "scripted", "--port", str(port), "--data-dir", str(data_dir)]
+        command = [
+            "-m",
+            "duplex.cli",
+            "serve",
+            "--engine",
+            "scripted",
+            "--port",
+            str(port),
+            "--data-dir",
+            str(data_dir),
+        ]
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
@@ -132,11 +143,18 @@ class Service:
         lines = self.get("/metrics").body.decode().splitlines()
         return next((float(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)), 0.0)
 
+    def wait_for_calls(self, count: int) -> None:
+        """Ask until so many places are taken: a place is given back without a word, a moment after its call's end."""
+        deadline_s = time.monotonic() + EVENT_S_MAX
+        while self.get("/readyz").json.get("calls") != count:
+            assert time.monotonic() < deadline_s, "a place was not given back"
+
     # ---- its processes -----------------------------------------------------------------------------
 
     def pid_of(self, part: str) -> int:
-        """The process of `gateway` or of a stage."""
-        mark = "duplex.gateway_process" if part == "gateway" else f'"stage":"{part}"'
+        """The process of `gateway`, of `store` or of a stage."""
+        marks = {"gateway": "duplex.gateway_process", "store": "valkey-server"}
+        mark = marks.get(part, f'"stage":"{part}"')
         pids = [pid for pid in descendants(self.process.pid) if mark in _command_line(pid)]
         assert len(pids) == 1, f"{part} runs {len(pids)} times"
         return pids[0]
@@ -183,7 +201,7 @@ def sockets_in(data_dir: Path) -> list[str]:
 
 
 @contextmanager
-def serving(data_dir: Path, port: int = 0, **settings: str) -> Iterator[Service]:
+def serving(data_dir: Path, settings: Mapping[str, str], *, port: int = 0) -> Iterator[Service]:
     """A ready service; stopped, and checked for leftovers, on leaving."""
     service = Service(data_dir, settings, port=port)
     try:
@@ -219,13 +237,18 @@ def descendants(pid: int) -> list[int]:
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
-        try:
-            children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found += [int(child) for child in children]
-        waiting += [int(child) for child in children]
+        children = [int(child) for thread in Path(f"/proc/{parent}/task").glob("*") for child in _children_of(thread)]
+        found += children
+        waiting += children
     return found
+
+
+def _children_of(thread: Path) -> list[str]:
+    """A process belongs to the thread that started it."""
+    try:
+        return (thread / "children").read_text(encoding="ascii").split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _shared_memory_of(pids: list[int]) -> set[str]:

@@ -47,7 +47,7 @@ TEXT_FAMILY = [
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("turns"), scripted_heard=HEARD, scripted_replies=REPLY) as running:
+    with serving(tmp_path_factory.mktemp("turns"), {"scripted_heard": HEARD, "scripted_replies": REPLY}) as running:
         yield running
 
 
@@ -82,7 +82,7 @@ def test_a_typed_turn_is_answered_with_speech(service: Service) -> None:
     assert done["output"][0]["content"] == [{"type": "output_audio", "transcript": REPLY}]
     assert done["usage"]["output_tokens"] == 2
     assert events[-1] == events[-1] | {"response_id": done["id"], "status": "complete"}
-    assert 0 <= events[-1]["lag_ms"]
+    assert events[-1]["lag_ms"] >= 0
 
 
 def test_every_sample_of_a_reply_arrives_once_and_in_place(service: Service) -> None:

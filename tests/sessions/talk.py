@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation, Identity, ReplyDefaults, StageNames
 from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
@@ -75,6 +75,7 @@ class Talk:
         lead_ms: int = 60_000,
         prepare: bool = False,
         examples: tuple[Message, ...] = (),
+        stages: StageNames | None = None,
     ) -> None:
         self._ids: Counter[str] = Counter()
         self.now_ns = 1_000 * MS
@@ -86,6 +87,7 @@ class Talk:
             transport_lead_ms=lead_ms,
             items=items,
             deadlines=deadlines,
+            stages=stages,
         )
 
     def _new_id(self, prefix: str) -> str:
@@ -137,6 +139,8 @@ class Talk:
         return {e.stage: e.options for e in of(self.effects, OpenStream) if e.tag.response == response}
 
     def prompt(self, response: str) -> tuple[Message, ...]:
+        """What the Thinker is asked, once all stages are open."""
+        self.open(response)
         options = self.options(response)["thinker"]
         assert isinstance(options, ThinkerOptions)
         return options.messages

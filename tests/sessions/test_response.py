@@ -453,4 +453,4 @@ class ResponseMachine(RuleBasedStateMachine):
 
 
 ResponseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestAnyOrder = ResponseMachine.TestCase
+TestAnyOrder = pytest.mark.slow(ResponseMachine.TestCase)

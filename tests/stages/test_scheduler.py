@@ -8,8 +8,10 @@ before it.
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -131,34 +133,26 @@ class Machine(RuleBasedStateMachine):
         )
 
 
+Machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestAnyOrder = Machine.TestCase
 
 
-@given(
-    st.sampled_from((0, 1, 2)),
-    st.lists(st.tuples(st.sampled_from((0, 1, 2)), st.integers(0, 80 * MS), st.integers(0, 4 * MS)), min_size=80),
-)
-def test_after_its_slack_a_step_waits_for_one_step_of_each_other_stream_at_most(
-    urgency: int, rivals: list[tuple[int, int, int]]
-) -> None:
-    """Rivals come back with the most urgent step as soon as they have run, and are never idle."""
-    scheduler, now_ns = StageScheduler(1), 0
+@given(st.sampled_from((0, 1, 2)), st.integers(0, 2**32))
+def test_after_its_slack_a_step_waits_for_one_step_of_each_other_stream_at_most(urgency: int, seed: int) -> None:
+    """Rivals are hardly ever idle, and come back with steps of any class."""
+    random, scheduler, now_ns = Random(seed), StageScheduler(1), 0
     scheduler.offer("victim", urgency, 0)
-    others = STREAMS[:4]
-    for key, (rival_urgency, _, _) in zip(others, rivals, strict=False):
-        scheduler.offer(key, rival_urgency, 0)
+    rivals = STREAMS[: random.randint(1, len(STREAMS))]
+    for key in rivals:
+        scheduler.offer(key, random.randrange(3), 0)
     overtaken = 0
-    for rival_urgency, service_ns, idle_ns in rivals:
-        started = scheduler.start(now_ns)
-        assert started is not None
-        if started[0] == "victim":
-            break
+    while (started := scheduler.start(now_ns)) is not None and started[0] != "victim":
         overtaken += now_ns > URGENCY_SLACK_NS[urgency]
-        assert overtaken <= len(others)
-        now_ns += service_ns
+        assert overtaken <= len(rivals)
+        now_ns += random.randint(1, 80 * MS)
         scheduler.done(started[0])
-        now_ns += idle_ns
-        scheduler.offer(started[0], rival_urgency, now_ns)
+        now_ns += random.randint(0, 4 * MS)
+        scheduler.offer(started[0], random.choice((0, 0, 1, 2)), now_ns)
 
 
 def test_a_busy_worker_gets_round_to_speculation() -> None:

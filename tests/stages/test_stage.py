@@ -505,15 +505,14 @@ def test_outputs_keep_their_order_though_only_one_kind_waits() -> None:
 
 def test_a_stalled_step_is_told_and_the_stream_given_no_other() -> None:
     bench = Puppets(PuppetStep(), PuppetStep(), publish_window=4)
-    flags = bench.running[TAG.key].flags
-    bench.progress(sound(4))
-    assert not flags.stalled
-    bench.progress(sound(1, 1))
-    assert flags.stalled
+    flags, seen = bench.running[TAG.key].flags, []
+    for seq, units in enumerate((4, 1)):
+        bench.progress(sound(units, seq))
+        seen.append(flags.stalled)
     bench.finish()
     assert bench.running == {}
     bench.frame(Grant(TAG, 4))
-    assert not flags.stalled
+    assert [*seen, flags.stalled] == [False, True, False]
     assert list(bench.running) == [TAG.key]
 
 

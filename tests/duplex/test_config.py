@@ -1,0 +1,131 @@
+"""Where settings come from, what wins, and what is fatal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from duplex.config import Config, ConfigError, load
+
+
+def test_everything_has_a_default() -> None:
+    config = load({})
+    assert (config.host, config.port, config.engine, config.calls_max) == ("127.0.0.1", 8080, "local", 4)
+    assert config.token is None
+    assert config.run_dir == Path(".duplex/run")
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "duplex.toml"
+    file.write_text('port = 1000\ncalls_max = 2\nsilence_ms = 300\nallowed_origins = ["https://a.example"]\n')
+    config = load({"DUPLEX_CONFIG": str(file), "DUPLEX_CALLS_MAX": "3", "DUPLEX_PORT": "2000"}, port=3000, host=None)
+    assert (config.silence_ms, config.calls_max, config.port) == (300, 3, 3000)
+    assert config.allowed_origins == ("https://a.example",)
+    assert config.host == "127.0.0.1"
+
+
+def test_the_environment_of_the_process_is_read_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUPLEX_PORT", "1234")
+    assert load().port == 1234
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("", ()), ("https://a.example", ("https://a.example",)), ("a|b, c|", ("a", "b, c", ""))],
+)
+def test_lists_are_separated_by_bars(text: str, values: tuple[str, ...]) -> None:
+    assert load({"DUPLEX_ALLOWED_ORIGINS": text}).allowed_origins == values
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "65536"),
+        ("port", "http"),
+        ("token", ""),
+        ("calls_max", "0"),
+        ("message_bytes_max", "1023"),
+        ("input_bytes_per_second_max", "1"),
+        ("engine", "cloud"),
+        ("thinker", "human"),
+        ("temperature", "2.5"),
+        ("silence_ms", "99"),
+        ("generation_lead_ms", "100"),
+        ("log_level", "loud"),
+        ("retention_hours", "0"),
+        ("redis_url", "localhost:6379"),
+        ("scripted_heard", ""),
+        ("scripted_replies", ""),
+    ],
+)
+def test_a_bad_value_names_its_setting(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: "):
+        load({f"DUPLEX_{name.upper()}": value})
+
+
+def test_all_bad_values_are_named_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"^port: .*; calls_max: "):
+        load({"DUPLEX_PORT": "-1", "DUPLEX_CALLS_MAX": "0"})
+
+
+def test_an_unknown_setting_in_the_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "duplex.toml"
+    file.write_text("prot = 8080\n")
+    with pytest.raises(ConfigError, match=r"^prot: "):
+        load({"DUPLEX_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize("content", [b"port = \n", b"\xff\xfe", None])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "duplex.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=str(file)):
+        load({"DUPLEX_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])
+def test_off_the_loopback_a_token_is_needed(host: str) -> None:
+    with pytest.raises(ConfigError, match="set token"):
+        load({"DUPLEX_HOST": host})
+    assert load({"DUPLEX_HOST": host, "DUPLEX_TOKEN": "secret"}).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_on_the_loopback_none_is_needed(host: str) -> None:
+    assert load({"DUPLEX_HOST": host}).token is None
+
+
+def test_another_thinker_needs_its_address_and_model() -> None:
+    with pytest.raises(ConfigError, match="openai_base_url and openai_model"):
+        load({"DUPLEX_THINKER": "openai", "DUPLEX_OPENAI_MODEL": "any"})
+    config = load({"DUPLEX_THINKER": "openai", "DUPLEX_OPENAI_MODEL": "m", "DUPLEX_OPENAI_BASE_URL": "http://h/v1"})
+    assert config.thinker == "openai"
+
+
+def test_secrets_are_shown_nowhere() -> None:
+    secrets = {
+        "DUPLEX_TOKEN": "secret-token",
+        "DUPLEX_OPENAI_API_KEY": "secret-key",
+        "DUPLEX_REDIS_URL": "redis://:secret-password@h",
+    }
+    config = load(secrets)
+    assert config.token is not None
+    assert config.token.get_secret_value() == "secret-token"
+    for shown in (repr(config), str(config), repr(config.token)):
+        assert "secret" not in shown.replace("SecretStr", "")
+
+
+def test_errors_do_not_repeat_secrets() -> None:
+    with pytest.raises(ConfigError) as raised:
+        load({"DUPLEX_HOST": "::", "DUPLEX_OPENAI_API_KEY": "secret", "DUPLEX_REDIS_URL": "secret"})
+    assert "secret" not in str(raised.value)
+    assert "secret" not in str(raised.value.__cause__)
+
+
+def test_it_is_frozen() -> None:
+    config = Config()
+    with pytest.raises(ValidationError):
+        config.port = 1

@@ -1,0 +1,382 @@
+"""The way in: what reaches the encoder, in which order, and how the client is made to wait.
+
+The gate, the conversation and the thread of the VAD are the real ones; the model hears what is loud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+
+import numpy as np
+import pytest
+
+from duplex.listening import (
+    ENCODER_CREDIT_SAMPLES,
+    FEED_SAMPLES_MAX,
+    FEED_SAMPLES_MIN,
+    RING_SECONDS,
+    Listening,
+    ListeningPorts,
+    gate_settings,
+)
+from duplex.stage_client import UNOPENED_FEEDS_MAX
+from duplex.vad_service import VadService, Window, stop_task
+from media.speech_gate import GateSettings
+from sessions import effects as do
+from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
+from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
+
+EPOCH = 1 << 20
+S_MAX = 5
+
+
+class Loudness:
+    def probabilities(self, batch: Sequence[Window]) -> list[float]:
+        return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
+
+
+class Ears:
+    """A call's way in. The encoder gives its credit back at once, unless it is `busy`."""
+
+    def __init__(self, settings: SessionSettings | None = None) -> None:
+        self._ids: Counter[str] = Counter()
+        identity = Identity("sess_1", EPOCH, self._new_id)
+        self.talk = Conversation(identity, settings or SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
+        self.vad = VadService(Loudness())
+        self.listening = Listening(self.talk, self.vad, ListeningPorts(self.carry_out, self._feed))
+        self.effects: list[do.Effect] = []
+        self.fed: list[tuple[Tag, Item]] = []
+        self.busy = False
+
+    def _new_id(self, prefix: str) -> str:
+        self._ids[prefix] += 1
+        return f"{prefix}_{self._ids[prefix]}"
+
+    def carry_out(self, effects: Sequence[do.Effect]) -> None:
+        for effect in effects:
+            self.effects.append(effect)
+            match effect:
+                case do.FeedStream("encoder", tag, item):
+                    self.listening.tell_encoder(tag, item)
+                case do.HearFrom(tag, sample, until):
+                    self.listening.hear_from(tag, sample, until)
+                case do.StopHearing(tag):
+                    self.listening.stop_hearing(tag)
+                case do.ResetGate():
+                    self.listening.reset_gate()
+
+    def _feed(self, tag: Tag, item: Item, units: int) -> None:
+        assert units == (len(item.pcm) // 2 if isinstance(item, AudioIn) else 0)
+        self.fed.append((tag, item))
+        if units and not self.busy:
+            asyncio.get_running_loop().call_soon(self.listening.credit_returned, tag, units)
+
+    def heard(self, turn: int = 1) -> list[AudioIn]:
+        return [item for tag, item in self.fed if isinstance(item, AudioIn) and tag.turn == turn]
+
+    def told(self, turn: int = 1) -> list[Item]:
+        """Everything that is no audio."""
+        return [item for tag, item in self.fed if not isinstance(item, AudioIn) and tag.turn == turn]
+
+    def span(self, turn: int = 1) -> tuple[int, int]:
+        """First and last sample that the encoder got of a turn; each once, none missing between them."""
+        pieces = self.heard(turn)
+        ends = [piece.start_sample + len(piece.pcm) // 2 for piece in pieces]
+        assert [piece.start_sample for piece in pieces[1:]] == ends[:-1]
+        return pieces[0].start_sample, ends[-1]
+
+    def sound(self, turn: int = 1) -> bytes:
+        return b"".join(piece.pcm for piece in self.heard(turn))
+
+
+def play(scenario: Callable[[Ears], Coroutine[None, None, None]], ears: Callable[[], Ears] = Ears) -> Ears:
+    """Run `scenario` over a way in that lives as long as it."""
+
+    async def run() -> Ears:
+        made = ears()
+        running = asyncio.create_task(made.vad.run())
+        try:
+            async with asyncio.timeout(S_MAX):
+                await scenario(made)
+                await asyncio.sleep(0)  # credit that comes back
+        finally:
+            await stop_task(running)
+        return made
+
+    return asyncio.run(run())
+
+
+def tone(ms: int, rate: int = OUTPUT_RATE) -> bytes:
+    clock = np.arange(ms * rate // 1000) / rate
+    pcm: bytes = (np.sin(2 * np.pi * 300 * clock) * 0.3 * 32767).astype("<i2").tobytes()
+    return pcm
+
+
+def silence(ms: int) -> bytes:
+    return bytes(2 * (ms * OUTPUT_RATE // 1000))
+
+
+def at(ms: int) -> int:
+    """The 16 kHz sample of a moment."""
+    return ms * INPUT_RATE // 1000
+
+
+UTTERANCE = silence(1_000) + tone(600) + silence(700)
+
+
+async def say(ears: Ears, pcm: bytes = UTTERANCE) -> None:
+    await ears.listening.hear(pcm)
+
+
+def test_a_turn_reaches_the_encoder_from_before_its_onset_to_its_end() -> None:
+    ears = play(say)
+    first, last = ears.span()
+    assert at(1_000) - at(300) - 512 <= first <= at(1_000) - at(200), "at least 200 ms before the first sound"
+    assert last >= at(1_600)
+    (end,) = [item for item in ears.told() if isinstance(item, EndOfTurn)]
+    assert abs(end.sample - at(1_600)) <= 512
+
+
+def test_the_sound_that_reaches_the_encoder_is_what_was_said() -> None:
+    ears = play(say)
+    first, _ = ears.span()
+    got = np.frombuffer(ears.sound(), "<i2").astype(float)[at(1_020) - first : at(1_580) - first]
+    said = np.frombuffer(tone(600, INPUT_RATE), "<i2").astype(float)[at(20) : at(580)]
+    assert np.corrcoef(got, said)[0, 1] > 0.9999
+
+
+@pytest.mark.parametrize("size", [1, 2, 479, 960, 4_801, 100_000])
+def test_the_size_of_messages_changes_nothing(size: int) -> None:
+    pcm = silence(150) + tone(200) + silence(600)
+
+    async def in_pieces(ears: Ears) -> None:
+        for start in range(0, len(pcm), size):
+            await ears.listening.hear(pcm[start : start + size])
+
+    ears = play(in_pieces)
+    whole = play(lambda other: other.listening.hear(pcm))
+    assert (ears.told(), ears.span(), ears.sound()) == (whole.told(), whole.span(), whole.sound())
+    assert ears.listening.received_samples == whole.listening.received_samples == len(pcm) // 2
+
+
+def test_half_a_sample_waits_for_its_other_half() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(b"\x01")
+        assert ears.listening.received_samples == 0
+        await ears.listening.hear(b"")
+        await ears.listening.hear(b"\x02\x03")
+        assert ears.listening.received_samples == 1
+
+    play(scenario)
+
+
+def test_small_messages_become_pieces_of_a_sensible_size() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.busy = True
+        pcm = silence(300) + tone(4_000)
+        for start in range(0, len(pcm), 10):
+            await ears.listening.hear(pcm[start : start + 10])
+
+    ears = play(scenario)
+    sizes = {len(piece.pcm) // 2 for piece in ears.heard()}
+    assert min(sizes) >= FEED_SAMPLES_MIN
+    assert max(sizes) <= FEED_SAMPLES_MAX
+    assert len(ears.heard()) < UNOPENED_FEEDS_MAX, "so that all of the credit may wait for `Opened`"
+
+
+def test_no_more_is_fed_than_the_encoder_has_given_credit_for() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.busy = True
+        await ears.listening.hear(silence(500) + tone(5_000))
+        tag = ears.fed[0][0]
+        first, last = ears.span()
+        assert last - first <= ENCODER_CREDIT_SAMPLES
+        assert last - first > ENCODER_CREDIT_SAMPLES - FEED_SAMPLES_MAX
+        ears.listening.credit_returned(tag, FEED_SAMPLES_MAX)
+        assert ears.span()[1] == last + FEED_SAMPLES_MAX
+
+    play(scenario)
+
+
+def test_the_end_of_a_turn_waits_for_its_sound() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.busy = True
+        await ears.listening.hear(silence(500) + tone(3_000) + silence(1_000))
+        assert ears.talk.hearing.current is None, "the turn has ended"
+        assert ears.told() == []
+        tag = ears.fed[0][0]
+        while not ears.told():
+            ears.listening.credit_returned(tag, FEED_SAMPLES_MAX)
+        assert isinstance(ears.fed[-1][1], EndOfTurn)
+        assert ears.span()[1] >= at(3_500)
+
+    play(scenario)
+
+
+def test_a_pause_is_told_before_what_follows_it() -> None:
+    ears = play(lambda made: made.listening.hear(silence(300) + tone(400) + silence(200) + tone(400) + silence(700)))
+    assert [type(item) for item in ears.told()] == [Pause, SpeechResumed, Pause, EndOfTurn]
+
+
+def test_a_flood_waits_until_the_encoder_has_heard() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.busy = True
+        flood = asyncio.create_task(ears.listening.hear(silence(500) + tone(RING_SECONDS * 1_000 + 5_000)))
+        while ears.listening.newest < at(RING_SECONDS * 1_000):
+            await asyncio.sleep(0.001)
+        assert not flood.done()
+        kept = ears.listening.newest
+        ears.busy = False
+        ears.listening.credit_returned(ears.fed[0][0], ENCODER_CREDIT_SAMPLES // 2)
+        await flood
+        assert ears.listening.newest > kept
+        assert ears.span()[1] <= ears.listening.newest
+
+    play(scenario)
+
+
+def test_a_stream_that_is_gone_holds_nobody_up() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.busy = True
+        flood = asyncio.create_task(ears.listening.hear(silence(500) + tone(RING_SECONDS * 1_000 + 5_000)))
+        while ears.listening.newest < at(RING_SECONDS * 1_000):
+            await asyncio.sleep(0.001)
+        ears.listening.drop(ears.fed[0][0])
+        await flood
+
+    play(scenario)
+
+
+def test_credit_of_a_stream_that_is_gone_is_no_matter() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.listening.credit_returned(Tag("sess_1", EPOCH, 9), 100)
+        ears.listening.stop_hearing(Tag("sess_1", EPOCH, 9))
+        ears.listening.drop(Tag("sess_1", EPOCH, 9))
+
+    play(scenario)
+
+
+def test_a_new_encoder_hears_a_turn_again_from_its_beginning() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(silence(500) + tone(600))
+        tag, first = ears.fed[0][0], ears.span()[0]
+        ears.fed.clear()
+        ears.listening.drop(tag)
+        ears.carry_out(ears.talk.stage_back("encoder", reborn=True, now_ns=0))
+        await ears.listening.hear(tone(200) + silence(700))
+        assert ears.span()[0] == first
+        assert isinstance(ears.told()[-1], EndOfTurn)
+
+    play(scenario)
+
+
+def test_what_the_ring_has_lost_cannot_be_heard_again() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
+        tag = Tag("sess_1", EPOCH, 1)
+        ears.listening.hear_from(tag, 0, at(3_000))
+        assert ears.span() == (at(RING_SECONDS * 1_000 + 2_000) - RING_SECONDS * INPUT_RATE - 15, at(3_000))
+
+    async def exactly(ears: Ears) -> None:
+        await ears.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
+        tag = Tag("sess_1", EPOCH, 1)
+        ears.listening.hear_from(tag, 0, at(3_000))
+        assert ears.span() == (ears.listening.newest - RING_SECONDS * INPUT_RATE, at(3_000))
+
+    play(exactly)
+
+
+def manual() -> Ears:
+    return Ears(SessionSettings(turn_detection=None))
+
+
+def test_without_detection_nothing_is_a_turn_until_it_is_committed() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(UTTERANCE)
+        assert ears.effects == []
+        assert ears.listening.uncommitted_from == 0
+        start, end = ears.listening.uncommitted_from, ears.listening.newest
+        ears.carry_out(ears.talk.commit_input(start, end, 0))
+        await asyncio.sleep(0)
+        assert ears.span() == (0, end)
+        assert ears.told() == [EndOfTurn(end)]
+        assert ears.listening.uncommitted_from == end
+
+    play(scenario, manual)
+
+
+def test_a_commit_in_the_middle_of_speech_ends_the_turn_there() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(silence(500) + tone(600))
+        end = ears.listening.newest
+        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, end, 0))
+        await ears.listening.hear(tone(300) + silence(700))
+        assert ears.span(1)[1] == end
+        assert ears.told(1) == [EndOfTurn(end)]
+        assert ears.span(2)[0] <= end, "what goes on is a turn of its own"
+
+    play(scenario)
+
+
+def test_what_a_turn_has_taken_is_committed_already() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(UTTERANCE)
+        assert ears.listening.uncommitted_from > at(1_600)
+
+    play(scenario)
+
+
+def test_input_that_was_cleared_belongs_to_no_turn() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(silence(500) + tone(600))
+        ears.carry_out(ears.talk.clear_input())
+        assert ears.listening.uncommitted_from == ears.listening.newest
+        await ears.listening.hear(silence(1_500))
+        assert ears.told(1) == []
+
+    play(scenario)
+
+
+def test_detection_can_be_changed_and_switched_off_and_on() -> None:
+    async def scenario(ears: Ears) -> None:
+        long = SessionSettings(turn_detection=TurnDetection(silence_duration_ms=2_000))
+        ears.talk.update(long)
+        ears.listening.settings_changed()
+        await ears.listening.hear(silence(300) + tone(400) + silence(1_000))
+        assert ears.talk.hearing.current is not None, "a second of silence is not enough now"
+        await ears.listening.hear(silence(1_200))
+        assert ears.talk.hearing.current is None
+        ears.talk.update(SessionSettings(turn_detection=None))
+        ears.listening.settings_changed()
+        await ears.listening.hear(UTTERANCE)
+        assert ears.heard(2) == []
+        ears.talk.update(SessionSettings())
+        ears.listening.settings_changed()
+        await ears.listening.hear(UTTERANCE)
+        assert isinstance(ears.told(2)[-1], EndOfTurn)
+
+    play(scenario)
+
+
+def test_the_onset_is_timed_by_its_sample() -> None:
+    async def scenario(ears: Ears) -> None:
+        assert ears.listening.speech_onset_ns == 0
+        await ears.listening.hear(UTTERANCE)
+        assert ears.listening.speech_onset_ns > 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("detection", "silence_ms"),
+    [
+        (TurnDetection(silence_duration_ms=300), 300),
+        (TurnDetection(kind="semantic_vad", eagerness="high"), 400),
+        (TurnDetection(kind="semantic_vad", eagerness="low", silence_duration_ms=300), 1_000),
+    ],
+)
+def test_the_gate_of_each_detection(detection: TurnDetection, silence_ms: int) -> None:
+    assert gate_settings(detection) == GateSettings(threshold=0.5, silence_ms=silence_ms)

@@ -1,0 +1,71 @@
+"""The graph that a configuration asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from duplex.config import Config, load
+from duplex.pipeline import graph_of
+from media.chunk import ms_to_samples
+from stages.graph import GATEWAY, worker_spec
+
+
+def test_a_line_of_four_stages() -> None:
+    graph = graph_of(Config())
+    assert [(stage.name, stage.engine) for stage in graph.stages] == [
+        ("encoder", "local"),
+        ("thinker", "local"),
+        ("talker", "local"),
+        ("vocoder", "local"),
+    ]
+    assert [(edge.source, edge.target) for edge in graph.edges] == [
+        ("thinker", "talker"),
+        ("talker", "vocoder"),
+        ("vocoder", GATEWAY),
+    ]
+
+
+def test_the_generation_lead_is_the_last_window() -> None:
+    edge = graph_of(Config(generation_lead_ms=1_000)).edge_from("vocoder")
+    assert edge is not None
+    assert edge.window == ms_to_samples(1_000, 24_000)
+
+
+def test_as_many_places_as_calls() -> None:
+    assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7}
+    scripted = graph_of(Config(engine="scripted", calls_max=7)).stage("thinker")
+    assert scripted.options["sessions_max"] == 7
+
+
+def test_the_script_reaches_its_stages() -> None:
+    graph = graph_of(load({"DUPLEX_SCRIPTED_HEARD": "one|two", "DUPLEX_SCRIPTED_REPLIES": "three"}, engine="scripted"))
+    assert graph.stage("encoder").options == {"heard": ["one", "two"]}
+    assert graph.stage("thinker").options["replies"] == ["three"]
+    assert graph.stage("talker").options == graph.stage("vocoder").options == {}
+
+
+def test_other_models_are_named_to_their_stages() -> None:
+    graph = graph_of(Config(thinker_gguf=Path("/m/a.gguf"), voice=Path("/m/b.onnx"), data_dir=Path("/d")))
+    assert graph.stage("thinker").options["gguf"] == "/m/a.gguf"
+    for stage in ("talker", "vocoder"):
+        assert graph.stage(stage).options == {"cache_dir": "/d/cache", "voice": "/m/b.onnx"}
+
+
+def test_a_key_is_on_no_command_line() -> None:
+    asked = {
+        "thinker": "openai",
+        "openai_base_url": "http://127.0.0.1/v1",
+        "openai_model": "m",
+        "openai_api_key": "sk-hidden",
+    }
+    graph = graph_of(load({f"DUPLEX_{name.upper()}": value for name, value in asked.items()}))
+    assert graph.stage("thinker").engine == "openai"
+    for stage in graph.stages:
+        assert "sk-hidden" not in repr(worker_spec(graph, stage, Path("/run"), 1))
+
+
+@pytest.mark.parametrize("lead_ms", [400, 5_000])
+def test_every_lead_that_can_be_configured_makes_a_graph(lead_ms: int) -> None:
+    graph_of(Config(generation_lead_ms=lead_ms))

@@ -1,0 +1,415 @@
+"""What a client may ask at any time, and that what cannot be done is refused by name and changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions.effects import CancelStream, EndEpoch, OpenStream, ResetGate, SaveDeletion, SaveItem, StopHearing
+from sessions.events import (
+    CommandRefused,
+    InputCleared,
+    ItemAdded,
+    ItemDeleted,
+    ItemRetrieved,
+    ItemTruncated,
+    ResponseDrained,
+    ResponseStarted,
+)
+from sessions.items import ITEMS_MAX, ROOT, Item
+from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
+from sessions.speaking import DRAINING_MAX
+from stages.contracts import OUT_OF_BAND, Message, ThinkerOptions
+from tests.sessions.talk import EPOCH, SYSTEM, WORD_SAMPLES, Talk, kinds, of, told, without_interruption
+
+OUTSIDE = ResponseSpec(in_conversation=False)
+SILENT = SessionSettings(turn_detection=TurnDetection(create_response=False))
+
+
+def typed(name: str, text: str = "typed", role: str = "user") -> Item:
+    return Item(name, "system" if role == "system" else "user", text, spoken=False)
+
+
+def refusals(talk: Talk) -> list[str]:
+    return [refusal.code for refusal in of(talk.events, CommandRefused)]
+
+
+def create(talk: Talk, spec: ResponseSpec | None = None) -> None:
+    talk.do(talk.core.create_response(spec or ResponseSpec(), talk.now_ns))
+
+
+def cancel(talk: Talk, response: str | None = None) -> None:
+    talk.do(talk.core.cancel_response(response, talk.now_ns))
+
+
+# ---- items -----------------------------------------------------------------------------------------
+
+
+def test_an_item_is_added_where_it_is_asked_for() -> None:
+    talk = Talk()
+    talk.do(talk.core.create_item(typed("a"), None))
+    effects = talk.do(talk.core.create_item(typed("b"), ROOT))
+    assert told(effects, ItemAdded) == [ItemAdded(typed("b"), None)]
+    assert of(effects, SaveItem) == [SaveItem(typed("b"), None)]
+    talk.do(talk.core.create_item(typed("c"), "b"))
+    assert [item.id for item in talk.core.items] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("item", "previous", "code", "param"),
+    [("a", None, "item_exists", "item.id"), ("b", "nowhere", "item_not_found", "previous_item_id")],
+)
+def test_an_item_that_cannot_be_added_is_refused(item: str, previous: str | None, code: str, param: str) -> None:
+    talk = Talk(items=(typed("a"),))
+    effects = talk.do(talk.core.create_item(typed(item), previous))
+    refusal = told(effects, CommandRefused)[0]
+    assert (refusal.code, refusal.param) == (code, param)
+    assert [each.id for each in talk.core.items] == ["a"]
+
+
+def test_an_item_can_be_put_first_into_a_full_history() -> None:
+    talk = Talk(items=tuple(typed(str(number)) for number in range(ITEMS_MAX)))
+    effects = talk.do(talk.core.create_item(typed("new"), ROOT))
+    assert told(effects, ItemAdded) == [ItemAdded(typed("new"), None)]
+    assert of(effects, SaveDeletion) == [SaveDeletion("0")]
+
+
+def test_items_are_retrieved_and_deleted() -> None:
+    talk = Talk(items=(typed("a"), typed("b")))
+    assert told(talk.do(talk.core.retrieve_item("a")), ItemRetrieved) == [ItemRetrieved(typed("a"))]
+    effects = talk.do(talk.core.delete_item("a"))
+    assert told(effects, ItemDeleted) == [ItemDeleted("a")]
+    assert of(effects, SaveDeletion) == [SaveDeletion("a")]
+    for refused in (talk.core.retrieve_item("a"), talk.core.delete_item("a"), talk.core.truncate_item("a", 0)):
+        assert told(refused, CommandRefused)[0].code == "item_not_found"
+
+
+def test_an_item_that_is_deleted_while_it_is_being_understood_is_gone() -> None:
+    talk = Talk(prepare=True)
+    talk.start()
+    talk.do(talk.core.speech_paused(30_000))
+    talk.heard("forget it", final=False)
+    talk.end()
+    talk.do(talk.core.delete_item("item_1"))
+    talk.heard("forget it")
+    assert talk.texts == []
+    assert talk.started() == []
+    assert talk.core.speaking.prepared is None
+
+
+def test_a_reply_stands_where_it_was_said_even_if_what_it_answers_is_deleted() -> None:
+    talk = Talk(without_interruption())
+    talk.say("hello")
+    talk.reply("resp_1", "hi you")
+    talk.say("how are you")
+    talk.do(talk.core.delete_item("item_1"))
+    talk.send()
+    assert talk.texts == [("assistant", "hi you"), ("user", "how are you")]
+    assert talk.active == "resp_2"
+
+
+def test_a_reply_whose_place_was_a_cough_stands_before_what_came_later() -> None:
+    talk = Talk(without_interruption(), items=(typed("a"),))
+    talk.start()
+    talk.end()
+    cough = talk.turn_tag()
+    create(talk, ResponseSpec(messages=(("user", "greet"),)))
+    talk.reply("resp_1", "hi you")
+    talk.heard("", cough)
+    talk.say("how are you")
+    talk.send()
+    assert talk.texts == [("user", "typed"), ("assistant", "hi you"), ("user", "how are you")]
+
+
+def test_a_reply_whose_place_has_left_a_full_history_is_the_oldest() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "hi you")
+    for number in range(ITEMS_MAX):
+        talk.do(talk.core.create_item(typed(str(number)), None))
+    effects = talk.send()
+    assert talk.core.items[0].text == "hi you"
+    assert of(effects, SaveDeletion) == [SaveDeletion("0")]
+
+
+# ---- truncation ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked_ms", "given_ms"), [(0, 0), (150, 150), (400, 400), (401, 400), (90_000, 400)])
+def test_openai_agents_python_2370_a_truncation_is_clamped_to_what_was_sent(asked_ms: int, given_ms: int) -> None:
+    talk = Talk()
+    talk.answered("hello", "hi you")
+    effects = talk.do(talk.core.truncate_item("item_2", asked_ms))
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", given_ms)]
+    assert refusals(talk) == []
+
+
+def test_openai_agents_python_4457_a_truncation_to_nothing_is_accepted_of_a_reply_that_said_no_word() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "hi you")
+    talk.send(1)
+    talk.start(48_000)
+    assert told(talk.do(talk.core.truncate_item("item_2", 0)), ItemTruncated) == [ItemTruncated("item_2", 0)]
+
+
+def test_pipecat_2106_a_wrong_truncation_disables_nothing() -> None:
+    talk = Talk()
+    talk.answered("hello", "hi you")
+    talk.do(talk.core.truncate_item("nowhere", 10))
+    talk.do(talk.core.truncate_item("item_1", 10))
+    assert refusals(talk) == ["item_not_found", "invalid_item"]
+    talk.say("again")
+    talk.reply("resp_2", "here I am")
+    talk.send()
+    assert talk.finished("resp_2").status == "completed"
+
+
+def test_only_what_was_spoken_can_be_truncated() -> None:
+    talk = Talk(SessionSettings(modalities=("text",)), items=(typed("a"),))
+    talk.say("hello")
+    talk.text("resp_1", "hi")
+    talk.text_done("resp_1")
+    for item in ("a", "item_1", "item_2"):
+        talk.do(talk.core.truncate_item(item, 0))
+    assert refusals(talk) == ["invalid_item"] * 3
+
+
+def test_openai_agents_python_2009_what_was_heard_is_known_without_any_truncation() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    talk.send(10)
+    talk.start(48_000)
+    assert talk.texts[-1] == ("assistant", "one")
+
+
+# ---- input -----------------------------------------------------------------------------------------
+
+
+def test_input_that_is_cleared_is_heard_by_nobody_and_ends_no_epoch() -> None:
+    talk = Talk()
+    talk.start()
+    effects = talk.do(talk.core.clear_input(talk.now_ns))
+    assert kinds(effects) == ["StopHearing", "CancelStream", "CancelStream", "ResetGate", "InputCleared"]
+    assert talk.core.epoch == EPOCH
+    assert talk.end() == []
+    assert talk.core.items == ()
+
+
+def test_clearing_nothing_is_no_fault() -> None:
+    talk = Talk()
+    assert kinds(talk.do(talk.core.clear_input(talk.now_ns))) == ["ResetGate", "InputCleared"]
+    assert of(talk.effects, ResetGate) == [ResetGate()]
+    assert of(talk.events, InputCleared) == [InputCleared()]
+    assert of(talk.effects, StopHearing) == []
+
+
+def test_a_turn_that_was_understood_is_answered_once_the_next_is_thrown_away() -> None:
+    talk = Talk()
+    talk.start()
+    talk.end()
+    first = talk.turn_tag()
+    talk.start(48_000)
+    talk.heard("what time is it", first)
+    talk.do(talk.core.clear_input(talk.now_ns))
+    assert talk.started() == ["resp_1"]
+
+
+def test_a_turn_that_is_on_its_way_survives_a_clear() -> None:
+    talk = Talk()
+    talk.start()
+    talk.end()
+    talk.do(talk.core.clear_input(talk.now_ns))
+    talk.heard("hello")
+    assert talk.started() == ["resp_1"]
+
+
+def test_an_empty_commit_is_refused() -> None:
+    talk = Talk()
+    talk.do(talk.core.commit_input(16_000, 16_000, talk.now_ns))
+    assert refusals(talk) == ["input_audio_buffer_commit_empty"]
+    assert talk.core.items == ()
+
+
+# ---- responses -------------------------------------------------------------------------------------
+
+
+def test_a_response_is_made_when_it_is_asked_for() -> None:
+    talk = Talk(SILENT)
+    talk.do(talk.core.create_item(typed("a", "what is up"), None))
+    spec = ResponseSpec(metadata=(("topic", "greeting"),))
+    create(talk, spec)
+    started = of(talk.events, ResponseStarted)[0]
+    assert (started.previous_item, started.response.metadata) == ("a", spec.metadata)
+    assert talk.prompt("resp_1") == (SYSTEM, Message("user", "what is up"))
+
+
+def test_a_second_response_of_the_conversation_is_refused() -> None:
+    talk = Talk()
+    talk.say("hello")
+    create(talk)
+    assert refusals(talk) == ["conversation_already_has_active_response"]
+    assert talk.active == "resp_1"
+
+
+def test_one_response_outside_the_conversation_at_a_time() -> None:
+    talk = Talk()
+    talk.say("hello")
+    create(talk, OUTSIDE)
+    create(talk, OUTSIDE)
+    assert refusals(talk) == ["out_of_band_response_active"]
+    assert talk.active == "resp_1"
+    cancel(talk, "resp_2")
+    create(talk, OUTSIDE)
+    assert talk.started() == ["resp_1", "resp_2", "resp_3"]
+
+
+def test_a_response_outside_the_conversation_leaves_no_trace_in_it() -> None:
+    talk = Talk(items=(typed("a"),))
+    create(talk, ResponseSpec(in_conversation=False, messages=(("user", "classify"),)))
+    talk.reply("resp_1", "fine")
+    talk.send()
+    talk.let_go("resp_1")
+    assert talk.texts == [("user", "typed")]
+    assert of(talk.effects, SaveItem) == []
+    assert talk.core.epoch == EPOCH
+    view = talk.finished("resp_1")
+    assert (view.status, view.epoch, view.in_conversation) == ("completed", OUT_OF_BAND, False)
+    assert talk.options("resp_1")["thinker"] == ThinkerOptions((SYSTEM, Message("user", "classify")), 100, spare=True)
+    assert of(talk.events, ResponseStarted)[0].previous_item is None
+
+
+def test_a_response_outside_the_conversation_that_is_cancelled_ends_no_epoch() -> None:
+    talk = Talk()
+    talk.say("hello")
+    create(talk, OUTSIDE)
+    cancel(talk, "resp_2")
+    assert talk.finished("resp_2").reason == "client_cancelled"
+    assert of(talk.effects, EndEpoch) == []
+    assert talk.active == "resp_1"
+
+
+def test_a_cancel_beside_the_conversation_takes_no_answer_from_it() -> None:
+    talk = Talk(without_interruption())
+    talk.say("hello")
+    create(talk, OUTSIDE)
+    talk.reply("resp_1", "hi you")
+    talk.say("how are you")  # owed once the reply has ended
+    cancel(talk, "resp_2")
+    cancel(talk, "resp_99")
+    talk.send()
+    assert talk.active == "resp_3"
+
+
+@pytest.mark.parametrize("named", [None, "resp_1"])
+def test_a_cancel_ends_the_active_response_and_its_epoch(named: str | None) -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.open("resp_1")
+    cancel(talk, named)
+    view = talk.finished("resp_1")
+    assert (view.status, view.reason) == ("cancelled", "client_cancelled")
+    assert of(talk.effects, EndEpoch) == [EndEpoch(EPOCH + 1)]
+    assert talk.cancelled("resp_1") == {"thinker", "talker", "vocoder"}
+    talk.let_go("resp_1")
+    assert of(talk.events, ResponseDrained)[0].status == "complete"
+
+
+def test_who_cancels_the_active_response_wants_no_other_in_its_place() -> None:
+    talk = Talk(without_interruption())
+    talk.say("hello")
+    talk.reply("resp_1", "hi you")
+    talk.say("how are you")
+    cancel(talk)
+    assert talk.started() == ["resp_1"]
+    assert talk.core.speaking.active is None
+
+
+@pytest.mark.parametrize("named", [None, "resp_1", "nowhere"])
+def test_a_cancel_of_what_is_not_in_progress_is_refused(named: str | None) -> None:
+    talk = Talk()
+    talk.answered("hello", "hi you")
+    effects = talk.do(talk.core.cancel_response(named, talk.now_ns))
+    refusal = told(effects, CommandRefused)[0]
+    assert (refusal.code, refusal.param) == ("response_cancel_not_active", "response_id")
+    assert (named or "no response") in refusal.message
+    assert of(effects, CancelStream) == []
+    assert talk.core.epoch == EPOCH
+
+
+def test_a_cancel_before_the_caller_is_understood_is_refused_and_the_turn_answered() -> None:
+    talk = Talk()
+    talk.start()
+    talk.end()
+    cancel(talk)
+    assert refusals(talk) == ["response_cancel_not_active"]
+    talk.heard("hello")
+    assert talk.active == "resp_1"
+
+
+def test_responses_asked_for_and_cancelled_without_end_are_refused_before_they_pile_up() -> None:
+    talk = Talk(SILENT, items=(typed("a"),))
+    for _ in range(DRAINING_MAX):
+        create(talk)
+        cancel(talk)
+    create(talk)
+    assert refusals(talk) == ["too_many_responses"]
+    talk.let_go("resp_1")  # it was never opened at the head, but what closes it is one of these
+    create(talk)
+    assert len(talk.started()) == DRAINING_MAX + 1
+
+
+def test_a_turn_that_was_understood_while_too_much_drains_is_answered_when_there_is_room() -> None:
+    talk = Talk(items=(typed("a"),), prepare=True)
+    for _ in range(DRAINING_MAX):
+        create(talk)
+        cancel(talk)
+    talk.start()
+    talk.do(talk.core.speech_paused(30_000))
+    talk.heard("hello", final=False)
+    assert talk.core.speaking.prepared is None
+    talk.end()
+    talk.heard("hello")
+    assert talk.core.speaking.active is None
+    talk.let_go("resp_1")
+    assert talk.prompt(talk.active)[-1] == Message("user", "hello")
+
+
+def test_settings_hold_from_the_next_response_on() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.core.update(SessionSettings(instructions="Be brief.", modalities=("text",)))
+    talk.reply("resp_1", "hi you")
+    talk.send()
+    assert talk.core.items[-1].audio_samples == 2 * WORD_SAMPLES
+    talk.say("and now")
+    assert [effect.stage for effect in of(talk.effects, OpenStream) if effect.tag.response == "resp_2"] == ["thinker"]
+    assert talk.prompt("resp_2")[0] == Message("system", "Be brief.")
+
+
+# ---- the end of the call ---------------------------------------------------------------------------
+
+
+def test_a_call_that_ends_ends_all_that_runs_for_it() -> None:
+    talk = Talk(without_interruption())
+    talk.say("hello")
+    create(talk, OUTSIDE)
+    talk.start(48_000)
+    effects = talk.do(talk.core.close(talk.now_ns))
+    assert [talk.finished(name).status for name in ("resp_1", "resp_2")] == ["cancelled", "cancelled"]
+    assert of(effects, EndEpoch) == [EndEpoch(EPOCH + 1)]
+    assert of(effects, StopHearing) != []
+    for response in ("resp_1", "resp_2"):
+        talk.let_go(response)
+    assert talk.core.speaking.undrained == 0
+
+
+def test_a_call_that_ends_while_an_answer_is_prepared_withdraws_it() -> None:
+    talk = Talk(prepare=True)
+    talk.start()
+    talk.do(talk.core.speech_paused(30_000))
+    talk.heard("hello", final=False)
+    talk.do(talk.core.close(talk.now_ns))
+    talk.let_go("resp_1")
+    assert talk.started() == []
+    assert talk.core.speaking.undrained == 0

@@ -1,0 +1,368 @@
+"""The caller's turns: the table of their moves, what the encoder is asked, what the client is told, what is awaited."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measured, OpenStream, StopHearing, Tell
+from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
+from sessions.hearing import (
+    AWAITING_MAX,
+    TRANSCRIPT_NS_MAX,
+    Hearing,
+    Turn,
+    TurnError,
+    TurnPhase,
+    TurnStep,
+    Understood,
+)
+from stages.contracts import EncoderOptions, EndOfTurn, Pause, SpeechResumed, Tag, Transcript
+from tests.sessions.talk import kinds, of, told
+
+EPOCH = 5
+OPENED = EncoderOptions()
+
+
+def hearing() -> Hearing:
+    ids = count(1)
+    return Hearing("sess", "encoder", lambda: f"item_{next(ids)}")
+
+
+def tag(turn: int) -> Tag:
+    return Tag("sess", EPOCH, turn)
+
+
+def final(text: str) -> Transcript:
+    return Transcript(text, 0, settled=True, final=True)
+
+
+def spoken(ears: Hearing, now_ns: int = 0) -> Tag:
+    """A turn that was spoken, ended at `now_ns`, and waits for its transcript."""
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    ears.tell_started()
+    assert ears.current is not None
+    waiting = ears.current.tag
+    ears.end(32_000, now_ns, now_ns, None)
+    return waiting
+
+
+# ---- the table -------------------------------------------------------------------------------------
+
+MOVES = {
+    (TurnPhase.SPEAKING, TurnStep.PAUSE): TurnPhase.PAUSED,
+    (TurnPhase.SPEAKING, TurnStep.END): TurnPhase.ENDED,
+    (TurnPhase.SPEAKING, TurnStep.DISCARD): TurnPhase.GONE,
+    (TurnPhase.PAUSED, TurnStep.RESUME): TurnPhase.SPEAKING,
+    (TurnPhase.PAUSED, TurnStep.END): TurnPhase.ENDED,
+    (TurnPhase.PAUSED, TurnStep.DISCARD): TurnPhase.GONE,
+    (TurnPhase.ENDED, TurnStep.SETTLE): TurnPhase.GONE,
+    (TurnPhase.ENDED, TurnStep.DISCARD): TurnPhase.GONE,
+}
+
+
+@pytest.mark.parametrize("step", TurnStep)
+@pytest.mark.parametrize("phase", TurnPhase)
+def test_a_turn_moves_as_the_table_says_or_not_at_all(phase: TurnPhase, step: TurnStep) -> None:
+    turn = Turn(tag(1), "item_1", 0, 0, answer=True, phase=phase)
+    target = MOVES.get((phase, step))
+    if target is None:
+        with pytest.raises(TurnError, match=f"{step.name} in {phase.name}"):
+            turn.move(step)
+    else:
+        turn.move(step)
+    assert turn.phase is (target or phase)
+    assert turn.is_paused == (turn.phase is TurnPhase.PAUSED)
+
+
+# ---- speech ----------------------------------------------------------------------------------------
+
+
+def test_a_turn_is_heard_from_before_its_onset() -> None:
+    ears = hearing()
+    effects = ears.start(16_000, 11_200, EPOCH, answer=True)
+    assert effects == [OpenStream("encoder", tag(1), OPENED), HearFrom(tag(1), 11_200)]
+    assert ears.tell_started() == Tell(SpeechStarted("item_1", 1_000))
+    assert ears.current is not None
+    assert not ears.is_awaited
+
+
+def test_a_pause_is_told_to_the_encoder_at_once_and_taken_back() -> None:
+    ears = hearing()
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    assert ears.pause(20_000) == [FeedStream("encoder", tag(1), Pause(20_000))]
+    assert ears.resume() == [FeedStream("encoder", tag(1), SpeechResumed())]
+    with pytest.raises(TurnError):
+        ears.resume()
+    ears.pause(24_000)
+    with pytest.raises(TurnError):
+        ears.pause(24_000)
+
+
+def test_the_end_stops_the_feed_before_it_asks_for_the_transcript() -> None:
+    ears = hearing()
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    ears.tell_started()
+    assert ears.end(32_000, 400, 500, "item_0") == [
+        StopHearing(tag(1)),
+        FeedStream("encoder", tag(1), EndOfTurn(32_000)),
+        Tell(SpeechStopped("item_1", 2_000)),
+        Tell(InputCommitted("item_1", "item_0")),
+    ]
+    assert ears.current is None
+    assert ears.is_awaited
+
+
+def test_a_turn_that_the_client_was_not_told_of_does_not_stop_for_it_either() -> None:
+    ears = hearing()
+    ears.start(0, 0, EPOCH, answer=False)
+    assert told(ears.end(32_000, 0, 0, None), SpeechStopped) == []
+
+
+def test_turns_are_numbered_with_whatever_else_opens_one() -> None:
+    ears = hearing()
+    assert ears.next_turn() == 1
+    spoken(ears)
+    assert ears.next_turn() == 3
+
+
+def test_what_is_thrown_away_is_cancelled_and_awaited_by_nobody() -> None:
+    ears = hearing()
+    assert ears.discard() == []
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    assert ears.discard() == [StopHearing(tag(1)), CancelStream("encoder", tag(1))]
+    assert ears.current is None
+    assert not ears.is_awaited
+    assert ears.next_deadline_ns() is None
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "end", "tell_started"])
+def test_nothing_happens_to_a_turn_that_nobody_speaks(call: str) -> None:
+    ears = hearing()
+    calls = {
+        "pause": lambda: ears.pause(0),
+        "resume": ears.resume,
+        "end": lambda: ears.end(0, 0, 0, None),
+        "tell_started": ears.tell_started,
+    }
+    with pytest.raises(AssertionError, match="no turn is being spoken"):
+        calls[call]()
+
+
+def test_one_turn_is_spoken_at_a_time() -> None:
+    ears = hearing()
+    ears.start(0, 0, EPOCH, answer=True)
+    with pytest.raises(AssertionError, match="one turn"):
+        ears.start(0, 0, EPOCH, answer=True)
+
+
+# ---- transcripts -----------------------------------------------------------------------------------
+
+
+def test_a_final_transcript_settles_its_turn_once() -> None:
+    ears = hearing()
+    waiting = spoken(ears, now_ns=1_000_000_000)
+    effects, understood = ears.transcript(waiting, final("hello"), 1_250_000_000)
+    assert effects == [Tell(CallerText("item_1", "hello", final=True)), Measured("encoder_wait_seconds", 0.25)]
+    assert isinstance(understood, Understood)
+    assert (understood.turn.item, understood.text) == ("item_1", "hello")
+    assert understood.turn.phase is TurnPhase.GONE
+    assert not ears.is_awaited
+    assert ears.transcript(waiting, final("hello"), 1_300_000_000) == ([], None)
+
+
+def test_guesses_settle_nothing() -> None:
+    ears = hearing()
+    waiting = spoken(ears)
+    assert ears.transcript(waiting, Transcript("hel", 0), 0) == ([], None)
+    assert ears.transcript(waiting, Transcript("hello", 0, settled=True), 0) == ([], None)
+    assert ears.is_awaited
+
+
+def test_transcripts_may_come_in_any_order() -> None:
+    ears = hearing()
+    first, second = spoken(ears), spoken(ears)
+    _, understood = ears.transcript(second, final("two"), 0)
+    assert understood is not None
+    assert understood.turn.item == "item_2"
+    assert ears.is_awaited
+    _, understood = ears.transcript(first, final("one"), 0)
+    assert understood is not None
+    assert understood.turn.item == "item_1"
+
+
+def test_a_turn_of_an_earlier_owner_with_the_same_number_is_stale() -> None:
+    ears = hearing()
+    spoken(ears)
+    stale = Tag("sess", EPOCH - 1, 1)
+    assert ears.transcript(stale, final("before"), 0) == ([], None)
+    assert ears.failed(stale, "code", "message") == []
+    assert ears.is_awaited
+
+
+# ---- failures --------------------------------------------------------------------------------------
+
+
+def test_a_turn_whose_words_are_lost_is_told_and_given_up() -> None:
+    ears = hearing()
+    waiting = spoken(ears)
+    effects = ears.failed(waiting, "oom", "no memory")
+    assert effects == [StopHearing(waiting), Tell(CallerTextFailed("item_1", "oom", "no memory"))]
+    assert not ears.is_awaited
+    assert [turn.item for turn in ears.take_failed()] == ["item_1"]
+    assert ears.take_failed() == []
+    assert ears.failed(waiting, "oom", "no memory") == []
+
+
+def test_a_turn_that_is_lost_while_it_is_spoken_goes_on_to_its_end() -> None:
+    ears = hearing()
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    assert ears.failed(tag(1), "oom", "no memory") == [StopHearing(tag(1))]
+    assert ears.take_failed() == []
+    assert ears.current is not None
+    assert ears.current.lost == ("oom", "no memory")
+    ears.end(32_000, 0, 0, None)
+    assert told(ears.failed(tag(1), "oom", "no memory"), CallerTextFailed) != []
+
+
+def test_an_overdue_transcript_is_given_up() -> None:
+    ears = hearing()
+    first = spoken(ears, now_ns=100)
+    spoken(ears, now_ns=200)
+    assert ears.next_deadline_ns() == 100 + TRANSCRIPT_NS_MAX
+    assert ears.tick(99 + TRANSCRIPT_NS_MAX) == []
+    effects = ears.tick(100 + TRANSCRIPT_NS_MAX)
+    assert kinds(effects) == ["StopHearing", "CallerTextFailed", "CancelStream"]
+    assert told(effects, CallerTextFailed)[0].code == "transcript_timeout"
+    assert of(effects, CancelStream)[0].tag == first
+    assert ears.next_deadline_ns() == 200 + TRANSCRIPT_NS_MAX
+
+
+def test_more_turns_than_can_be_heard_push_out_the_oldest() -> None:
+    ears = hearing()
+    turns = [spoken(ears) for _ in range(AWAITING_MAX)]
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    effects = ears.end(32_000, 0, 0, None)
+    assert told(effects, CallerTextFailed) == [
+        CallerTextFailed("item_1", "transcript_overload", "more turns came than could be heard")
+    ]
+    assert of(effects, CancelStream)[0].tag == turns[0]
+    assert [turn.item for turn in ears.take_failed()] == ["item_1"]
+    assert ears.transcript(turns[0], final("late"), 0) == ([], None)
+    assert ears.transcript(turns[1], final("in time"), 0)[1] is not None
+
+
+# ---- an encoder that comes back --------------------------------------------------------------------
+
+
+def test_a_new_encoder_hears_every_turn_again() -> None:
+    ears = hearing()
+    waiting = spoken(ears)
+    ears.start(48_000, 43_200, EPOCH, answer=True)
+    assert ears.current is not None
+    ears.current.lost = ("code", "message")
+    assert ears.stage_back() == [
+        OpenStream("encoder", waiting, OPENED),
+        HearFrom(waiting, 11_200, 32_000),
+        FeedStream("encoder", waiting, EndOfTurn(32_000)),
+        OpenStream("encoder", tag(2), OPENED),
+        HearFrom(tag(2), 43_200),
+    ]
+    assert ears.current.lost is None
+
+
+def test_a_new_encoder_is_asked_nothing_where_nobody_speaks() -> None:
+    assert hearing().stage_back() == []
+
+
+# ---- any order of events ---------------------------------------------------------------------------
+
+
+class HearingMachine(RuleBasedStateMachine):
+    """Whatever a caller, a client and an encoder may do, every turn leaves exactly once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ears = hearing()
+        self.now_ns = 0
+        self.began: dict[int, Tag] = {}
+        self.left: list[int] = []
+        self.committed: list[str] = []
+        self.answers: list[str] = []
+
+    def take(self, effects: list[Effect]) -> None:
+        self.answers += [event.item for event in told(effects, CallerText)]
+        self.answers += [event.item for event in told(effects, CallerTextFailed)]
+        self.committed += [event.item for event in told(effects, InputCommitted)]
+        self.left += [turn.tag.turn for turn in self.ears.take_failed()]
+
+    @precondition(lambda self: self.ears.current is None)
+    @rule()
+    def start(self) -> None:
+        self.take(self.ears.start(0, 0, EPOCH, answer=True))
+        assert self.ears.current is not None
+        self.began[self.ears.current.tag.turn] = self.ears.current.tag
+
+    @precondition(lambda self: self.ears.current is not None)
+    @rule()
+    def pause_or_resume(self) -> None:
+        assert self.ears.current is not None
+        self.take(self.ears.resume() if self.ears.current.is_paused else self.ears.pause(0))
+
+    @precondition(lambda self: self.ears.current is not None)
+    @rule()
+    def end(self) -> None:
+        self.take(self.ears.end(0, self.now_ns, self.now_ns, None))
+
+    @precondition(lambda self: self.ears.current is not None)
+    @rule()
+    def discard(self) -> None:
+        assert self.ears.current is not None
+        self.left.append(self.ears.current.tag.turn)
+        self.take(self.ears.discard())
+
+    @precondition(lambda self: bool(self.began))
+    @rule(data=st.data(), text=st.sampled_from(["", "words"]))
+    def understand(self, data: st.DataObject, text: str) -> None:
+        turn = data.draw(st.sampled_from(sorted(self.began)))
+        effects, understood = self.ears.transcript(self.began[turn], final(text), self.now_ns)
+        if understood is not None:
+            self.left.append(turn)
+        self.take(effects)
+
+    @precondition(lambda self: bool(self.began))
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        turn = data.draw(st.sampled_from(sorted(self.began)))
+        self.take(self.ears.failed(self.began[turn], "code", "message"))
+
+    @rule(seconds=st.integers(1, 5))
+    def wait(self, seconds: int) -> None:
+        self.now_ns += seconds * 1_000_000_000
+        self.take(self.ears.tick(self.now_ns))
+
+    @invariant()
+    def every_turn_leaves_at_most_once(self) -> None:
+        assert len(set(self.left)) == len(self.left)
+
+    @invariant()
+    def a_committed_turn_is_awaited_or_was_answered_once(self) -> None:
+        assert len(set(self.answers)) == len(self.answers)
+        assert set(self.answers) <= set(self.committed)
+        waiting = set(self.committed) - set(self.answers)
+        assert len(waiting) <= AWAITING_MAX
+        assert self.ears.is_awaited == bool(waiting)
+
+    @invariant()
+    def what_is_awaited_has_a_deadline(self) -> None:
+        due_ns = self.ears.next_deadline_ns()
+        assert (due_ns is not None) == self.ears.is_awaited
+        assert due_ns is None or self.now_ns < due_ns <= self.now_ns + TRANSCRIPT_NS_MAX
+
+
+HearingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyOrder = pytest.mark.slow(HearingMachine.TestCase)

@@ -1,0 +1,180 @@
+"""Frames on the wire: each kind there and back, and what is refused."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.contracts import (
+    AudioIn,
+    AudioOut,
+    Clause,
+    EncoderOptions,
+    EndOfTurn,
+    Latents,
+    Message,
+    ObserverOptions,
+    Pause,
+    PrefillOptions,
+    Prompt,
+    SpeechResumed,
+    Tag,
+    TalkerOptions,
+    TextDelta,
+    TextDone,
+    ThinkerOptions,
+    Transcript,
+    VocoderOptions,
+    Word,
+    WordTimes,
+)
+from stages.messages import (
+    Cancel,
+    Closed,
+    CloseSession,
+    EndEpoch,
+    Feed,
+    Frame,
+    FrameError,
+    Grant,
+    Hello,
+    OnwardChanged,
+    Open,
+    Opened,
+    OpenSession,
+    Published,
+    Refused,
+    SessionOpened,
+    SessionRefused,
+    StepDone,
+    Welcome,
+    decode,
+    encode,
+)
+
+TAG = Tag("sess_1", 5 * 2**20 + 3, 7, "resp_1")
+OPTIONS = (
+    EncoderOptions(partials=False),
+    PrefillOptions(),
+    ThinkerOptions((Message("user", "hi"), Message("assistant", "ho")), 64, 0.5, spare=True),
+    TalkerOptions("joe", 1.25, 3),
+    VocoderOptions(8_000),
+    ObserverOptions(),
+)
+ITEMS = (
+    AudioIn(160, b"\x00\xff"),
+    Pause(320),
+    SpeechResumed(),
+    EndOfTurn(480),
+    Prompt((Message("system", "be brief"),), complete=True),
+    Clause(3, "Grüße, 世界.", final=True),
+    Latents(16, 1, b"\x00" * 4, clause_end=True, final=True),
+)
+EVENTS = (
+    Transcript("hi", 480, settled=True, final=True),
+    TextDelta(" there"),
+    TextDone("hi there", "max_output_tokens", 12, 8, 2),
+    WordTimes(1, 22_050, (Word("hi", 0, 100), Word("there", 120, 400))),
+    AudioOut(2, 24_000, 4_800, b"\x01\x00", final=True),
+)
+FRAMES: tuple[Frame, ...] = (
+    Hello(1, "media", "gw_1"),
+    Welcome(1, "talker", 3, "sha256:0", onward_up=False),
+    OnwardChanged(up=True),
+    OpenSession("sess_1", 1),
+    SessionOpened("sess_1"),
+    SessionRefused("sess_1", "capacity", "all slots are taken"),
+    CloseSession("sess_1"),
+    *(Open(TAG, options, onward=True) for options in OPTIONS),
+    Opened(Tag("sess_1", -1, 7)),
+    Refused(TAG, "busy", "a stream of that name is still leaving"),
+    *(Feed(TAG, item, 5) for item in ITEMS),
+    Grant(TAG, 5),
+    Cancel(TAG),
+    EndEpoch("sess_1", 6),
+    *(Published(TAG, event) for event in EVENTS),
+    Closed(TAG, "failed", {"frames": 3}, "engine", "it broke"),
+    StepDone(TAG, "decode", 10**9, 2**62),
+)
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
+def test_a_frame_comes_back_as_it_was(frame: Frame) -> None:
+    assert decode(encode(frame)) == frame
+    assert decode(memoryview(encode(frame))) == frame
+
+
+def test_every_kind_of_frame_is_tried() -> None:
+    assert {type(frame) for frame in FRAMES} == set(get_args(Frame))
+
+
+def test_frames_are_values() -> None:
+    with pytest.raises(AttributeError):
+        Grant(TAG, 5).units = 6  # type: ignore[misc]
+
+
+def packed(**fields: object) -> bytes:
+    return msgspec.msgpack.encode(fields)
+
+
+WIRE_TAG = ["s", 1, 1, "r"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "named"),
+    [
+        (b"", "truncated"),
+        (encode(FRAMES[0])[:-1], "truncated"),
+        (encode(FRAMES[0]) + b"\x00", "trailing"),
+        (b"\xc1", "malformed"),
+        (b"hello", "object"),
+        (packed(units=1), "type"),
+        (packed(type="Reboot"), "Reboot"),
+        (packed(type="TextDelta", text="an event is no frame"), "TextDelta"),
+        (packed(type="EndEpoch", session="s", epoch=1, force=True), "force"),
+        (packed(type="EndEpoch", session="s"), "epoch"),
+        (packed(type="EndEpoch", session="s", epoch="1"), "epoch"),
+        (packed(type="EndEpoch", session="s", epoch=1.5), "epoch"),
+        (packed(type="Hello", version=1, role="spy", name="x"), "spy"),
+        (packed(type="Closed", tag=WIRE_TAG, outcome="lost", released={}), "lost"),
+        (packed(type="Cancel", tag=["s", 1]), "tag"),
+        (packed(type="Cancel", tag=["s", "1", 1]), "tag"),
+        (packed(type="Feed", tag=WIRE_TAG, item={"type": "AudioOut"}), "AudioOut"),
+        (packed(type="Feed", tag=WIRE_TAG, item={"type": "Pause", "sample": 1, "extra": 1}), "extra"),
+        (packed(type="Open", tag=WIRE_TAG, options={"type": "VocoderOptions", "sample_rate": "24000"}), "sample_rate"),
+    ],
+)
+def test_what_is_no_frame_is_refused_and_says_why(payload: bytes, named: str) -> None:
+    with pytest.raises(FrameError, match=named):
+        decode(payload)
+
+
+@given(st.binary(max_size=64))
+def test_noise_is_a_frame_error_or_a_frame(payload: bytes) -> None:
+    try:
+        frame = decode(payload)
+    except FrameError:
+        return
+    assert isinstance(frame, get_args(Frame))
+
+
+@given(st.sampled_from(FRAMES), st.data())
+def test_a_damaged_frame_is_a_frame_error_or_another_frame(frame: Frame, data: st.DataObject) -> None:
+    payload = bytearray(encode(frame))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = decode(bytes(payload))
+    except FrameError:
+        return
+    assert isinstance(found, get_args(Frame))
+
+
+@pytest.mark.parametrize("opening", [b"", b"\x82\xa4type\xa6Cancel\xa3tag"], ids=["frame", "tag"])
+def test_nesting_without_end_is_a_frame_error(opening: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode(opening + b"\x91" * 200_000)
