@@ -25,7 +25,7 @@ from duplex.checkpoints import compacted, encode_settings, item_record
 from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.stage_client import StageClient, StageUnresponsiveError
+from duplex.stage_client import DOWNSTREAM_LOST, StageClient, StageUnresponsiveError
 from duplex.vad_service import VadService
 from sessions import effects as do
 from sessions.conversation import Conversation
@@ -50,6 +50,8 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+# The loss of a stage is seen by us and by the stage before it: whoever tells first, it is the same fault.
+SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost"}
 
 _log = structlog.get_logger("duplex.call")
 
@@ -159,10 +161,10 @@ class Call:
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):
                 self._stream_gone(stage, tag)
-                self.carry_out(talk.refused(tag, stage, code, message, now_ns))
+                self.carry_out(talk.refused(tag, stage, SAME_LOSS.get(code, code), message, now_ns))
             case Closed(tag, outcome, released, code, message):
                 self._stream_gone(stage, tag)
-                failure = (code, message) if outcome == "failed" else None
+                failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(talk.closed(tag, stage, released, failure, now_ns))
             case StepDone(_, kind, queued_ns, service_ns):
                 self._services.metrics.stage_queue_seconds.labels(stage, kind).observe(queued_ns / 1e9)

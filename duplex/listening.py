@@ -8,6 +8,7 @@ Theory of operation
 
 Rules
 * Offsets are absolute 16 kHz samples of the session's input, never times.
+* The encoder hears what has been judged: whole windows, so that what it gets depends on no message's size.
 * `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
   own socket.
 """
@@ -43,7 +44,6 @@ from stages.credit import Credit
 
 RING_SECONDS = 20
 FEED_SAMPLES_MAX = INPUT_RATE // 10
-FEED_SAMPLES_MIN = INPUT_RATE // 50  # the encoder's credit in such pieces is less than what may wait for its `Opened`
 ENCODER_CREDIT_SAMPLES = 2 * INPUT_RATE
 SLICE_BYTES = OUTPUT_RATE // 10 * BYTES_PER_SAMPLE  # input is judged in pieces of 100 ms
 
@@ -126,7 +126,6 @@ class Listening:
             samples = self._resampler.process(pcm16_to_float(aligned[start : start + SLICE_BYTES]))
             await self._wait_for_room(len(samples))
             self._ring.append(float_to_pcm16(samples))
-            self.pump()
             await self._judge()
 
     async def _judge(self) -> None:
@@ -134,12 +133,12 @@ class Listening:
             end = self._judged + WINDOW_SAMPLES
             window = pcm16_to_float(self._ring.read(self._judged, end).pcm)
             self._judged = end
-            if self._conversation.settings.turn_detection is None:
-                continue
-            probability = await self._vad.probability(self._vad_state, window)
-            stricter = self._conversation.speaking.active is not None
-            for event in self._gate.window(probability, end, stricter=stricter):
-                self._ports.carry_out(self._gate_event(event))
+            if self._conversation.settings.turn_detection is not None:
+                probability = await self._vad.probability(self._vad_state, window)
+                stricter = self._conversation.speaking.active is not None
+                for event in self._gate.window(probability, end, stricter=stricter):
+                    self._ports.carry_out(self._gate_event(event))
+            self.pump()
 
     def _gate_event(self, event: GateEvent) -> list[Effect]:
         now_ns = time.monotonic_ns()
@@ -173,10 +172,10 @@ class Listening:
         self.pump()
 
     def stop_hearing(self, tag: Tag) -> None:
-        """Nothing that comes in from now on belongs to `tag`; what it has not had yet is still fed."""
+        """Nothing behind what its turn has taken belongs to `tag`; what it has not had of that is still fed."""
         feeding = self._feeding.get(tag.key)
         if feeding is not None:
-            feeding.until = self._ring.newest
+            feeding.until = self._consumed
             self.pump()
 
     def tell_encoder(self, tag: Tag, item: Item) -> None:
@@ -206,9 +205,8 @@ class Listening:
         self._room.set()
 
     def _pump_one(self, feeding: _Feeding) -> None:
-        end = self._ring.newest if feeding.until is None else min(feeding.until, self._ring.newest)
-        goes_on = feeding.until is None and not feeding.after
-        while end - feeding.next_sample >= (FEED_SAMPLES_MIN if goes_on else 1):
+        end = self._judged if feeding.until is None else min(feeding.until, self._ring.newest)
+        while feeding.next_sample < end:
             count = min(FEED_SAMPLES_MAX, end - feeding.next_sample)
             if not feeding.credit.take(count):
                 return

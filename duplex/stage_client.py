@@ -4,7 +4,7 @@ Theory of operation
     Orders go out on the control link, feeds on the media link. As two sockets keep no common order, feeds for a
     stream wait here until the worker has said `Opened`. The client reconnects for ever: a worker that died comes back
     with a higher incarnation, and all that was open at the old one is then gone for certain. A stream that is asked
-    for while the worker is away is opened when it is back; whoever asked has a deadline of its own.
+    for while the worker, or the one behind it, is away is opened when it is back; whoever asked has a deadline of its own.
 
 Rules
 * What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream; it stands there for about a millisecond,
@@ -39,6 +39,7 @@ from stages.messages import (
 
 UNOPENED_FEEDS_MAX = 256  # the encoder's credit of 2 s in 20 ms pieces, twice over
 HELD_OPENS_MAX = 256  # more than one response and one turn of every call
+DOWNSTREAM_LOST = "downstream_lost"
 
 _log = structlog.get_logger("duplex.stage")
 
@@ -71,6 +72,7 @@ class StageClient:
         self._usable = asyncio.Event()
         self._unopened: dict[str, list[Feed]] = {}
         self._held: dict[str, Open] = {}
+        self._asked: dict[str, Open] = {}
 
     @property
     def ready(self) -> bool:
@@ -121,6 +123,7 @@ class StageClient:
                 link.abort()
         self._control = self._media = None
         self._usable.clear()
+        self._asked.clear()
         self._unopened = {key: feeds for key, feeds in self._unopened.items() if key in self._held}
 
     # ---- frames ----------------------------------------------------------------------------------
@@ -137,9 +140,16 @@ class StageClient:
                 self._check_usable()
                 return
             case Opened(tag):
+                self._asked.pop(tag.key, None)
                 for feed in self._unopened.pop(tag.key, []):
                     self._send_media(feed)
-            case Refused(tag):
+            case Refused(tag, code):
+                asked = self._asked.pop(tag.key, None)
+                if code == DOWNSTREAM_LOST and asked is not None and len(self._held) < HELD_OPENS_MAX:
+                    # It was asked for before we had heard of the loss.
+                    self._held[tag.key] = asked
+                    self._check_usable()
+                    return
                 self._unopened.pop(tag.key, None)
         self._callbacks.frame(self.stage, frame)
 
@@ -156,7 +166,8 @@ class StageClient:
         if not self.ready or self._control is None:
             self._usable.clear()
             return
-        for held in self._held.values():
+        for key, held in self._held.items():
+            self._asked[key] = held
             self._control.send(held)
         self._held.clear()
         self._usable.set()
@@ -170,8 +181,10 @@ class StageClient:
                     self._hold(frame)
                     return
                 self._held.pop(tag.key, None)
+                self._asked[tag.key] = frame
             case Cancel(tag):
                 self._unopened.pop(tag.key, None)
+                self._asked.pop(tag.key, None)
                 if self._held.pop(tag.key, None) is not None:
                     closed = Closed(tag, "cancelled", {})
                     asyncio.get_running_loop().call_soon(self._callbacks.frame, self.stage, closed)

@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from media.chunk import ms_to_samples
 from sessions.effects import (
     CancelStream,
@@ -317,9 +319,9 @@ class Conversation:
 
     def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
         """The link to `stage` is down."""
-        if stage == self._stages.thinker:
-            self._prefill = None
-        return self._settle(self._speaking.stage_lost(stage, now_ns), now_ns)
+        # A prefill that was asked for while the stage was away may still wait to be opened: nobody would stop it.
+        stopped = self._stop_prefill() if stage == self._stages.thinker else []
+        return self._settle([*stopped, *self._speaking.stage_lost(stage, now_ns)], now_ns)
 
     def stage_back(self, stage: str, *, reborn: bool, now_ns: int) -> list[Effect]:
         """`stage` can be used again; `reborn`: as a new process, so that nothing of the old one is left."""
@@ -426,6 +428,8 @@ class Conversation:
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
         previous = self._history.last_id if spec.in_conversation else None
+        # Settings that change while it waits are for the next one.
+        spec = replace(spec, instructions=spec.instructions or self._settings.instructions)
         plan = self._plan(spec, self._messages(spec), turn, previous)
         withdrawn = self._speaking.withdraw(now_ns)
         return [*withdrawn, *self._stop_prefill(), *self._speaking.accept(plan, marks, now_ns)]
@@ -435,8 +439,10 @@ class Conversation:
         effects: list[Effect] = []
         for plan in self._speaking.accepted:
             if plan.spec.messages is not None or not self._hearing.is_awaited:
-                stages = self._stages_of(plan.spec, self._messages(plan.spec))
-                effects += self._speaking.admit(plan.tag.response, stages, now_ns)
+                (head, options), *followers = plan.stages
+                assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
+                asked = (head, structs.replace(options, messages=self._messages(plan.spec)))
+                effects += self._speaking.admit(plan.tag.response, (asked, *followers), now_ns)
         return effects
 
     def _may_prepare(self, turn: Turn, text: str) -> bool:

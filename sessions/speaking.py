@@ -187,7 +187,7 @@ class Speaking:
         return [Tell(ResponseStarted(plan.view, plan.previous_item))]
 
     def admit(self, response: str, stages: tuple[tuple[str, Options], ...], now_ns: int) -> list[Effect]:
-        """Have an accepted response made, with the options that hold now."""
+        """Have an accepted response made, with the options that are known now."""
         run = self._runs[response]
         run.plan = replace(run.plan, stages=stages)
         return self._carry(run, run.life.admit(), now_ns)

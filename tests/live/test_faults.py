@@ -39,6 +39,7 @@ def test_a_stage_that_dies_during_a_reply_fails_it_and_serves_the_next(service: 
         lost = start_reply(caller)
         service.kill(stage)
         done = caller.until("response.done")["response"]
+        service.wait_for_event("stage_down", since=since, stage=stage)
         # Asked for at once: it waits for the worker to be back.
         following = start_reply(caller, max_output_tokens=2)
         answered = caller.until(lambda e: e["type"] == "response.done" and e["response"]["id"] == following)["response"]
@@ -46,7 +47,6 @@ def test_a_stage_that_dies_during_a_reply_fails_it_and_serves_the_next(service: 
     assert (done["id"], done["status"]) == (lost, "failed")
     assert done["status_details"]["error"]["type"] == "server_error"
     assert done["status_details"]["error"]["code"] == "stage_lost"
-    assert stage in done["status_details"]["error"]["message"]
     assert answered["status"] == "incomplete"
     assert [(event["status"], event["released"][f"{stage}.process_exit"]) for event in drained] == [("complete", 1)]
     restarted = service.wait_for_event("child_restarted", since=since, child=stage)
@@ -90,6 +90,7 @@ def test_all_calls_survive_the_death_of_a_stage(service: Service) -> None:
         lost = start_reply(one)
         service.kill("vocoder")
         assert one.until("response.done")["response"]["id"] == lost
+        service.wait_for_event("stage_down", since=since, stage="vocoder")
         for caller in (one, other):
             name = start_reply(caller, max_output_tokens=2)
             assert caller.until("response.done")["response"]["id"] == name

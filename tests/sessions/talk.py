@@ -59,6 +59,14 @@ def samples_of(ms: int) -> int:
     return ms * OUTPUT_RATE // 1000
 
 
+def user(text: str) -> Message:
+    return Message("user", text)
+
+
+def assistant(text: str) -> Message:
+    return Message("assistant", text)
+
+
 def silence(samples: int) -> bytes:
     return bytes(2 * samples)
 
@@ -176,6 +184,10 @@ class Talk:
         self.end()
         self.later(100)
         return self.heard(text)
+
+    def commit(self, start: int = 0, end: int = 16_000) -> list[Effect]:
+        """The client commits its input."""
+        return self.do(self.core.commit_input(start, end, self.now_ns))
 
     # ---- the stages --------------------------------------------------------------------------------
 

@@ -11,26 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessions.effects import (
-    CancelStream,
-    Effect,
-    EndEpoch,
-    GrantCredit,
-    HearFrom,
-    Measured,
-    OpenStream,
-    SaveEpoch,
-    SaveItem,
-    Tell,
-)
-from sessions.events import (
-    ItemTruncated,
-    ReplyAudio,
-    ResponseDrained,
-    ResponseFinished,
-    ResponseStarted,
-    SpeechStarted,
-)
+from sessions.effects import Effect, EndEpoch, GrantCredit, HearFrom, Measured, OpenStream, SaveEpoch, SaveItem, Tell
+from sessions.events import ItemTruncated, ReplyAudio, ResponseDrained, ResponseFinished, ResponseStarted, SpeechStarted
 from sessions.items import Item
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings
@@ -365,9 +347,7 @@ def test_speech_that_shall_not_interrupt_never_ends_the_epoch() -> None:
     talk.send(10)
     effects: list[Effect] = [*talk.start(48_000), *talk.end(64_000), *talk.heard("go on")]
     assert of(effects, EndEpoch) == []
-    assert of(effects, CancelStream) == [
-        CancelStream("thinker", talk.opened_at("thinker")[-1].tag)  # a prefill at most
-    ] or all(not cancel.tag.response for cancel in of(effects, CancelStream))
+    assert talk.cancelled("resp_1") == set()
     assert told(effects, SpeechStarted) != []
     talk.send()
     assert talk.finished("resp_1").status == "completed"

@@ -1,6 +1,6 @@
-"""The gateway of a simulated world: one call's real conversation core, and the shell around it without its sockets.
+"""The gateway of a simulated world: one call's real conversation core, and the shell around it without sockets.
 
-`Port` keeps the contract of the client of a stage, `Feeder` that of the way in: input flows to the encoder under credit.
+`Port` keeps the contract of the client of a stage, `Feeder` that of the way in: input goes to the encoder under credit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.sim.clock import Clock, Wire
 SAMPLES_PER_MS = 16
 PIECE_SAMPLES = 1_600
 ENCODER_CREDIT_SAMPLES = 32_000
-PUMP_MS = 50
+PUMP_MS = 100
 
 
 class Watcher(Protocol):
@@ -182,6 +182,9 @@ class Feeder:
     def drop(self, tag: Tag) -> None:
         self._feeding.pop(tag.key, None)
 
+    def drop_all(self) -> None:
+        self._feeding.clear()
+
     def credit_returned(self, tag: Tag, samples: int) -> None:
         feeding = self._feeding.get(tag.key)
         if feeding is not None:
@@ -194,7 +197,8 @@ class Feeder:
 
     def _pump_one(self, feeding: _Feeding) -> None:
         end = self.newest if feeding.until is None else min(feeding.until, self.newest)
-        while feeding.next_sample < end:
+        piece_min = PIECE_SAMPLES if feeding.until is None and not feeding.after else 1
+        while end - feeding.next_sample >= piece_min:
             count = min(PIECE_SAMPLES, end - feeding.next_sample)
             if not feeding.credit.take(count):
                 return
@@ -248,6 +252,8 @@ class Call:
         self.carry_out(self.core.stage_back(stage, reborn=reborn, now_ns=self._clock.now_ns))
 
     def stage_down(self, stage: str) -> None:
+        if stage == "encoder":
+            self.feeder.drop_all()  # the next process must not get what was meant for this one
         self.carry_out(self.core.stage_lost(stage, self._clock.now_ns))
 
     # ---- to the client -----------------------------------------------------------------------------

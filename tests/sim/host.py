@@ -1,6 +1,7 @@
-"""A stage's process: the real stage core, its links, and engine threads that take their time. It can die and come back.
+"""A stage's process: the real stage core, its links, and engine threads that take their time. It dies and comes back.
 
-Links are numbered alike at every host: control and media to the gateway, data from the stage before, onward to the next.
+Links are numbered alike at every host: control and media to the gateway, data from the stage before, onward to the
+next.
 """
 
 from __future__ import annotations

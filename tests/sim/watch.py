@@ -23,7 +23,7 @@ from sessions.events import (
 )
 from sessions.items import Item
 from sessions.settings import SessionSettings
-from stages.contracts import OUT_OF_BAND, ThinkerOptions
+from stages.contracts import OUT_OF_BAND, Tag, ThinkerOptions
 
 WORD_SAMPLES = 4_800  # the scripted voice takes 20 frames of 10 ms for each word
 
@@ -81,6 +81,9 @@ class Watch:
             self._saw_one(effect)
         assert [item.id for item in self._store] == [item.id for item in self.core.items], "what is stored is what is"
         assert tuple(self._store) == self.core.items
+        hearing = self.core.hearing
+        if self.core.speaking.prepared is not None:
+            assert hearing.current or hearing.is_awaited, "an answer is prepared for a turn that may still end so"
 
     def _saw_one(self, effect: do.Effect) -> None:
         match effect:
@@ -97,9 +100,15 @@ class Watch:
                 response.granted += samples
                 assert response.granted <= response.sent + samples
             case do.OpenStream("thinker", tag, ThinkerOptions(messages=messages)):
-                self.prompts[tag.response] = tuple(m.content for m in messages if m.role == "user")
+                self._asked(tag, tuple(m.content for m in messages if m.role == "user"))
             case do.Measured(name, _, label) if name == "prepared_replies":
                 self.counts[f"prepared {label}"] += 1
+
+    def _asked(self, tag: Tag, prompt: tuple[str, ...]) -> None:
+        self.prompts[tag.response] = prompt
+        if tag.response in self.responses and tag.epoch != OUT_OF_BAND:
+            turns = self._owed.turns
+            self._owed.turns = {item: text for item, text in turns.items() if text not in prompt}
 
     def _save(self, item: Item, previous: str | None) -> None:
         ids = [known.id for known in self._store]
@@ -152,7 +161,8 @@ class Watch:
         response = self.responses[view.id]
         assert not response.status, "one terminal"
         response.status = view.status
-        self.counts[f"ended {view.status} {view.reason if view.status == 'cancelled' else view.code}"] += 1
+        cause = view.reason if view.status == "cancelled" else view.code
+        self.counts[f"ended {view.status} {cause}".strip()] += 1
         if view.status == "completed":
             assert view.text == response.text.strip(), "a whole reply is what was told of it"
             if "audio" in view.modalities:
@@ -191,12 +201,16 @@ class Watch:
     def _settled(self, item: str, text: str) -> None:
         self._owed.wanted.discard(item)
         exists = any(known.id == item for known in self.core.items)
-        if text and exists:
+        if text and exists and not self._is_being_answered(text):
             self._owed.turns[item] = text
         elif not text and exists and self._owed.cut_short and self._has_open_question():
             self._owed.turns["again"] = ""
         self.counts["coughs"] += not text
         self._owed.cut_short = False
+
+    def _is_being_answered(self, text: str) -> bool:
+        active = self.core.speaking.active
+        return active is not None and text in self.prompts.get(active.id, ())
 
     def _has_open_question(self) -> bool:
         last = next((item for item in reversed(self.core.items) if item.text and item.role != "system"), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -35,6 +36,7 @@ DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, whole_ns_max=60_000 * MS, 
 TROUBLE_MS_MAX = 12_000
 REST_MS_MAX = 90_000
 ANSWER_MS_MAX = 15_000
+STEP_MS_MAX = 9_000  # longer than anybody waits for a transcript
 PACE_MS, IDLE_PACE_MS = 20, 100
 
 REPLIES = (
@@ -52,6 +54,11 @@ SETTINGS = (
     SessionSettings(turn_detection=None),
     SessionSettings(modalities=("text",)),
     SessionSettings(max_output_tokens=3),
+)
+OUTSIDE = (
+    ResponseSpec(in_conversation=False),
+    ResponseSpec(in_conversation=False, modalities=("text",)),
+    ResponseSpec(in_conversation=False, messages=(("user", "classify this"),)),
 )
 
 
@@ -106,7 +113,7 @@ class World:
 
     def _step_ms(self, name: str) -> float:
         if name == "encoder" and self._happens("late transcripts", 0.05):
-            return self.random.choice((3_000.0, 9_000.0))
+            return self.random.choice((3_000, STEP_MS_MAX))
         if self._happens("slow steps", 0.02):
             return 400.0
         return self.random.uniform(1, 60)
@@ -148,20 +155,17 @@ class World:
             return
         self.counts["processes died"] += 1
         self._hosts[name].die()
-        self.clock.after(self.random.uniform(0, 3), self._noticed_by_gateway(name))
+        self.clock.after(self.random.uniform(0, 3), partial(self._lose_port, name))
         for before, after in NEXT.items():
             if name == after:
-                self.clock.after(self.random.uniform(0, 3), lambda host=self._hosts[before]: host.unlink(ONWARD))
+                self.clock.after(self.random.uniform(0, 3), partial(self._hosts[before].unlink, ONWARD))
             if name == before:
-                self.clock.after(self.random.uniform(0, 3), lambda host=self._hosts[after]: host.unlink(DATA))
+                self.clock.after(self.random.uniform(0, 3), partial(self._hosts[after].unlink, DATA))
         self.clock.after(self.random.choice((50, 500, 3_000, 10_000)), lambda: self._boot(name))
 
-    def _noticed_by_gateway(self, name: str) -> Callable[[], None]:
-        def lose() -> None:
-            if self.call.ports[name].is_connected:
-                self.call.ports[name].lost()
-
-        return lose
+    def _lose_port(self, name: str) -> None:
+        if self.call.ports[name].is_connected:
+            self.call.ports[name].lost()
 
     def _flap(self, name: str) -> None:
         """The links to the gateway break, and nobody dies."""
@@ -216,24 +220,30 @@ class World:
 
     # ---- the client --------------------------------------------------------------------------------
 
-    def _do_something(self) -> None:
-        self.random.choice(
-            (
-                *[self._speak] * 8,
-                *[self._cancel] * 2,
-                self._create_response,
-                self._create_outside,
-                self._commit_and_ask,
-                self._clear,
-                self._type,
-                self._delete,
-                self._truncate,
-                self._update,
-                self._stop_reading,
-                lambda: self._kill(self.random.choice(STAGES)),
-                lambda: self._flap(self.random.choice(STAGES)) if self.random.random() < 0.3 else None,
-            )
-        )()
+    def _draw_mood(self) -> tuple[list[Callable[[], None]], list[int]]:
+        """What may happen in this call, and how often: some things often, others never, so that each has its day."""
+        deeds = [
+            self._cancel,
+            self._create_response,
+            self._create_outside,
+            self._commit_and_ask,
+            self._clear,
+            self._type,
+            self._delete,
+            self._truncate,
+            self._update,
+            self._stop_reading,
+            self._let_one_die,
+            self._break_a_link,
+        ]
+        weights = [self.random.choice((0, 0, 1, 1, 4)) for _ in deeds]
+        return [self._speak, *deeds], [max(6, sum(weights) // 2), *weights]
+
+    def _let_one_die(self) -> None:
+        self._kill(self.random.choice(STAGES))
+
+    def _break_a_link(self) -> None:
+        self._flap(self.random.choice(STAGES))
 
     def _cancel(self) -> None:
         running = [view.id for view in self.core.speaking.running]
@@ -247,8 +257,7 @@ class World:
         self.call.carry_out(self.core.create_response(ResponseSpec(), self.clock.now_ns))
 
     def _create_outside(self) -> None:
-        modalities = self.random.choice(((), ("text",), ("audio",)))
-        spec = ResponseSpec(in_conversation=False, modalities=modalities or None)
+        spec = self.random.choice(OUTSIDE)
         self.call.carry_out(self.core.create_response(spec, self.clock.now_ns))
 
     def _commit_and_ask(self) -> None:
@@ -298,9 +307,11 @@ class World:
         self.call.carry_out(self.core.warm_up())
         self._pace()
         end_ns = self.clock.now_ns + int(self.random.uniform(0.3, 1) * TROUBLE_MS_MAX * MS)
+        deeds, weights = self._draw_mood()
+        calm_ms = self.random.choice((100, 300, 800))
         while self.clock.now_ns < end_ns:
-            self._do_something()
-            self.clock.run_until(self.clock.now_ns + int(self.random.expovariate(1 / 300) * MS))
+            self.random.choices(deeds, weights)[0]()
+            self.clock.run_until(self.clock.now_ns + int(self.random.expovariate(1 / calm_ms) * MS))
         self._trouble = False
         self.core.update(SessionSettings())
         self._come_to_rest()
@@ -323,13 +334,14 @@ class World:
             self._clear()
         self.clock.run_until(self.clock.now_ns + REST_MS_MAX * MS, lambda: self._is_at_rest)
         assert self._is_at_rest, "the call comes to rest"
-        self.clock.run_until(self.clock.now_ns + 1_000 * MS)  # a prefill that was cancelled is still leaving
-        self.watch.at_rest(self._output_streams)
+        # What was cancelled leaves when its step, which may be a slow one, has come back.
+        self.clock.run_until(self.clock.now_ns + STEP_MS_MAX * MS, lambda: not any(self._held().values()))
+        self.watch.at_rest(self._held)
 
-    def _output_streams(self) -> dict[str, int]:
-        """Streams at the stages, but for the one prefill that may wait for the caller to speak."""
+    def _held(self) -> dict[str, int]:
+        """Streams at the stages, but for the prefill that may wait for the caller to speak."""
         streams = {name: host.stage.statistics().streams for name, host in self._hosts.items() if host.stage}
-        streams["thinker"] = max(0, streams["thinker"] - 1)
+        streams["thinker"] -= self.core._prefill is not None
         streams["fed to the encoder"] = self.call.feeder.waiting
         return streams
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.contracts import ObserverOptions, Options, Tag
+from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Tag
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, StageModel
+from stages.stream import Emit, Output, Publish, StageFailure, StageModel
+from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 
 CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
 OTHER_CONTROL, OTHER_MEDIA = 11, 12
@@ -99,3 +100,44 @@ class StageBench:
 def closings(frames: Sequence[Frame]) -> list[tuple[Tag, str, str]]:
     """Tag, outcome and code of each terminal in `frames`."""
     return [(frame.tag, frame.outcome, frame.code) for frame in frames if isinstance(frame, Closed)]
+
+
+def sound(units: int, seq: int = 0) -> Publish:
+    return Publish(AudioOut(seq, 24_000, 0, bytes(2 * units)), units)
+
+
+def latents(frames: int, start: int = 0) -> Emit:
+    return Emit(Latents(start, frames, bytes(4 * frames)), frames)
+
+
+class Puppets(StageBench):
+    """A stage of puppets with one open stream."""
+
+    def __init__(
+        self, *steps: PuppetStep, onward_window: int = 0, publish_window: int = 0, concurrency: int = 1
+    ) -> None:
+        self.model = PuppetModel(concurrency)
+        super().__init__(self.model, onward_window=onward_window, publish_window=publish_window)
+        self.open(onward=bool(onward_window))
+        self.stream.steps.extend(steps)
+        self.wake()
+        self.take_sent()
+
+    @property
+    def stream(self) -> PuppetStream:
+        return self.model.streams[TAG.key]
+
+    def another(self, tag: Tag, *steps: PuppetStep, onward: bool = False) -> PuppetStream:
+        self.open(tag, onward=onward)
+        stream = self.model.streams[tag.key]
+        stream.steps.extend(steps)
+        self.wake()
+        self.take_sent()
+        return stream
+
+    def is_empty(self) -> bool:
+        statistics = self.stage.statistics()
+        return statistics.streams == statistics.scheduler.running == statistics.scheduler.waiting == 0
+
+    def stale(self) -> int:
+        return self.stage.statistics().stale_dropped

@@ -32,7 +32,7 @@ def test_units_are_neither_made_nor_lost(window: int, moves: list[tuple[str, int
             with pytest.raises(CreditError):
                 credit.give_back(units)
         peak = max(peak, in_flight)
-        assert credit.available + in_flight == window
+        assert credit.available + in_flight == credit.window == window
         assert credit.statistics() == CreditStatistics(window, in_flight, peak, refused)
 
 

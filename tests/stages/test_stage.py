@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.contracts import (
-    OUT_OF_BAND,
-    AudioOut,
-    Clause,
-    Latents,
-    ObserverOptions,
-    Tag,
-    TextDelta,
-    Transcript,
-)
+from stages.contracts import OUT_OF_BAND, Clause, ObserverOptions, Tag, TextDelta
 from stages.messages import (
     Cancel,
     Closed,
@@ -35,8 +26,8 @@ from stages.messages import (
 )
 from stages.scheduler import SchedulerStatistics
 from stages.stage import STREAMS_MAX, Send, StageStatistics
-from stages.stream import Consumed, Emit, Publish, StageFailure
-from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
+from stages.stream import Consumed, Publish, StageFailure
+from tests.stages.puppet import PuppetModel, PuppetStep
 from tests.stages.stage_bench import (
     CONTROL,
     INPUT,
@@ -47,55 +38,16 @@ from tests.stages.stage_bench import (
     SESSION,
     SOURCE,
     TAG,
+    Puppets,
     StageBench,
     closings,
+    latents,
+    sound,
 )
 
 CLAUSE = Clause(0, "Hello.", final=True)
-HEARD = Publish(Transcript("hello", 160))
 TEXT = TextDelta("Hi")
 FAILURE = StageFailure("engine", "it broke")
-
-
-def sound(units: int, seq: int = 0) -> Publish:
-    return Publish(AudioOut(seq, 24_000, 0, bytes(2 * units)), units)
-
-
-def latents(frames: int, start: int = 0) -> Emit:
-    return Emit(Latents(start, frames, bytes(4 * frames)), frames)
-
-
-class Puppets(StageBench):
-    """A stage of puppets with one open stream."""
-
-    def __init__(
-        self, *steps: PuppetStep, onward_window: int = 0, publish_window: int = 0, concurrency: int = 1
-    ) -> None:
-        self.model = PuppetModel(concurrency)
-        super().__init__(self.model, onward_window=onward_window, publish_window=publish_window)
-        self.open(onward=bool(onward_window))
-        self.stream.steps.extend(steps)
-        self.wake()
-        self.take_sent()
-
-    @property
-    def stream(self) -> PuppetStream:
-        return self.model.streams[TAG.key]
-
-    def another(self, tag: Tag, *steps: PuppetStep, onward: bool = False) -> PuppetStream:
-        self.open(tag, onward=onward)
-        stream = self.model.streams[tag.key]
-        stream.steps.extend(steps)
-        self.wake()
-        self.take_sent()
-        return stream
-
-    def is_empty(self) -> bool:
-        statistics = self.stage.statistics()
-        return statistics.streams == statistics.scheduler.running == statistics.scheduler.waiting == 0
-
-    def stale(self) -> int:
-        return self.stage.statistics().stale_dropped
 
 
 # ---- sessions -----------------------------------------------------------------------------------------------
@@ -282,6 +234,7 @@ def test_the_next_stage_comes_and_goes() -> None:
     bench = StageBench(PuppetModel(), onward_window=8, onward=False)
     bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
     assert not bench.stage.is_onward_up
+    assert StageBench(PuppetModel(), publish_window=8).stage.is_onward_up
     assert bench.open(onward=True) == [Refused(TAG, "downstream_lost", "the next stage is not connected")]
     assert bench.open(INPUT) == [Opened(INPUT)]
     bench.take_sent()
@@ -295,10 +248,6 @@ def test_the_next_stage_comes_and_goes() -> None:
     assert closings(frames) == [(TAG, "failed", "downstream_lost")]
     statistics = bench.stage.statistics()
     assert (statistics.streams, statistics.stale_dropped) == (1, 0)
-
-
-def test_a_last_stage_needs_no_next_one() -> None:
-    assert StageBench(PuppetModel(), publish_window=8).stage.is_onward_up
 
 
 def test_events_go_to_the_media_link_of_the_gateway_that_opened_the_stream() -> None:
@@ -611,12 +560,6 @@ def test_a_cancelled_stream_drops_what_waits_for_credit() -> None:
     assert bench.frame(Cancel(TAG)) == [Closed(TAG, "cancelled", {})]
 
 
-def test_an_unknown_stream_cannot_be_cancelled() -> None:
-    bench = Puppets()
-    assert bench.frame(Cancel(Tag(SESSION, 5, 1, "resp_1_2"))) == []
-    assert bench.stage.statistics().streams == 1
-
-
 def test_the_end_of_an_epoch_ends_older_output_and_leaves_input_alone() -> None:
     bench = Puppets()
     kept = [INPUT, Tag(SESSION, 7, 2, "new"), Tag(SESSION, OUT_OF_BAND, 1, "beside"), Tag("task_1_2", 5, 1, "sibling")]
@@ -624,6 +567,7 @@ def test_the_end_of_an_epoch_ends_older_output_and_leaves_input_alone() -> None:
         bench.another(tag)
     assert closings(bench.frame(EndEpoch(SESSION, 7))) == [(TAG, "cancelled", "")]
     assert bench.stage.statistics().streams == len(kept)
+    assert closings(bench.frame(Cancel(kept[2]))) == [(kept[2], "cancelled", "")]
 
 
 def test_an_epoch_never_goes_back() -> None:
@@ -634,13 +578,6 @@ def test_an_epoch_never_goes_back() -> None:
     assert [type(frame) for frame in bench.frame(Open(tag, ObserverOptions()))] == [Refused]
 
 
-def test_a_stream_out_of_band_ends_by_its_own_id() -> None:
-    bench = Puppets()
-    beside = Tag(SESSION, OUT_OF_BAND, 1, "beside")
-    bench.another(beside)
-    assert closings(bench.frame(Cancel(beside))) == [(beside, "cancelled", "")]
-
-
 @pytest.mark.parametrize("ending", [Cancel(TAG), EndEpoch(SESSION, 6), CloseSession(SESSION)], ids=repr)
 def test_siblings_with_longer_names_are_not_touched(ending: Cancel) -> None:
     bench = Puppets()
@@ -648,6 +585,7 @@ def test_siblings_with_longer_names_are_not_touched(ending: Cancel) -> None:
     for tag in siblings:
         bench.another(tag)
     assert closings(bench.frame(ending)) == [(TAG, "cancelled", "")]
+    assert bench.frame(Cancel(Tag("task_1", 5, 1, "resp_1_2_3"))) == []
     assert bench.stage.statistics().streams == 3
     assert bench.model.sessions >= {"task_1", "task_1_2"}
 

@@ -1,0 +1,109 @@
+"""Stages that refuse, fall silent, are lost and come back; and that deadlines end what they leave open."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions.effects import EndEpoch, FeedStream, HearFrom, OpenStream, SaveEpoch
+from sessions.events import ItemAdded
+from sessions.items import Item
+from sessions.settings import SessionSettings
+from stages.contracts import EncoderOptions, EndOfTurn, Message
+from tests.sessions.talk import INSTRUCTIONS, MS, SYSTEM, WORD_SAMPLES, Talk, of, told, user
+
+
+def test_an_encoder_that_was_lost_amid_an_utterance_hears_it_again() -> None:
+    talk = Talk()
+    talk.start()
+    tag = talk.turn_tag()
+    assert talk.do(talk.core.stage_lost("encoder", talk.now_ns)) == []
+    effects = talk.do(talk.core.stage_back("encoder", reborn=True, now_ns=talk.now_ns))
+    assert effects == [OpenStream("encoder", tag, EncoderOptions()), HearFrom(tag, 11_200)]
+    talk.end()
+    talk.heard("every word of it")
+    assert talk.prompt("resp_1") == (SYSTEM, user("every word of it"))
+
+
+def test_an_encoder_that_was_lost_before_its_transcript_hears_the_turn_again_to_its_end() -> None:
+    talk = Talk()
+    talk.start()
+    talk.end()
+    tag = talk.turn_tag()
+    talk.do(talk.core.stage_lost("encoder", talk.now_ns))
+    effects = talk.do(talk.core.stage_back("encoder", reborn=True, now_ns=talk.now_ns))
+    assert of(effects, HearFrom) == [HearFrom(tag, 11_200, 32_000)]
+    assert of(effects, FeedStream)[0].item == EndOfTurn(32_000)
+    talk.heard("every word of it")
+    assert talk.started() == ["resp_1"]
+
+
+@pytest.mark.parametrize("stage", ["thinker", "talker", "vocoder"])
+def test_a_response_whose_stage_is_lost_fails_and_the_next_turn_is_answered(stage: str) -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.do(talk.core.stage_lost(stage, talk.now_ns))
+    assert (talk.finished("resp_1").status, talk.finished("resp_1").code) == ("failed", "stage_lost")
+    assert of(talk.effects, EndEpoch) == []
+    talk.let_go("resp_1", [other for other in ("thinker", "talker", "vocoder") if other != stage])
+    assert talk.core.speaking.undrained == 1
+    talk.do(talk.core.stage_back(stage, reborn=True, now_ns=talk.now_ns))
+    assert talk.core.speaking.undrained == 0
+    talk.say("hello again")
+    assert talk.active == "resp_2"
+    assert talk.prompt("resp_2") == (SYSTEM, user("hello"), user("hello again"))
+
+
+def test_a_response_that_a_stage_refuses_fails_by_the_name_of_the_reason() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.do(talk.core.refused(talk.tag("resp_1"), "vocoder", "capacity", "256 streams are open", talk.now_ns))
+    view = talk.finished("resp_1")
+    assert (view.status, view.code, view.message) == ("failed", "capacity", "256 streams are open")
+    talk.let_go("resp_1", ("talker",))
+    assert talk.core.speaking.undrained == 0
+
+
+def test_a_stage_that_comes_back_without_having_died_may_still_hold_what_it_had() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.do(talk.core.stage_lost("thinker", talk.now_ns))
+    talk.let_go("resp_1", ("talker", "vocoder"))
+    talk.do(talk.core.stage_back("thinker", reborn=False, now_ns=talk.now_ns))
+    assert talk.core.speaking.undrained == 1
+
+
+def test_livekit_livekit_4484_a_response_whose_stages_say_nothing_ends_at_its_deadline() -> None:
+    talk = Talk()
+    talk.say("hello")
+    due_ns = talk.core.next_deadline_ns()
+    assert due_ns is not None
+    talk.now_ns = due_ns
+    talk.do(talk.core.tick(talk.now_ns))
+    assert talk.finished("resp_1").code == "deadline_exceeded"
+    talk.say("are you there")
+    assert talk.active == "resp_2"
+
+
+def test_nothing_is_due_where_nothing_happens() -> None:
+    talk = Talk()
+    assert talk.core.next_deadline_ns() is None
+    assert talk.core.tick(talk.now_ns) == []
+    assert talk.core.take_due(talk.now_ns) == []
+    assert talk.core.settings == SessionSettings()
+
+
+def test_openai_agents_python_3776_no_time_is_taken_from_a_clock_on_the_wall() -> None:
+    talk = Talk()
+    talk.now_ns = 5 * MS  # a machine that has just been started
+    talk.answered("hello", "hi you")
+    assert talk.core.items[-1].audio_samples == 2 * WORD_SAMPLES
+
+
+def test_the_instructions_of_the_service_open_every_prompt_where_nobody_says_otherwise() -> None:
+    talk = Talk()
+    talk.say("hello")
+    assert talk.prompt("resp_1")[0] == Message("system", INSTRUCTIONS)
+    assert of(talk.effects, SaveEpoch) == []
+    assert told(talk.effects, ItemAdded)[0] == ItemAdded(Item("item_1", "user", "", spoken=True), None)
