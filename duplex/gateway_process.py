@@ -102,6 +102,7 @@ def _defaults(config: Config) -> ReplyDefaults:
         config.temperature,
         examples,
         config.prepare_replies,
+        config.context_characters,
     )
 
 

@@ -4,7 +4,7 @@ Theory of operation
     Orders go out on the control link, feeds on the media link. As two sockets keep no common order, feeds for a
     stream wait here until the worker has said `Opened`. The client reconnects for ever: a worker that died comes back
     with a higher incarnation, and all that was open at the old one is then gone for certain. A stream that is asked
-    for while the worker, or the one behind it, is away is opened when it is back; whoever asked has a deadline of its own.
+    for while the worker, or the one behind it, is away is opened when that is back; whoever asked has a deadline.
 
 Rules
 * What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream; it stands there for about a millisecond,
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import structlog
 
 from stages.contracts import Item, Tag
-from stages.link import Link, connect
+from stages.link import CONNECT_RETRY_MS_MIN, Link, connect
 from stages.messages import (
     LINK_VERSION,
     Cancel,
@@ -89,9 +89,13 @@ class StageClient:
             while True:
                 await self._connect()
                 await self._lost.wait()
+                was_up = self._welcomed.is_set()
                 self._drop_links()
-                _log.warning("stage_down", stage=self.stage)
-                self._callbacks.down(self.stage)
+                if was_up:
+                    _log.warning("stage_down", stage=self.stage)
+                    self._callbacks.down(self.stage)
+                # For a moment, the socket of a dying worker still takes links.
+                await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
         finally:
             self._drop_links()
 

@@ -19,7 +19,6 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -50,6 +49,7 @@ from sessions.events import (
 )
 from sessions.hearing import Hearing, Turn, Understood
 from sessions.items import ITEM_EXISTS, ROOT, History, Item, ItemError
+from sessions.prompt import PromptWindow
 from sessions.response import Deadlines, Phase
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import Ended, Marks, Plan, Speaking, spoken_ms
@@ -68,9 +68,6 @@ from stages.contracts import (
 )
 
 NS_PER_S = 1_000_000_000
-# Of the history, what a prompt brings along at most. A prompt crosses a link as one frame of 256 KiB, a character has
-# up to four bytes, and the instructions take their part; no context of a Thinker holds as much.
-PROMPT_CHARACTERS_MAX = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,8 @@ class StageNames:
 class ReplyDefaults:
     """What a response is where neither client nor session says otherwise. `examples` open every prompt.
 
-    `prepare`: begin answers in the pause that may end the caller's turn.
+    `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
+    much as a prompt brings along.
     """
 
     instructions: str
@@ -95,6 +93,7 @@ class ReplyDefaults:
     temperature: float = 0.0
     examples: tuple[Message, ...] = ()
     prepare: bool = True
+    context_characters_max: int = 5_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +123,8 @@ class Conversation:
         self._defaults = defaults
         self._stages = stages or StageNames()
         self._history = History(items)
+        self._window = PromptWindow(defaults.context_characters_max)
+        self._window.trim(items)
         self._hearing = Hearing(identity.session, self._stages.encoder, lambda: identity.new_id("item"))
         self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines())
         self._prefill: Tag | None = None
@@ -173,13 +174,12 @@ class Conversation:
         if self._hearing.current is not None:
             return self._go_on(self._hearing.current, now_ns)
         padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
-        effects: list[Effect] = []
-        if self._speaking.active and detection.interrupt_response:
-            effects += self._end_epoch("turn_detected", now_ns)
-        effects += self._speaking.withdraw(now_ns)
-        feed_from = max(0, onset - padding)
-        effects += self._hearing.start(onset, feed_from, self._epoch, answer=detection.create_response)
-        return [*effects, self._hearing.tell_started(), *self._start_prefill()]
+        interrupting = self._speaking.active is not None and detection.interrupt_response
+        effects = self._raise_epoch("turn_detected") if interrupting else []
+        effects += self._hearing.start(onset, max(0, onset - padding), self._epoch, answer=detection.create_response)
+        effects.append(self._hearing.tell_started())
+        effects += self._cancel_active("turn_detected", now_ns) if interrupting else self._speaking.withdraw(now_ns)
+        return [*effects, *self._start_prefill()]
 
     def speech_paused(self, sample: int) -> list[Effect]:
         """Silence since `sample`: perhaps the end of the turn."""
@@ -414,17 +414,18 @@ class Conversation:
 
     # ---- responses ---------------------------------------------------------------------------------
 
-    def _end_epoch(self, reason: str, now_ns: int) -> list[Effect]:
+    def _raise_epoch(self, reason: str) -> list[Effect]:
+        """End all that is being said, at every stage; what follows tells of it."""
+        self._epoch += 1
+        return [EndEpoch(self._epoch), SaveEpoch(self._epoch), Measured("epochs_ended", 1, reason)]
+
+    def _cancel_active(self, reason: str, now_ns: int) -> list[Effect]:
         active = self._speaking.active
         assert active is not None, "an epoch ends because something was being said"
-        self._epoch += 1
-        return [
-            EndEpoch(self._epoch),
-            *self._speaking.cancel(active.id, reason, now_ns),
-            *self._enter_ended(),
-            SaveEpoch(self._epoch),
-            Measured("epochs_ended", 1, reason),
-        ]
+        return [*self._speaking.cancel(active.id, reason, now_ns), *self._enter_ended()]
+
+    def _end_epoch(self, reason: str, now_ns: int) -> list[Effect]:
+        return [*self._raise_epoch(reason), *self._cancel_active(reason, now_ns)]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
         previous = self._history.last_id if spec.in_conversation else None
@@ -496,10 +497,13 @@ class Conversation:
         opening = (Message("system", instructions), *self._defaults.examples)
         if spec is not None and spec.messages is not None:
             return opening + tuple(Message(role, text) for role, text in spec.messages)
-        return opening + _newest(self._history.items)
+        return opening + self._window.messages(self._history.items)
 
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
+        written = self._speaking.take_written()
+        if written:
+            effects = effects + self._read_ahead(*written)
         effects = effects + self._enter_ended()
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
@@ -542,13 +546,19 @@ class Conversation:
         """Read the prompt into the Thinker's KV before anybody speaks."""
         return self._start_prefill()
 
-    def _start_prefill(self) -> list[Effect]:
+    def _start_prefill(self, further: tuple[Message, ...] = ()) -> list[Effect]:
+        """Keep the Thinker's KV in step with the prompt as it stands, and with `further` messages after it."""
         effects = self._stop_prefill()
         # A number of its own: the stage may still be leaving the prefill before it.
         tag = Tag(self._identity.session, self._epoch, self._hearing.next_turn())
         self._prefill = tag
         opened = OpenStream(self._stages.thinker, tag, PrefillOptions())
-        return [*effects, opened, FeedStream(self._stages.thinker, tag, Prompt(self._messages()))]
+        return [*effects, opened, FeedStream(self._stages.thinker, tag, Prompt((*self._messages(), *further)))]
+
+    def _read_ahead(self, item_id: str, text: str) -> list[Effect]:
+        """The reply is written and now being said: read what the next prompt begins with, while there is time."""
+        self._window.trim((*self._history.items, Item(item_id, "assistant", text, spoken=True)))
+        return self._start_prefill((Message("assistant", text),))
 
     def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:
         if self._prefill is None or not caller_text:
@@ -564,15 +574,3 @@ class Conversation:
         if self._prefill == tag:
             self._prefill = None
         return []
-
-
-def _newest(items: tuple[Item, ...]) -> tuple[Message, ...]:
-    """The last items that fit a prompt together, oldest first. The very last loses its head rather than be left out."""
-    left, messages = PROMPT_CHARACTERS_MAX, deque[Message]()
-    for item in reversed(items):
-        left -= len(item.text)
-        if left < 0 and messages:
-            break
-        if item.text:
-            messages.appendleft(Message(item.role, item.text[-PROMPT_CHARACTERS_MAX:]))
-    return tuple(messages)

@@ -99,6 +99,7 @@ class _Run:
     life: Response
     marks: Marks
     is_prepared: bool = False
+    is_written: bool = False
     reply: Reply = field(default_factory=Reply)
     usage: Usage = field(default_factory=Usage)
 
@@ -175,6 +176,14 @@ class Speaking:
         """Responses that have ended since the last call; history is made of them."""
         ended, self._ended = self._ended, []
         return ended
+
+    def take_written(self) -> tuple[str, str] | None:
+        """Item and text of the active response, once, when its text is whole and still being said."""
+        run = self._runs.get(self._active or "")
+        if run is None or not run.is_written:
+            return None
+        run.is_written = False
+        return run.plan.item, run.reply.text
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -304,6 +313,7 @@ class Speaking:
             case TextDelta(text):
                 return self._text(run, text, now_ns)
             case TextDone():
+                run.is_written = True
                 run.usage = Usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
                 reason = "" if event.reason == "stop" else event.reason
                 return self._carry(run, run.life.final("text", now_ns, reason), now_ns)

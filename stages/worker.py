@@ -66,6 +66,7 @@ class Worker:
         self._next_number = itertools.count(1)
         self._steps: set[asyncio.Future[None]] = set()
         self._onward_lost = asyncio.Event()
+        self._onward_greeted = asyncio.Event()
 
     # ---- links -----------------------------------------------------------------------------------
 
@@ -100,17 +101,23 @@ class Worker:
             del self._links[number]
             self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
 
-    async def keep_onward(self, first_up: asyncio.Event) -> None:
-        """Stay connected to the next stage; `first_up` is set once it is so. Raises `LinkError`."""
+    async def keep_onward(self) -> None:
+        """Stay connected to the next stage. Raises `LinkError`."""
         while True:
             self._onward_lost.clear()
-            link = await connect(self._spec.onward, lambda: Link(self._frame, self._onward_down))
+            link = await connect(self._spec.onward, lambda: Link(self._onward_frame, self._onward_down))
             link.send(Hello(LINK_VERSION, "data", f"{self._spec.stage}/{self._spec.incarnation}"))
-            self._carry_out(self._stage.onward_up(self._adopt(link)))
-            first_up.set()
             await self._onward_lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
             await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+
+    def _onward_frame(self, link: Link, frame: Frame) -> None:
+        """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
+        if link in self._numbers:
+            self._frame(link, frame)
+        elif isinstance(frame, Welcome):
+            self._carry_out(self._stage.onward_up(self._adopt(link)))
+            self._onward_greeted.set()
 
     def _onward_down(self, link: Link) -> None:
         self._lost(link)
@@ -164,9 +171,8 @@ class Worker:
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
         """Start to keep the link to the next stage, and wait until it is there or something of `lasting` has ended."""
-        first_up = asyncio.Event()
-        lasting.append(asyncio.create_task(self.keep_onward(first_up)))
-        up = asyncio.create_task(first_up.wait())
+        lasting.append(asyncio.create_task(self.keep_onward()))
+        up = asyncio.create_task(self._onward_greeted.wait())
         await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
 

@@ -19,8 +19,8 @@ from duplex.realtime.client_events import (
     SessionPatch,
     TurnDetectionPatch,
 )
-from sessions.conversation import PROMPT_CHARACTERS_MAX
 from sessions.items import Item, Role
+from sessions.prompt import PROMPT_CHARACTERS_MAX
 from sessions.settings import OUTPUT_RATE, Modality, ResponseSpec, SessionSettings, TurnDetection
 
 INSTRUCTIONS_CHARACTERS_MAX = 16_384

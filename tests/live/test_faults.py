@@ -24,11 +24,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _usable(service: Service) -> None:
+    service.wait_for_calls(0)
+
+
 def start_reply(caller: Caller, **response: object) -> str:
     caller.type_text("Tell me everything.")
     caller.send("response.create", response=response)
     name: str = caller.until("response.created")["response"]["id"]
-    caller.until(lambda event: event["type"] == AUDIO and event["response_id"] == name)
+    heard = caller.until(lambda event: event["type"] in {AUDIO, "response.done"})
+    assert heard["type"] == AUDIO, heard
     return name
 
 

@@ -94,17 +94,18 @@ def test_the_order_of_a_stop() -> None:
     after_the_text(talk)
     assert kinds(talk.start(48_000)) == [
         "EndEpoch",
+        "SaveEpoch",
+        "Measured",
+        "OpenStream",
+        "HearFrom",
+        "SpeechStarted",
         "CancelStream",
         "CancelStream",
         "CancelStream",
         "ResponseFinished",
         "Measured",
         "SaveItem",
-        "SaveEpoch",
-        "Measured",
-        "OpenStream",
-        "HearFrom",
-        "SpeechStarted",
+        "CancelStream",
         "OpenStream",
         "FeedStream",
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.conversation import PROMPT_CHARACTERS_MAX
 from sessions.effects import CancelStream, OpenStream
 from sessions.items import Item
+from sessions.prompt import PROMPT_CHARACTERS_MAX
 from sessions.settings import ResponseSpec, SessionSettings
 from stages.contracts import Message, PrefillOptions, Prompt, TalkerOptions, ThinkerOptions, VocoderOptions
 from tests.sessions.talk import SYSTEM, WORD_SAMPLES, Talk, assistant, kinds, of, user
@@ -210,3 +210,13 @@ def test_the_news_of_an_old_prefill_changes_nothing() -> None:
     talk.start()
     talk.do(talk.core.closed(old, "thinker", {}, None, talk.now_ns))
     assert talk.heard("what", final=False) != []
+
+
+def test_what_the_next_prompt_begins_with_is_read_while_the_reply_is_said() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.text("resp_1", "Hi there.")
+    effects = talk.text_done("resp_1")
+    assert kinds(effects) == ["OpenStream", "FeedStream"]
+    assert talk.prefilled()[-1] == Prompt((SYSTEM, user("hello"), Message("assistant", "Hi there.")))

@@ -41,6 +41,7 @@ from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
 from tests.stages.puppet import PuppetModel, PuppetStep
 
 TAG = Tag("s", 1, 1, "r")
+WELCOME = Welcome(1, "next", 1, "rev", onward_up=True)
 HELLO = Hello(1, "control", "gw_1")
 
 
@@ -92,6 +93,19 @@ class Running:
         stream = self.model.streams[TAG.key]
         stream.steps.extend(steps)
         stream.ends = ends
+
+
+@asynccontextmanager
+async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
+    """Play the next stage for the first link to it, which it gives once it was greeted."""
+
+    async def greet() -> End:
+        end = await listener.accepted()
+        assert await end.frame() == Hello(1, "data", "stage/3")
+        end.link.send(WELCOME)
+        return end
+
+    yield asyncio.create_task(greet())
 
 
 @asynccontextmanager
@@ -199,20 +213,19 @@ def test_a_step_is_told_that_its_outputs_wait(tmp_path: Path) -> None:
     seen = []
 
     async def scenario() -> None:
+        def emit(context: StepContext) -> None:
+            context.progress([Emit(Clause(0, "abc"), 3), Emit(Clause(1, "de"), 2)])
+            while not context.stalled():
+                threading.Event().wait(0.001)
+            seen.append(context.stalled())
+
         async with (
             Listener(f"unix:{tmp_path}/next.sock") as listener,
+            greeting(listener) as greeted,
             running(tmp_path, onward=listener.address, onward_window=4) as one,
         ):
-            next_stage = await listener.accepted()
-            assert isinstance(await next_stage.frame(), Hello)
+            next_stage = await greeted
             gateway = await one.gateway(onward=True)
-
-            def emit(context: StepContext) -> None:
-                context.progress([Emit(Clause(0, "abc"), 3), Emit(Clause(1, "de"), 2)])
-                while not context.stalled():
-                    threading.Event().wait(0.001)
-                seen.append(context.stalled())
-
             one.plan(ThreadStep(work=emit))
             gateway.link.send(Feed(TAG, Clause(0, "")))
             assert await next_stage.frame() == Feed(TAG, Clause(0, "abc"), 3)
@@ -257,18 +270,44 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
     address = f"unix:{tmp_path}/next.sock"
 
     async def scenario() -> None:
-        async with Listener(address) as listener, running(tmp_path, onward=address, onward_window=4) as one:
-            next_stage = await listener.accepted()
-            assert await next_stage.frame() == Hello(1, "data", "stage/3")
+        async with (
+            Listener(address) as listener,
+            greeting(listener) as greeted,
+            running(tmp_path, onward=address, onward_window=4) as one,
+        ):
+            next_stage = await greeted
             gateway = await one.gateway(onward=True)
             await next_stage.abort()
             frames = [await gateway.frame() for _ in range(2)]
             lost = Closed(TAG, "failed", {}, "downstream_lost", "the next stage is gone")
             assert frames == [OnwardChanged(up=False), lost]
-            assert isinstance(await (await listener.accepted()).frame(), Hello)
+            # For a moment, the socket of a dying stage still takes links.
+            await (await listener.accepted()).abort()
+            async with greeting(listener) as again:
+                await again
             assert await gateway.frame() == OnwardChanged(up=True)
             gateway.link.send(Open(TAG, ObserverOptions(), onward=True))
             assert await gateway.frame() == Opened(TAG)
+
+    play(scenario())
+
+
+def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Listener(f"unix:{tmp_path}/next.sock") as listener:
+            one = Running(tmp_path, onward=listener.address, onward_window=4)
+            serving = asyncio.create_task(one.serve())
+            next_stage = await listener.accepted()
+            assert await next_stage.frame() == Hello(1, "data", "stage/3")
+            gateway = await one.link(HELLO)
+            assert await gateway.frame() == Welcome(1, "stage", 3, "rev", onward_up=False)
+            assert not one.ready.is_set()
+            next_stage.link.send(WELCOME)
+            assert await gateway.frame() == OnwardChanged(up=True)
+            await one.ready.wait()
+            one.stopped.set()
+            await serving
+            await gateway.end()
 
     play(scenario())
 

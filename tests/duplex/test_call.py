@@ -1,0 +1,418 @@
+"""The shell around a conversation: what it sends where, in which order, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from duplex.call import Call, Services
+from duplex.journal import Journal
+from duplex.listening import RING_SECONDS
+from duplex.metrics import Metrics
+from duplex.stage_client import StageCallbacks, StageClient, StageUnresponsiveError
+from duplex.vad_service import VadService, Window, stop_task
+from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
+from sessions.items import Item as ConversationItem
+from sessions.memory_store import MemorySessionStore
+from sessions.records import (
+    Compacted,
+    ConfigChanged,
+    EpochAdvanced,
+    ItemAppended,
+    ItemDeleted,
+    SessionRecord,
+    TurnRecord,
+    decode_entry,
+    token_digest,
+)
+from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
+from sessions.store import LogLimits
+from stages.contracts import AudioIn, AudioOut, Item, Tag, TextDelta
+from stages.messages import (
+    Cancel,
+    Closed,
+    CloseSession,
+    EndEpoch,
+    Frame,
+    Grant,
+    Open,
+    Opened,
+    OpenSession,
+    Published,
+    Refused,
+    SessionRefused,
+    StepDone,
+)
+
+EPOCH = 1 << 20
+SESSION = "sess_1"
+STAGES = ("encoder", "thinker", "talker", "vocoder")
+NS_PER_S = 1_000_000_000
+S_MAX = 10
+
+
+class Loudness:
+    def probabilities(self, batch: Sequence[Window]) -> list[float]:
+        return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
+
+
+class Stage(StageClient):
+    """Keeps what was ordered and fed, in one log for all stages and the client; takes at most `feeds_max` feeds."""
+
+    def __init__(self, stage: str, log: list[tuple[str, object]]) -> None:
+        nobody = StageCallbacks(lambda _s, _f: None, lambda _s, _r: None, lambda _s: None)
+        super().__init__(stage, "unix:/nowhere", "gw_1", nobody)
+        self.log = log
+        self.feeds_max: int | None = None
+
+    def order(self, frame: Frame) -> None:
+        self.log.append((self.stage, frame))
+
+    def feed(self, tag: Tag, item: Item, units: int = 0) -> None:
+        self.log.append((self.stage, item))
+        if self.feeds_max is not None:
+            self.feeds_max -= 1
+            if self.feeds_max < 0:
+                raise StageUnresponsiveError(self.stage)
+
+
+class Client:
+    def __init__(self, log: list[tuple[str, object]]) -> None:
+        self.log = log
+        self.has_room = True
+
+    def tell(self, event: Event) -> None:
+        self.log.append(("client", event))
+
+    def drop_audio(self) -> None:
+        self.log.append(("client", "drop_audio"))
+
+
+class Bench:
+    def __init__(self, settings: SessionSettings, limits: LogLimits | None) -> None:
+        self.log: list[tuple[str, object]] = []
+        self.metrics = Metrics()
+        self.stages = {name: Stage(name, self.log) for name in STAGES}
+        self.vad = VadService(Loudness())
+        self.store = MemorySessionStore(lambda: 0, limits=limits)
+        self.client = Client(self.log)
+        self._ids: Counter[str] = Counter()
+        self._settings = settings
+
+    async def open(self) -> None:
+        record = SessionRecord(SESSION, "default", 0, b"{}", token_digest("x"))
+        self.journal = Journal(self.store, await self.store.create(record, "gw_1", 10_000))
+        identity = Identity(SESSION, EPOCH, self._new_id)
+        talk = Conversation(identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
+        self.call = Call(talk, SESSION, Services(self.stages, self.vad, self.metrics), self.journal)
+        self.call.attach(self.client)
+        self.call.begin()
+
+    def _new_id(self, prefix: str) -> str:
+        self._ids[prefix] += 1
+        return f"{prefix}_{self._ids[prefix]}"
+
+    def at(self, place: str) -> list[object]:
+        return [what for where, what in self.log if where == place]
+
+    def told(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.at("client") if isinstance(event, kind)]
+
+    def start_reply(self) -> Tag:
+        """A response whose stages are all open, with a second of sound made."""
+        talk = self.call.conversation
+        self.call.carry_out(talk.create_response(ResponseSpec(), 0))
+        tag = next(frame.tag for frame in self.at("talker") if isinstance(frame, Open))
+        for stage in ("talker", "vocoder", "thinker"):
+            self.call.frame(stage, Opened(tag))
+        self.call.frame("thinker", Published(tag, TextDelta("Well")))
+        self.call.frame("vocoder", Published(tag, AudioOut(0, 24_000, 0, bytes(48_000))))
+        return tag
+
+    async def stored(self) -> list[TurnRecord]:
+        assert await self.journal.flush(S_MAX * NS_PER_S)
+        _, snapshot = await self.store.acquire(SESSION, "reader", token_digest("x"), 0)
+        return [decode_entry(entry) for entry in snapshot.entries]
+
+    def metric(self, line: str) -> float:
+        lines = self.metrics.render().decode().splitlines()
+        return next((float(text.rpartition(" ")[2]) for text in lines if text.startswith(f"{line} ")), 0.0)
+
+
+def play(
+    scenario: Callable[[Bench], Coroutine[None, None, None]],
+    settings: SessionSettings | None = None,
+    limits: LogLimits | None = None,
+) -> None:
+    async def run() -> None:
+        one = Bench(settings or SessionSettings(), limits)
+        await one.open()
+        tasks = [asyncio.create_task(one.vad.run()), asyncio.create_task(one.journal.run())]
+        try:
+            async with asyncio.timeout(S_MAX):
+                await scenario(one)
+        finally:
+            for task in tasks:
+                await stop_task(task)
+
+    asyncio.run(run())
+
+
+def tone(ms: int) -> bytes:
+    clock = np.arange(ms * 24) / 24_000
+    pcm: bytes = (np.sin(2 * np.pi * 300 * clock) * 0.3 * 32767).astype("<i2").tobytes()
+    return pcm
+
+
+def silence(ms: int) -> bytes:
+    return bytes(ms * 48)
+
+
+def test_a_call_opens_its_session_everywhere_and_reads_the_prompt() -> None:
+    async def scenario(one: Bench) -> None:
+        for stage in STAGES:
+            assert one.at(stage)[0] == OpenSession(SESSION, EPOCH)
+        assert isinstance(one.at("thinker")[1], Open)
+
+    play(scenario)
+
+
+def test_a_call_ends_once_and_closes_its_session_everywhere() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.end("client_closed")
+        one.call.end("idle")
+        assert one.call.end_reason == "client_closed"
+        assert one.call.ended.is_set()
+        for stage in STAGES:
+            assert one.at(stage)[-1] == CloseSession(SESSION)
+            assert one.at(stage).count(CloseSession(SESSION)) == 1
+
+    play(scenario)
+
+
+def test_a_stage_that_comes_back_after_the_end_is_left_alone() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.stage_down("talker")
+        one.call.end("client_closed")
+        before = one.at("talker")
+        one.call.stage_up("talker", reborn=True)
+        assert one.at("talker") == before, "nobody would close the session again"
+
+    play(scenario)
+
+
+def test_a_stage_that_comes_back_gets_the_session_first() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.stage_down("thinker")
+        one.log.clear()
+        one.call.stage_up("thinker", reborn=True)
+        assert one.at("thinker")[0] == OpenSession(SESSION, EPOCH)
+
+    play(scenario)
+
+
+def test_the_abort_is_on_its_way_before_the_client_is_told() -> None:
+    async def scenario(one: Bench) -> None:
+        one.start_reply()
+        one.log.clear()
+        await one.call.listening.hear(silence(300) + tone(400))
+        order = [(where, what) for where, what in one.log if where != "encoder"]
+        ends = [order.index((stage, EndEpoch(SESSION, EPOCH + 1))) for stage in ("thinker", "talker", "vocoder")]
+        first_told = next(at for at, (where, what) in enumerate(order) if where == "client" and what != "drop_audio")
+        assert max(ends) < order.index(("client", "drop_audio")) < first_told
+        assert ("encoder", EndEpoch(SESSION, EPOCH + 1)) in one.log
+        (finished,) = one.told(ResponseFinished)
+        assert (finished.response.status, finished.response.reason) == ("cancelled", "turn_detected")
+        assert one.metric("duplex_barge_in_stop_seconds_count") == 1
+        assert one.metric('duplex_responses_total{status="cancelled"}') == 1
+
+    play(scenario)
+
+
+def test_sound_is_handed_over_while_the_client_has_room() -> None:
+    async def scenario(one: Bench) -> None:
+        one.client.has_room = False
+        tag = one.start_reply()
+        assert one.told(ReplyAudio) == []
+        assert one.call.unsent_samples() == 24_000
+        one.client.has_room = True
+        one.call.pace(NS_PER_S)
+        assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000
+        assert sum(frame.units for frame in one.at("vocoder") if isinstance(frame, Grant)) == 24_000
+        assert one.call.unsent_samples() == 0
+        assert {frame.tag for frame in one.at("vocoder") if isinstance(frame, Grant)} == {tag}
+
+    play(scenario)
+
+
+def test_deadlines_are_acted_on_by_the_pacer() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.carry_out(one.call.conversation.create_response(ResponseSpec(), 0))
+        deadline_ns = one.call.conversation.next_deadline_ns()
+        assert deadline_ns is not None
+        one.call.pace(deadline_ns - 1)
+        assert one.told(ResponseFinished) == []
+        one.call.pace(deadline_ns)
+        (finished,) = one.told(ResponseFinished)
+        assert (finished.response.status, finished.response.code) == ("failed", "deadline_exceeded")
+        assert one.metric('duplex_errors_total{code="deadline_exceeded",owner="service"}') == 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("code", ["downstream_lost", "stage_lost"])
+def test_the_loss_of_a_stage_is_one_fault_whoever_tells_it(code: str) -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.frame("talker", Closed(tag, "failed", {}, code, "gone"))
+        (finished,) = one.told(ResponseFinished)
+        assert finished.response.code == "stage_lost"
+
+    play(scenario)
+
+
+def test_a_refused_stream_fails_its_response_with_the_same_words() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.carry_out(one.call.conversation.create_response(ResponseSpec(), 0))
+        tag = next(frame.tag for frame in one.at("talker") if isinstance(frame, Open))
+        one.call.frame("talker", Refused(tag, "downstream_lost", "gone"))
+        (finished,) = one.told(ResponseFinished)
+        assert finished.response.code == "stage_lost"
+
+    play(scenario)
+
+
+def test_a_session_that_a_stage_refuses_ends_the_call() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.frame("thinker", SessionRefused(SESSION, "capacity", "4 sessions are open"))
+        assert one.call.end_reason == "thinker_capacity"
+
+    play(scenario)
+
+
+def test_credit_for_the_encoder_comes_from_the_encoder() -> None:
+    async def scenario(one: Bench) -> None:
+        await one.call.listening.hear(silence(300) + tone(400))
+        tag = next(frame.tag for frame in one.at("encoder") if isinstance(frame, Open))
+        # The Thinker reads along for the same turn, under the same name.
+        one.call.frame("thinker", Grant(tag, 1 << 30))
+        fed = sum(len(item.pcm) // 2 for item in one.at("encoder") if isinstance(item, AudioIn))
+        one.call.frame("encoder", Grant(tag, fed))
+
+    play(scenario)
+
+
+def test_an_encoder_that_does_not_answer_ends_the_call_and_nothing_else() -> None:
+    async def scenario(one: Bench) -> None:
+        one.stages["encoder"].feeds_max = 3
+        await one.call.listening.hear(silence(300) + tone(2_000))
+        assert one.call.end_reason == "stage_unresponsive"
+
+    play(scenario)
+
+
+def test_nor_does_one_that_fails_while_its_credit_comes_back() -> None:
+    async def scenario(one: Bench) -> None:
+        await one.call.listening.hear(silence(300) + tone(3_000))
+        tag = next(frame.tag for frame in one.at("encoder") if isinstance(frame, Open))
+        one.stages["encoder"].feeds_max = 0
+        one.call.frame("encoder", Grant(tag, 1_600))
+        assert one.call.end_reason == "stage_unresponsive"
+
+    play(scenario)
+
+
+def test_a_turn_that_was_thrown_away_while_the_encoder_was_gone_holds_nobody_up() -> None:
+    async def scenario(one: Bench) -> None:
+        # Nobody gives credit back: after two seconds nothing more can be fed.
+        await one.call.listening.hear(silence(300) + tone(4_000))
+        one.call.stage_down("encoder")
+        one.call.carry_out(one.call.conversation.clear_input(0))
+        assert any(isinstance(frame, Cancel) for frame in one.at("encoder"))
+        await one.call.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
+
+    play(scenario)
+
+
+def message(number: int) -> ConversationItem:
+    return ConversationItem(f"item_{number}", "user", f"Line {number}.", spoken=False)
+
+
+def test_what_changes_is_written_down() -> None:
+    async def scenario(one: Bench) -> None:
+        talk = one.call.conversation
+        for number in (101, 102):
+            one.call.carry_out(talk.create_item(message(number), None))
+        one.call.carry_out(talk.delete_item("item_101"))
+        one.call.update(SessionSettings(temperature=0.5))
+        one.start_reply()
+        one.call.carry_out(talk.cancel_response(None, 1))
+        entries = await one.stored()
+        kinds = [type(entry) for entry in entries]
+        assert kinds[:4] == [ItemAppended, ItemAppended, ItemDeleted, ConfigChanged]
+        assert EpochAdvanced(EPOCH + 1) in entries
+
+    play(scenario)
+
+
+def test_a_long_log_is_compacted_whatever_makes_it_long() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.carry_out(one.call.conversation.create_item(message(1), None))
+        for number in range(20):
+            one.call.update(SessionSettings(temperature=number / 20))
+            assert await one.journal.flush(S_MAX * NS_PER_S)
+        entries = await one.stored()
+        assert not one.journal.failed.done()
+        assert isinstance(entries[0], Compacted)
+        assert [item.id for item in entries[0].items] == ["item_1"]
+        assert len(entries) <= 5
+
+    play(scenario, limits=LogLimits(compact_entries=4, entries_max=8))
+
+
+def test_an_item_that_was_there_is_changed_and_not_added_again() -> None:
+    async def scenario(one: Bench) -> None:
+        await one.call.listening.hear(silence(300) + tone(400) + silence(800))
+        kinds = [type(entry).__name__ for entry in await one.stored()]
+        assert kinds == ["ItemAppended"]
+
+    play(scenario, SessionSettings(turn_detection=TurnDetection(create_response=False)))
+
+
+def test_faults_of_the_client_are_counted() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.commit_input()
+        one.call.client_failed("invalid_json")
+        assert len(one.told(CommandRefused)) == 1
+        assert one.metric('duplex_errors_total{code="input_audio_buffer_commit_empty",owner="client"}') == 1
+        assert one.metric('duplex_errors_total{code="invalid_json",owner="client"}') == 1
+
+    play(scenario)
+
+
+def test_figures_of_the_stages() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000))
+        assert one.metric('duplex_stage_queue_seconds_sum{kind="chunk",stage="vocoder"}') == 0.001
+        assert one.metric('duplex_stage_service_seconds_sum{kind="chunk",stage="vocoder"}') == 0.002
+
+    play(scenario)
+
+
+def test_without_a_client_the_conversation_goes_on() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call._client = None
+        one.start_reply()
+        one.call.pace(NS_PER_S)
+        one.call.end("connection_closed")
+        assert one.told(ResponseStarted) == []
+        assert one.at("thinker")[-1] == CloseSession(SESSION)
+
+    play(scenario)

@@ -1,0 +1,66 @@
+"""Pieces of the gateway process that need no process: its socket, and what it makes of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from duplex import config as configuration
+from duplex import gateway_process
+from duplex.config import Config
+from media.vad import VadState
+from stages.engines.local import persona
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_any_free_port(host: str) -> None:
+    with gateway_process.bound_socket(host, 0) as listener:
+        assert listener.getsockname()[1] > 0
+
+
+def test_a_taken_port_is_named() -> None:
+    with gateway_process.bound_socket("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port} .*DUPLEX_PORT"):
+            gateway_process.bound_socket("127.0.0.1", port)
+
+
+def test_an_address_that_is_not_ours_is_named() -> None:
+    with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1"):
+        gateway_process.bound_socket("192.0.2.1", 0)
+
+
+def test_a_bad_configuration_is_said_and_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DUPLEX_PORT", "many")
+    assert gateway_process.main() == 2
+    assert capsys.readouterr().err.startswith("gateway: port: ")
+
+
+def test_the_scripted_ear_hears_what_is_loud() -> None:
+    model = gateway_process._vad_model(Config(engine="scripted"))
+    quiet, loud = np.full(512, 0.01, np.float32), np.full(512, -0.2, np.float32)
+    assert model.probabilities([(VadState(), quiet), (VadState(), loud)]) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "examples"),
+    [
+        ({}, persona.EXAMPLES),
+        ({"engine": "scripted"}, ()),
+        ({"thinker_gguf": Path("/m/a.gguf")}, ()),
+        ({"thinker": "openai", "openai_base_url": "http://h/v1", "openai_model": "m"}, ()),
+    ],
+)
+def test_examples_are_for_the_small_model_alone(settings: dict[str, object], examples: tuple[object, ...]) -> None:
+    defaults = gateway_process._defaults(configuration.load({}, **settings))
+    assert defaults.examples == examples
+    assert defaults.instructions == persona.SYSTEM_PROMPT
+
+
+def test_instructions_come_from_the_configuration() -> None:
+    defaults = gateway_process._defaults(Config(instructions="Be brief.", max_output_tokens=7, temperature=0.5))
+    assert (defaults.instructions, defaults.max_output_tokens, defaults.temperature) == ("Be brief.", 7, 0.5)
