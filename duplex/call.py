@@ -185,6 +185,8 @@ class Call:
         self.carry_out(self.conversation.stage_back(stage, reborn=reborn, now_ns=time.monotonic_ns()))
 
     def stage_down(self, stage: str) -> None:
+        if stage == self._encoder:
+            self.listening.drop_all()
         self.carry_out(self.conversation.stage_lost(stage, time.monotonic_ns()))
 
     # ---- from the client ---------------------------------------------------------------------------

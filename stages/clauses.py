@@ -8,7 +8,7 @@ Theory of operation
 
 Rules
 * The clauses, joined as they are, equal the text without the white space around it. White space between two
-  clauses leads the later one.
+  clauses leads the later one; of a run of it, what exceeds `SPACES_MAX` is dropped.
 * Each character is decided on by what came before it and the white space that follows it, so the same text gives
   the same clauses however it is chunked.
 * A stop without white space after it ends nothing: "3.5", "10:30", "www.example.com". Nor does one that belongs to
@@ -39,6 +39,7 @@ _ABBREVIATION = re.compile(
 )
 _INITIALS = re.compile(r"(?:[A-HJ-Z]|(?:[A-Za-z]\.)+[A-Za-z])\.")  # "J.", "e.g.", "U.S."; a lone "I." ends a sentence
 
+SPACES_MAX = 16
 _SENTENCE_TAIL_CHARS = 400  # of a sentence, only its end matters
 
 
@@ -51,7 +52,7 @@ class ClauseLimits:
     words_max: int = 14
     chars_max: int = 120
     comma_words_min: int = 3  # in later clauses: "red, green, blue" is one breath
-    word_chars_max: int = 400  # a longer "word" is noise; it is cut to keep the buffer bounded
+    word_chars_max: int = 140  # a longer "word" is noise; with white space before it, it still fits one hand-over
 
     def __post_init__(self) -> None:
         if not 1 <= self.first_words_max <= self.words_max or self.comma_words_min < 1:
@@ -107,7 +108,8 @@ class ClauseSplitter:
             return ""  # white space before the text
         if self._ends(body, space):
             return self._cut(len(body), space)
-        self._pending += space
+        if len(self._pending) - len(body) < SPACES_MAX:
+            self._pending += space
         return ""
 
     def _ends(self, body: str, space: str) -> bool:

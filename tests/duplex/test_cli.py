@@ -45,7 +45,7 @@ def test_a_command_is_needed(run: Run) -> None:
     [
         (("serve", "--port", "70000"), "port: "),
         (("serve", "--host", "0.0.0.0"), "set token"),
-        (("serve", "--data-dir", "d" * 100), "DUPLEX_DATA_DIR"),
+        (("serve", "--data-dir", "d" * 100), "shorter data directory"),
         (("serve", "--data-dir", "a b"), "blanks"),
     ],
 )

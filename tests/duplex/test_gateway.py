@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from duplex.config import Config
@@ -310,8 +311,6 @@ def test_a_part_that_fails_ends_the_whole(tmp_path: Path) -> None:
         store = MemorySessionStore(lambda: 0)
         gateway = Gateway(config, graph_of(config), store, Failing(), ReplyDefaults("Hi.", 10))
         running = asyncio.create_task(gateway.run())
-        import numpy as np
-
         asked = asyncio.create_task(gateway._vad.probability(VadState(), np.zeros(512, np.float32)))
         with pytest.raises(RuntimeError, match="broken"):
             await asyncio.wait_for(running, S_MAX)

@@ -69,9 +69,9 @@ def test_a_later_clause_is_cut_before_120_characters() -> None:
 
 
 def test_a_long_word_is_whole_up_to_its_limit() -> None:
-    url = "https://example.com/" + "a" * 150
+    url = "https://example.com/" + "a" * 110
     assert split(f"See {url} now") == ["See", f" {url}", " now"]
-    assert [len(clause) for clause in split("a" * 900)] == [400, 400, 100]
+    assert [len(clause) for clause in split("a" * 380)] == [140, 140, 100]
 
 
 def test_numbers_times_addresses_and_abbreviations_stay_whole() -> None:
@@ -107,6 +107,10 @@ def test_senseless_limits_are_refused(changes: dict[str, int]) -> None:
 PROSE = st.lists(
     st.sampled_from(["Hi", "Mr.", "e.g.", "3.5", "a" * 50, "b" * 130, ",", ". ", " ", "\n", "  ", '"', "?", "é", "I."])
 ).map("".join)
+def test_of_a_long_run_of_white_space_only_the_beginning_is_kept() -> None:
+    assert split("one two" + " " * 600 + "three") == ["one two" + " " * 16 + "three"]
+
+
 SMALL = ClauseLimits(first_words_max=2, words_max=3, chars_max=20, word_chars_max=60)
 
 
