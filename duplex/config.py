@@ -58,7 +58,7 @@ class Config(BaseModel):
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
-    context_characters: int = Field(default=5_600, ge=500, le=30_000)
+    context_characters: int = Field(default=2_400, ge=500, le=30_000)
     prepare_replies: bool = True
     silence_ms: int = Field(default=500, ge=100, le=5000)
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)

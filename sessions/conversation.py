@@ -93,7 +93,7 @@ class ReplyDefaults:
     temperature: float = 0.0
     examples: tuple[Message, ...] = ()
     prepare: bool = True
-    context_characters_max: int = 5_600
+    context_characters_max: int = 2_400
 
 
 @dataclass(frozen=True, slots=True)

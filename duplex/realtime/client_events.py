@@ -177,24 +177,22 @@ _commands: dict[str, msgspec.json.Decoder[Any]] = {
 
 def parse(text: str | bytes) -> Command:
     """The command in `text`; raises `ClientEventError`."""
-    try:
-        envelope = _envelope.decode(text)
-    except msgspec.ValidationError as error:
-        raise _invalid_value(error, None) from error
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ClientEventError("invalid_json", f"not JSON: {str(error)[:PROBLEM_CHARACTERS_MAX]}") from error
+    envelope: _Envelope = _decode(_envelope, text, None)
     decoder = _commands.get(envelope.type)
     if decoder is None:
         message = f"unknown event type {envelope.type[:80]!r}"
         raise ClientEventError("unknown_event", message, "type", envelope.event_id)
-    try:
-        command: Command = decoder.decode(text)
-    except msgspec.ValidationError as error:
-        raise _invalid_value(error, envelope.event_id) from error
+    command: Command = _decode(decoder, text, envelope.event_id)
     return command
 
 
-def _invalid_value(error: msgspec.ValidationError, event_id: str | None) -> ClientEventError:
-    """The library says where the fault is in its text, and nowhere else."""
-    problem, _, path = str(error).rpartition(" - at `$.") if " - at `$" in str(error) else (str(error), "", "")
-    return ClientEventError("invalid_value", problem[:PROBLEM_CHARACTERS_MAX], path.rstrip("`") or None, event_id)
+def _decode(decoder: msgspec.json.Decoder[Any], text: str | bytes, event_id: str | None) -> Any:
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        # The library says where the fault is in its text, and nowhere else.
+        problem, _, path = str(error).rpartition(" - at `$") if " - at `$" in str(error) else (str(error), "", "")
+        param = path.lstrip(".").rstrip("`") or None
+        raise ClientEventError("invalid_value", problem[:PROBLEM_CHARACTERS_MAX], param, event_id) from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ClientEventError("invalid_json", f"not JSON: {str(error)[:PROBLEM_CHARACTERS_MAX]}") from error

@@ -129,7 +129,7 @@ class RealtimeConnection:
         self._outbox = outbox
         self._dialect = dialect
         self._limits = limits
-        self._allowance = _Allowance(limits.bytes_per_second_max)
+        self._allowance = Allowance(limits.bytes_per_second_max)
         self._last_input_ns = time.monotonic_ns()
 
     async def serve(self, first: ask.Command | None) -> str:
@@ -187,9 +187,9 @@ class RealtimeConnection:
         while True:
             text = await self._socket.receive()
             self._last_input_ns = time.monotonic_ns()
-            await self._allowance.spend(len(text))
-            # A socket that has much to read gives it without waiting; other calls have their turn in between.
-            await asyncio.sleep(0)
+            # Also where there is nothing to wait for: a socket that has much to read gives it without waiting, and
+            # other calls have their turn in between.
+            await asyncio.sleep(self._allowance.spend(len(text), self._last_input_ns) / 1e9)
             try:
                 command = ask.parse(text)
             except ClientEventError as error:
@@ -247,19 +247,17 @@ class RealtimeConnection:
         self._outbox.post({"type": "session.updated", "session": session_dict(self._call.session, settings)})
 
 
-class _Allowance:
+class Allowance:
     """Input bytes per second, with one second's worth of burst. Who sends more is read more slowly."""
 
     def __init__(self, bytes_per_second_max: int) -> None:
         self._rate = bytes_per_second_max
         self._spent_until_ns = 0
 
-    async def spend(self, count: int) -> None:
-        now_ns = time.monotonic_ns()
+    def spend(self, count: int, now_ns: int) -> int:
+        """Take `count` bytes; gives how long to wait before the next are read, in ns."""
         self._spent_until_ns = max(self._spent_until_ns, now_ns) + count * 1_000_000_000 // self._rate
-        ahead_ns = self._spent_until_ns - now_ns - 1_000_000_000
-        if ahead_ns > 0:
-            await asyncio.sleep(ahead_ns / 1e9)
+        return max(0, self._spent_until_ns - now_ns - 1_000_000_000)
 
 
 def _audio_of(command: ask.InputAppend) -> bytes:

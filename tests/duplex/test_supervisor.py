@@ -30,13 +30,25 @@ SILENT = "import sys; print('hello', flush=True); sys.stdin.read()"
 STUBBORN = "import signal, time; print('ready', flush=True); signal.pause()"
 
 
-def child(*scripts: str) -> Child:
+class Watched(Child):
+    """Sets `up` whenever it was started."""
+
+    def __init__(self, plan: ChildPlan) -> None:
+        super().__init__(plan)
+        self.up = asyncio.Event()
+
+    async def start(self) -> None:
+        await super().start()
+        self.up.set()
+
+
+def child(*scripts: str) -> Watched:
     """Runs the first of `scripts` at its first start, and so on; the last one from then on."""
 
     def arguments(incarnation: int) -> Sequence[str]:
         return ("-c", scripts[min(incarnation, len(scripts)) - 1])
 
-    return Child(ChildPlan("part", arguments, dict(os.environ)))
+    return Watched(ChildPlan("part", arguments, dict(os.environ)))
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:
@@ -104,9 +116,10 @@ class TestChild:
             await one.start()
             keeping = asyncio.create_task(one.keep())
             first = one.pid
+            one.up.clear()
             os.kill(first, signal.SIGKILL)
-            while one.pid in (0, first):
-                await asyncio.sleep(0.01)
+            await one.up.wait()
+            assert one.pid not in {0, first}
             await stop_task(keeping)
             await one.stop()
 
@@ -118,9 +131,10 @@ class TestChild:
         async def scenario() -> None:
             one = child("print('ready', flush=True)", DYING, DYING, READY)
             await one.start()
+            one.up.clear()
             keeping = asyncio.create_task(one.keep())
-            while one.ready_line != "ready 1":
-                await asyncio.sleep(0.01)
+            await one.up.wait()
+            assert one.ready_line == "ready 1"
             await stop_task(keeping)
             await one.stop()
 
@@ -130,9 +144,10 @@ class TestChild:
         async def scenario() -> None:
             one = child(FLOODING, READY)
             await one.start()
+            one.up.clear()
             keeping = asyncio.create_task(one.keep())
-            while one.ready_line != "ready 1":
-                await asyncio.sleep(0.01)
+            await one.up.wait()
+            assert one.ready_line == "ready 1"
             await stop_task(keeping)
             await one.stop()
 
