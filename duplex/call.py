@@ -27,6 +27,7 @@ from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_client import DOWNSTREAM_LOST, StageClient, StageUnresponsiveError
 from duplex.vad_service import VadService
+from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
@@ -276,8 +277,9 @@ class Call:
         _log.info(
             "response_ended",
             session=self.session,
-            response=response.id,
             epoch=response.epoch,
+            turn=response.turn,
+            response=response.id,
             status=response.status,
             reason=response.reason,
             code=response.code,
@@ -323,8 +325,8 @@ class Call:
         with self._ending_where_unresponsive():
             self._services.stages[self._encoder].feed(tag, item, units)
 
-    def unsent_samples(self) -> int:
-        """Audio generated and not yet sent: the credit in use."""
+    def ledgers(self) -> list[LedgerView]:
+        """Where the audio of what is being said stands."""
         now_ns = time.monotonic_ns()
         views = (self.conversation.speaking.ledger(view.id, now_ns) for view in self.conversation.speaking.running)
-        return sum(view.unsent for view in views if view is not None)
+        return [view for view in views if view is not None]

@@ -30,7 +30,7 @@ from duplex.stage_client import StageCallbacks, StageClient
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, decode_entry, replay, token_digest
-from sessions.settings import SessionSettings
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.graph import Graph, address_of
 from stages.messages import Frame
@@ -283,6 +283,8 @@ class Gateway:
         """The exposition text, with the gauges that are read when asked."""
         calls = list(self._calls.values())
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
-        self.metrics.credit_in_use_samples.set(sum(call.unsent_samples() for call in calls))
+        ledgers = [ledger for call in calls for ledger in call.ledgers()]
+        self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
+        self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
         return self.metrics.render()

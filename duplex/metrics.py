@@ -64,6 +64,9 @@ class Metrics:
         self.credit_in_use_samples = Gauge(
             "duplex_credit_in_use_samples", "Audio generated and not yet sent, all calls", registry=registry
         )
+        self.lead_seconds = Gauge(
+            "duplex_lead_seconds", "Furthest that any reply was sent ahead of the ear, by estimate", registry=registry
+        )
         self.stage_up = Gauge("duplex_stage_up", "1 while the stage can be used", ["stage"], registry=registry)
         self.pacer_lateness_seconds = Gauge(
             "duplex_pacer_lateness_seconds", "Worst lateness of the pacer since the last scrape", registry=registry

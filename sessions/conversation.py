@@ -472,7 +472,7 @@ class Conversation:
         epoch = self._epoch if spec.in_conversation else OUT_OF_BAND
         tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
         item = self._identity.new_id("item")
-        view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata)
+        view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata, turn=turn)
         return Plan(spec, tag, item, previous, self._stages_of(spec, messages), "audio" in modalities, view)
 
     def _stages_of(self, spec: ResponseSpec, messages: tuple[Message, ...]) -> tuple[tuple[str, Options], ...]:

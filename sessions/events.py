@@ -97,6 +97,7 @@ class ResponseView:
     code: str = ""
     message: str = ""
     usage: Usage = Usage()
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,12 +240,12 @@ def test_sound_is_handed_over_while_the_client_has_room() -> None:
         one.client.has_room = False
         tag = one.start_reply()
         assert one.told(ReplyAudio) == []
-        assert one.call.unsent_samples() == 24_000
+        assert [ledger.unsent for ledger in one.call.ledgers()] == [24_000]
         one.client.has_room = True
         one.call.pace(NS_PER_S)
         assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000
         assert sum(frame.units for frame in one.at("vocoder") if isinstance(frame, Grant)) == 24_000
-        assert one.call.unsent_samples() == 0
+        assert [ledger.unsent for ledger in one.call.ledgers()] == [0]
         assert {frame.tag for frame in one.at("vocoder") if isinstance(frame, Grant)} == {tag}
 
     play(scenario)

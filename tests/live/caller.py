@@ -68,6 +68,11 @@ class Caller:
             if message["type"] == wanted if isinstance(wanted, str) else wanted(message):
                 return message
 
+    def find(self, wanted: Callable[[Message], bool], *, since: int = 0) -> Message:
+        """The first event from number `since` on that is `wanted`, which may have come already."""
+        found = next((event for event in self.events[since:] if wanted(event)), None)
+        return found if found is not None else self.until(wanted)
+
     def until_closed(self) -> tuple[int, str]:
         """Read on to the end; the close code and reason that came."""
         try:

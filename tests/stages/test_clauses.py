@@ -107,6 +107,8 @@ def test_senseless_limits_are_refused(changes: dict[str, int]) -> None:
 PROSE = st.lists(
     st.sampled_from(["Hi", "Mr.", "e.g.", "3.5", "a" * 50, "b" * 130, ",", ". ", " ", "\n", "  ", '"', "?", "é", "I."])
 ).map("".join)
+
+
 def test_of_a_long_run_of_white_space_only_the_beginning_is_kept() -> None:
     assert split("one two" + " " * 600 + "three") == ["one two" + " " * 16 + "three"]
 

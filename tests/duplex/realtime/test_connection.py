@@ -1,0 +1,454 @@
+"""One connection: what waits to be written, what is read and followed, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from duplex.call import Call, Services
+from duplex.journal import Journal
+from duplex.metrics import Metrics
+from duplex.realtime import client_events as ask
+from duplex.realtime.connection import (
+    AUDIO_WAITING_MAX,
+    MESSAGES_WAITING_MAX,
+    Allowance,
+    Limits,
+    Outbox,
+    RealtimeConnection,
+    SocketClosedError,
+    created_message,
+    resumed_message,
+)
+from duplex.realtime.dialect import RealtimeDialect
+from duplex.vad_service import VadService, stop_task
+from media.playout import Frame
+from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.events import InputCleared, ReplyAudio
+from sessions.memory_store import MemorySessionStore
+from sessions.records import SessionRecord, token_digest
+from sessions.settings import SessionSettings
+from stages.contracts import OUT_OF_BAND
+
+EPOCH = 1 << 20
+S_MAX = 10
+NS_PER_S = 1_000_000_000
+NEVER_NS = 3_600 * NS_PER_S
+
+
+class Silent:
+    def probabilities(self, batch: Any) -> list[float]:
+        return [0.0] * len(batch)
+
+
+class FakeSocket:
+    """Gives what stands in `incoming`, then waits; keeps what is sent. `reads` cleared: the client takes nothing."""
+
+    def __init__(self, *incoming: str | bytes) -> None:
+        self.incoming = deque(incoming)
+        self.sent: list[dict[str, Any]] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.took = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.endless: str | None = None
+
+    async def receive(self) -> str | bytes:
+        if self.incoming:
+            return self.incoming.popleft()
+        if self.endless is not None:
+            return self.endless
+        await self.closed.wait()
+        raise SocketClosedError
+
+    async def send(self, text: str) -> None:
+        await self.reads.wait()
+        if self.closed.is_set():
+            raise SocketClosedError
+        self.sent.append(json.loads(text))
+        self.took.set()
+
+    async def until_sent(self, count: int) -> None:
+        while len(self.sent) < count:
+            await self.took.wait()
+            self.took.clear()
+
+    def types(self) -> list[str]:
+        return [message["type"] for message in self.sent]
+
+    def errors(self) -> list[dict[str, Any]]:
+        return [message["error"] for message in self.sent if message["type"] == "error"]
+
+
+class Bench:
+    """A call without stages, and its connection."""
+
+    def __init__(self) -> None:
+        self._ids: Counter[str] = Counter()
+        self.socket = FakeSocket()
+        self.metrics = Metrics()
+        self.vad = VadService(Silent())
+        self.store = MemorySessionStore(lambda: 0)
+        self.dialect = RealtimeDialect(self.new_id)
+        self.outbox = Outbox(self.dialect)
+        self.limits = Limits(1 << 30, NEVER_NS, NEVER_NS)
+
+    async def open(self) -> None:
+        record = SessionRecord("sess_1", "default", 0, b"{}", token_digest("x"))
+        journal = Journal(self.store, await self.store.create(record, "gw_1", 10_000))
+        identity = Identity("sess_1", EPOCH, self.new_id)
+        talk = Conversation(identity, SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
+        self.call = Call(talk, "sess_1", Services({}, self.vad, self.metrics), journal)
+
+    def new_id(self, prefix: str) -> str:
+        self._ids[prefix] += 1
+        return f"{prefix}_{self._ids[prefix]}"
+
+    async def serve(self, first: ask.Command | None = None) -> str:
+        one = RealtimeConnection(self.socket, self.call, self.outbox, self.dialect, self.limits)
+        return await one.serve(first)
+
+    async def exchange(self, *messages: str | bytes | dict[str, Any], count: int) -> None:
+        """Send `messages`, and serve until `count` have been answered."""
+        self.socket.incoming.extend(m if isinstance(m, str | bytes) else json.dumps(m) for m in messages)
+        serving = asyncio.create_task(self.serve())
+        await self.socket.until_sent(count)
+        self.socket.closed.set()
+        assert await serving == "client_closed"
+
+
+def play(scenario: Callable[[Bench], Coroutine[None, None, None]]) -> None:
+    async def run() -> None:
+        one = Bench()
+        await one.open()
+        running = asyncio.create_task(one.vad.run())
+        try:
+            async with asyncio.timeout(S_MAX):
+                await scenario(one)
+        finally:
+            await stop_task(running)
+
+    asyncio.run(run())
+
+
+def sound(start: int = 0, *, epoch: int = EPOCH) -> ReplyAudio:
+    return ReplyAudio("item_1", epoch, Frame("resp_1", start, b"\0\0" * 480, final=False), start + 480)
+
+
+def item(text: str = "Hello.", **more: Any) -> dict[str, Any]:
+    body = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}], **more}
+    return {"type": "conversation.item.create", "item": body}
+
+
+# ---- the outbox ----------------------------------------------------------------------------------------------
+
+
+def test_messages_leave_in_their_order() -> None:
+    async def scenario(one: Bench) -> None:
+        one.outbox.tell(InputCleared())
+        one.outbox.tell(sound())
+        one.outbox.post({"type": "of_our_own"})
+        assert one.outbox.waiting == 3
+        kinds = [json.loads(await one.outbox.next())["type"] for _ in range(3)]
+        assert kinds == ["input_audio_buffer.cleared", "response.output_audio.delta", "of_our_own"]
+        waiting = asyncio.create_task(one.outbox.next())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        one.outbox.post({"type": "late"})
+        assert json.loads(await waiting)["type"] == "late"
+
+    play(scenario)
+
+
+def test_audio_takes_room_until_it_is_written() -> None:
+    async def scenario(one: Bench) -> None:
+        assert one.outbox.has_room
+        room = []
+        for number in range(AUDIO_WAITING_MAX):
+            one.outbox.tell(sound(480 * number))
+            room.append(one.outbox.has_room)
+        assert room == [True, False]
+        await one.outbox.next()
+        assert one.outbox.has_room
+        for _ in range(10):
+            one.outbox.tell(InputCleared())
+        assert one.outbox.has_room, "only audio takes room"
+
+    play(scenario)
+
+
+def test_audio_that_is_dropped_leaves_the_rest() -> None:
+    async def scenario(one: Bench) -> None:
+        one.outbox.tell(sound())
+        one.outbox.tell(InputCleared())
+        one.outbox.tell(sound(480))
+        one.outbox.drop_audio()
+        assert one.outbox.has_room
+        assert one.outbox.waiting == 1
+        assert json.loads(await one.outbox.next())["type"] == "input_audio_buffer.cleared"
+        for number in range(AUDIO_WAITING_MAX):
+            one.outbox.tell(sound(480 * number))
+        assert not one.outbox.has_room
+
+    play(scenario)
+
+
+def test_audio_out_of_band_belongs_to_no_epoch() -> None:
+    async def scenario(one: Bench) -> None:
+        one.outbox.tell(sound())
+        one.outbox.tell(sound(480, epoch=OUT_OF_BAND))
+        one.outbox.drop_audio()
+        assert one.outbox.waiting == 1
+        one.outbox.tell(sound())
+        assert not one.outbox.has_room
+        assert json.loads(await one.outbox.next())["epoch"] == OUT_OF_BAND
+
+    play(scenario)
+
+
+def test_a_full_outbox_takes_no_more_and_says_so() -> None:
+    async def scenario(one: Bench) -> None:
+        for _ in range(MESSAGES_WAITING_MAX):
+            one.outbox.tell(InputCleared())
+        assert not one.outbox.overflowed.is_set()
+        one.outbox.tell(InputCleared())
+        assert one.outbox.overflowed.is_set()
+        assert one.outbox.waiting == MESSAGES_WAITING_MAX
+
+    play(scenario)
+
+
+# ---- what is read -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "nonsense",
+        b"\x00\x01",
+        "[]",
+        {"type": "response.sing"},
+        {"type": "input_audio_buffer.append", "audio": "not base64"},
+        {"type": "input_audio_buffer.append", "audio": "naïve"},
+        {"type": "input_audio_buffer.append", "audio": "AAA"},
+        {"type": "conversation.item.truncate", "item_id": "i", "audio_end_ms": -1},
+        {"type": "session.update", "session": {"temperature": 9}},
+        {"type": "response.create", "response": {"output_modalities": ["audio", "text"]}},
+        {"type": "session.resume", "token": "a.b"},
+        {"type": "conversation.item.delete", "item_id": "nobody"},
+    ],
+)
+def test_a_bad_message_is_answered_and_the_call_goes_on(bad: str | bytes | dict[str, Any]) -> None:
+    async def scenario(one: Bench) -> None:
+        await one.exchange(bad, item(), count=3)
+        assert one.socket.types() == ["error", "conversation.item.added", "conversation.item.done"]
+        assert one.socket.errors()[0]["type"] == "invalid_request_error"
+        assert 'owner="client"' in one.metrics.render().decode()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"type": "session.update", "session": {"temperature": 9}},
+        {"type": "session.update", "session": 9},
+        {"type": "conversation.item.delete", "item_id": "nobody"},
+        {"type": "response.cancel"},
+        {"type": "response.sing"},
+    ],
+)
+def test_a_refusal_names_the_event_that_it_answers(bad: dict[str, Any]) -> None:
+    async def scenario(one: Bench) -> None:
+        await one.exchange(bad | {"event_id": "mine"}, {"type": "response.cancel"}, count=2)
+        assert [error["event_id"] for error in one.socket.errors()] == ["mine", None]
+
+    play(scenario)
+
+
+def test_every_command_reaches_the_conversation() -> None:
+    async def scenario(one: Bench) -> None:
+        await one.exchange(
+            item(id="item_a"),
+            {"type": "conversation.item.retrieve", "item_id": "item_a"},
+            {"type": "conversation.item.truncate", "item_id": "item_a", "audio_end_ms": 1.5},
+            {"type": "conversation.item.delete", "item_id": "item_a"},
+            {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(4_800)).decode()},
+            {"type": "input_audio_buffer.clear"},
+            {"type": "input_audio_buffer.commit"},
+            count=7,
+        )
+        assert one.socket.types() == [
+            "conversation.item.added",
+            "conversation.item.done",
+            "conversation.item.retrieved",
+            "error",
+            "conversation.item.deleted",
+            "input_audio_buffer.cleared",
+            "error",
+        ]
+        assert [error["code"] for error in one.socket.errors()] == ["invalid_item", "input_audio_buffer_commit_empty"]
+        assert one.call.listening.received_samples == 2_400
+
+    play(scenario)
+
+
+def test_an_update_is_answered_with_the_session_as_it_then_stands() -> None:
+    async def scenario(one: Bench) -> None:
+        session = {"instructions": "Be brief.", "extensions": True, "audio": {"input": {"transcription": None}}}
+        await one.exchange({"type": "session.update", "session": session}, count=1)
+        assert one.socket.sent[0]["session"]["instructions"] == "Be brief."
+        assert one.dialect.extensions
+        assert not one.dialect.transcription
+        assert one.call.conversation.settings.instructions == "Be brief."
+
+    play(scenario)
+
+
+def test_a_command_that_was_read_already_goes_first() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.incoming.append(json.dumps({"type": "input_audio_buffer.clear"}))
+        serving = asyncio.create_task(one.serve(ask.ItemDelete(item_id="nobody")))
+        await one.socket.until_sent(2)
+        one.socket.closed.set()
+        await serving
+        assert one.socket.types() == ["error", "input_audio_buffer.cleared"]
+
+    play(scenario)
+
+
+# ---- what ends it -------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_ends_takes_its_connection_along() -> None:
+    async def scenario(one: Bench) -> None:
+        serving = asyncio.create_task(one.serve())
+        await asyncio.sleep(0)
+        one.call.end("service_shutdown")
+        assert await serving == "service_shutdown"
+
+    play(scenario)
+
+
+def test_a_client_that_is_gone() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.closed.set()
+        assert await one.serve() == "client_closed"
+
+    play(scenario)
+
+
+def test_a_client_that_is_gone_while_we_write() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.reads.clear()
+        serving = asyncio.create_task(one.serve())
+        one.outbox.post({"type": "any"})
+        await asyncio.sleep(0)
+        one.socket.endless = None
+        one.socket.closed.set()
+        one.socket.reads.set()
+        assert await serving == "client_closed"
+
+    play(scenario)
+
+
+def test_a_client_that_does_not_read() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.reads.clear()
+        one.socket.endless = "nonsense"
+        assert await one.serve() == "slow_client"
+
+    play(scenario)
+
+
+def test_a_client_that_never_stops_talking_leaves_others_their_turn() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.endless = "nonsense"
+        serving = asyncio.create_task(one.serve())
+        turns = 0
+        while len(one.socket.sent) < 50:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 25
+        one.call.end("idle")
+        assert await serving == "idle"
+
+    play(scenario)
+
+
+def test_a_call_has_its_longest_time() -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits = Limits(1 << 30, 1_000_000, NEVER_NS)
+        assert await one.serve() == "call_too_long"
+
+    play(scenario)
+
+
+def test_a_client_that_says_nothing() -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits = Limits(1 << 30, NEVER_NS, 1_000_000)
+        assert await one.serve() == "idle"
+
+    play(scenario)
+
+
+def test_a_fault_of_ours_is_not_taken_for_the_clients() -> None:
+    async def scenario(one: Bench) -> None:
+        async def broken() -> str:
+            raise ZeroDivisionError
+
+        one.socket.receive = broken  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await one.serve()
+
+    play(scenario)
+
+
+def test_nothing_of_a_connection_is_left_running() -> None:
+    async def scenario(one: Bench) -> None:
+        before = asyncio.all_tasks()
+        one.socket.closed.set()
+        await one.serve()
+        assert asyncio.all_tasks() == before
+
+    play(scenario)
+
+
+# ---- how fast it is read ------------------------------------------------------------------------------------
+
+
+def test_who_sends_more_than_a_second_ahead_is_read_more_slowly() -> None:
+    allowance, now_ns, half_ns = Allowance(1_000), 5 * NS_PER_S, NS_PER_S // 2
+    assert allowance.spend(1_000, now_ns) == 0, "a second's worth at once is fine"
+    assert allowance.spend(500, now_ns) == half_ns
+    assert allowance.spend(500, now_ns + half_ns) == half_ns
+    now_ns += 20 * NS_PER_S
+    assert allowance.spend(1_000, now_ns) == 0
+    assert allowance.spend(1_000, now_ns) == NS_PER_S, "what was not used before earns one second, not twenty"
+
+
+# ---- how it begins ------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_created_with_a_token_for_those_who_can_use_it() -> None:
+    for extensions in (False, True):
+        message = created_message("sess_1", SessionSettings(), "sess_1.x", RealtimeDialect(str, extensions=extensions))
+        assert message["type"] == "session.created"
+        assert message["session"]["id"] == "sess_1"
+        assert ("resume_token" in message["session"]) == extensions
+
+
+def test_a_session_is_resumed_as_it_stands() -> None:
+    async def scenario(one: Bench) -> None:
+        message = resumed_message(one.call, "sess_1.x", [{"id": "item_1"}])
+        assert message["session"]["resume_token"] == "sess_1.x"
+        assert (message["items"], message["epoch"]) == ([{"id": "item_1"}], EPOCH)
+        assert message["input_samples_received"] == 0
+
+    play(scenario)
