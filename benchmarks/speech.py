@@ -12,6 +12,7 @@ from duplex.call_command import LocalVoice
 from loadtest.realtime_wire import SAMPLE_RATE
 from loadtest.turns import Utterance
 from media.pcm import float_to_pcm16, pcm16_to_float
+from stages.engines.local.text_normal import spoken_words
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -26,8 +27,29 @@ QUESTIONS = (
     "How do I make a good cup of tea?",
 )
 
-_NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_NUMBERS = {str(number): word for number, word in enumerate(_NUMBER_WORDS)}
+_UNITS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
 
 @lru_cache(maxsize=1)
@@ -50,8 +72,20 @@ def with_noise(pcm: bytes, snr_db: float, seed: int) -> bytes:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words without punctuation, small numbers written out."""
-    return [_NUMBERS.get(word, word) for word in re.findall(r"[a-z0-9']+", text.lower())]
+    """What is said for `text`, as lower-case words without punctuation, whole numbers below 1,000 written out."""
+    said = " ".join(word.spoken for word in spoken_words(text)).lower()
+    return [part for word in re.findall(r"[a-z0-9']+", said) for part in _written_out(word)]
+
+
+def _written_out(word: str) -> list[str]:
+    if not word.isdigit() or int(word) > 999:
+        return [word]
+    number = int(word)
+    if number < 20:
+        return [_UNITS[number]]
+    if number < 100:
+        return [_TENS[number // 10 - 2], *([_UNITS[number % 10]] if number % 10 else [])]
+    return [_UNITS[number // 100], "hundred", *(_written_out(str(number % 100)) if number % 100 else [])]
 
 
 def word_errors(said: list[str], heard: list[str]) -> int:
