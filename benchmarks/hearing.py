@@ -40,11 +40,19 @@ async def hearing(say: Say) -> bool:
             total = sum(len(words(turn.utterance)) for turn in turns)
             say(f"heard, {name}: {wrong} of {total} words wrong")
             if name == "clean":
-                claimed = [word for turn in turns for word in words(turn.reply_text)]
-                recognised = words(recognise(call.recording.pcm))
-                errors = word_errors(claimed, recognised)
-                say(f"said: an independent recogniser differs from the transcript in {errors} of {len(claimed)} words")
+                _say_what_was_said(say, [turn.reply_text for turn in turns], call.recording.pcm)
     return True
+
+
+def _say_what_was_said(say: Say, claimed: list[str], recording: bytes) -> None:
+    """Does an independent recogniser hear in the recording what the transcripts claim? The floor is what it makes of
+    the same texts, spoken by the same voice without the service."""
+    wanted = words(" ".join(claimed))
+    errors = word_errors(wanted, words(recognise(recording)))
+    offline = b"".join(utterance(text).pcm + bytes(3 * SAMPLE_RATE) for text in claimed)
+    floor = word_errors(wanted, words(recognise(offline)))
+    say(f"said: an independent recogniser differs from the transcript in {errors} of {len(wanted)} words")
+    say(f"    the same texts spoken without the service: {floor}; ratio {errors / max(1, floor):.2f}")
 
 
 def _long() -> Utterance:

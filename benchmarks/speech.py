@@ -27,29 +27,13 @@ QUESTIONS = (
     "How do I make a good cup of tea?",
 )
 
-_UNITS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_UNITS = dict(
+    enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen".split()  # noqa: SIM905 - a list of words reads better as words
+    )
+)
+_TENS = {2: "twenty", 3: "thirty", 4: "forty", 5: "fifty", 6: "sixty", 7: "seventy", 8: "eighty", 9: "ninety"}
 
 
 @lru_cache(maxsize=1)
@@ -84,7 +68,7 @@ def _written_out(word: str) -> list[str]:
     if number < 20:
         return [_UNITS[number]]
     if number < 100:
-        return [_TENS[number // 10 - 2], *([_UNITS[number % 10]] if number % 10 else [])]
+        return [_TENS[number // 10], *([_UNITS[number % 10]] if number % 10 else [])]
     return [_UNITS[number // 100], "hundred", *(_written_out(str(number % 100)) if number % 100 else [])]
 
 
