@@ -27,12 +27,11 @@ QUESTIONS = (
     "How do I make a good cup of tea?",
 )
 
-_UNITS = dict(
-    enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen".split()  # noqa: SIM905 - a list of words reads better as words
-    )
-)
+_UNIT_WORDS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen
+"""
+_UNITS = _UNIT_WORDS.split()
 _TENS = {2: "twenty", 3: "thirty", 4: "forty", 5: "fifty", 6: "sixty", 7: "seventy", 8: "eighty", 9: "ninety"}
 
 

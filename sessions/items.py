@@ -2,7 +2,7 @@
 
 Rules
 * An item's id is unique in its session and never reused. Order changes only by insertion and deletion.
-* The history is bounded by `ITEMS_MAX`; the oldest leave first, and that is reported to the caller of `add`.
+* The history is bounded by `ITEMS_MAX` and `CHARACTERS_MAX`; the oldest leave first, and `add` tells which.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Literal
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
-ITEMS_MAX = 512  # far beyond any prompt's context; a session record stays below a megabyte
+# Far beyond any prompt's context. At up to four bytes a character the whole history fits the store's snapshot of 2 MiB.
+ITEMS_MAX = 512
+CHARACTERS_MAX = 256_000
 ROOT = "root"  # `previous_item_id` that means: before everything
 ITEM_EXISTS = "item_exists"
 ITEM_NOT_FOUND = "item_not_found"
@@ -76,10 +78,14 @@ class History:
         place = len(self._items) if previous is None else 0 if previous == ROOT else self._index(previous) + 1
         self._items.insert(place, item)
         left = []
-        while len(self._items) > ITEMS_MAX:
+        while self._is_too_long():
             oldest = 1 if self._items[0] is item else 0  # what was just asked for stays, wherever it stands
             left.append(self._items.pop(oldest).id)
         return tuple(left)
+
+    def _is_too_long(self) -> bool:
+        characters = sum(len(item.text) for item in self._items)
+        return len(self._items) > ITEMS_MAX or (characters > CHARACTERS_MAX and len(self._items) > 1)
 
     def replace(self, item: Item) -> None:
         self._items[self._index(item.id)] = item

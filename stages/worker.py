@@ -23,6 +23,8 @@ from typing import Any
 
 import msgspec
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import Processor
 
 from stages.engines import registry
 from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
@@ -31,6 +33,14 @@ from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Output, StageFailure, Step
 
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
+
+# One JSON object a line. Tracebacks without locals, which may hold what somebody said.
+_LOG_PROCESSORS: list[Processor] = [
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
+    structlog.processors.JSONRenderer(),
+]
 
 _log = structlog.get_logger("stages.worker")
 
@@ -255,7 +265,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m stages.worker SPEC_JSON\n")
         return 2
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(processors=_LOG_PROCESSORS, logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     try:
         hangs = asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=WorkerSpec)))
     except (msgspec.DecodeError, registry.EngineUnknownError, LinkError, OSError) as error:

@@ -184,10 +184,18 @@ class _Visit:
             await self._send_now(message)
         await self._close(reason)
 
+    async def _say_last_words(self, reason: str) -> None:
+        """What is still queued, and where the session went."""
+        if reason == "session_replaced" and self._dialect.extensions:
+            self._outbox.post({"type": "session.replaced"})
+        while self._outbox.waiting:
+            await self._socket.send(await self._outbox.next())
+
     async def _close(self, reason: str) -> None:
         if self._websocket.application_state is WebSocketState.CONNECTED:
-            with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            with suppress(RuntimeError, WebSocketDisconnect, TimeoutError, SocketClosedError):
                 async with asyncio.timeout(CLOSE_S_MAX):
+                    await self._say_last_words(reason)
                     await self._websocket.close(_CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
 
 

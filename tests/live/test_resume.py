@@ -128,6 +128,7 @@ def test_a_caller_who_lost_the_connection_takes_the_call_over(service: Service) 
         code, reason = old.until_closed()
         words = prompt_words(new)
     assert (code, reason) == (4001, "session_replaced")
+    assert len(old.of_type("session.replaced")) == 1
     assert texts(resumed["items"]) == [("user", "Remember herons."), ("assistant", REPLY)]
     assert words == SYSTEM_WORDS + 4
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.items import ITEM_EXISTS, ITEM_NOT_FOUND, ITEMS_MAX, ROOT, History, Item, ItemError
+from sessions.items import CHARACTERS_MAX, ITEM_EXISTS, ITEM_NOT_FOUND, ITEMS_MAX, ROOT, History, Item, ItemError
 
 
 def item(name: str, text: str = "") -> Item:
@@ -106,3 +106,18 @@ def test_a_history_is_a_list_of_distinct_items(changes: list[tuple[int, int]]) -
             model.insert(0 if previous == ROOT else model.index(previous) + 1, name)
     assert names(kept) == model
     assert kept.last_id == (model[-1] if model else None)
+
+
+def test_the_oldest_leave_where_all_together_are_too_long_for_the_store() -> None:
+    kept = History()
+    half = CHARACTERS_MAX // 2
+    assert kept.add(Item("a", "user", "x" * half, spoken=False)) == ()
+    assert kept.add(Item("b", "user", "x" * half, spoken=False)) == ()
+    assert kept.add(Item("c", "user", "x", spoken=False)) == ("a",)
+    assert [item.id for item in kept.items] == ["b", "c"]
+
+
+def test_an_item_that_is_too_long_by_itself_stays_alone() -> None:
+    kept = History((Item("a", "user", "x", spoken=False),))
+    assert kept.add(Item("b", "user", "x" * (CHARACTERS_MAX + 1), spoken=False)) == ("a",)
+    assert [item.id for item in kept.items] == ["b"]
