@@ -11,17 +11,20 @@ Rules
 * Chunks are contiguous, in order, once each; exactly one is final. Anything else is a bug upstream and raises.
 * A frame is `frame_samples` long, but for the last of a response. `sent` never passes `generated`.
 * Responses play one after the other; a cut ends one at what was sent and drops the rest.
-* `generated >= sent >= heard`, and none of them ever falls.
+* `generated >= sent >= heard`, and none of them ever falls; but the first report may correct an estimate.
+* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Literal
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError
 
 NS_PER_S = 1_000_000_000
+REPORT_NS_MAX = 2_000_000_000  # reports come ten times a second; a client that has stopped reporting is estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """Where a response stands, in samples at the output rate."""
+    """Where a response stands, in samples at the output rate. `basis`: how `heard` is known."""
 
     generated: int
     sent: int
     heard: int
     complete: bool
+    basis: Literal["estimated", "acked"] = "estimated"
 
     @property
     def unsent(self) -> int:
@@ -66,6 +70,8 @@ class _Ledger:
     head_offset: int = 0
     final_in: bool = False
     final_out: bool = False
+    acked: int = 0
+    acked_ns: int | None = None
 
 
 class Playout:
@@ -158,8 +164,16 @@ class Playout:
         unplayed_ns = max(0, self._play_end_ns - now_ns)
         unplayed = -(-unplayed_ns * self._rate // NS_PER_S)
         later = sum(other.sent for other in self._queue if other is not ledger and self._is_after(other, ledger))
-        heard = max(0, ledger.sent - max(0, unplayed - later))
+        heard = max(ledger.acked, ledger.sent - max(0, unplayed - later))
+        if ledger.acked_ns is not None and now_ns - ledger.acked_ns <= REPORT_NS_MAX:
+            return LedgerView(ledger.generated, ledger.sent, ledger.acked, ledger.final_out, "acked")
         return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out)
+
+    def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
+        """The client reports that `samples` of `response` were heard. Never lowers what an earlier report said."""
+        ledger = self._known[response]
+        ledger.acked = max(ledger.acked, min(samples, ledger.sent))
+        ledger.acked_ns = now_ns
 
     def _is_after(self, other: _Ledger, ledger: _Ledger) -> bool:
         return ledger not in self._queue or self._queue.index(other) > self._queue.index(ledger)
