@@ -30,7 +30,7 @@ from duplex.stage_client import StageCallbacks, StageClient
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, decode_entry, replay, token_digest
-from sessions.settings import SessionSettings
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.graph import Graph, address_of
 from stages.messages import Frame
@@ -51,6 +51,14 @@ class RefusedError(RuntimeError):
         super().__init__(message)
         self.code = code
         self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How sound travels: how far ahead of the ear it is sent, and the rate at which it comes."""
+
+    lead_ms: int
+    input_rate: int = OUTPUT_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +182,9 @@ class Gateway:
             self._empty.set()
 
     @asynccontextmanager
-    async def new_call(self, settings: SessionSettings) -> AsyncIterator[Admitted]:
-        """A call with a new session. Raises `RefusedError` where the store is away."""
+    async def new_call(self, settings: SessionSettings, transport: Transport | None = None) -> AsyncIterator[Admitted]:
+        """A call with a new session. Raises `RefusedError` where the store is away. `transport` None: WebSocket."""
+        transport = transport or Transport(self.config.transport_lead_ms)
         session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
         record = SessionRecord(
             session, TENANT, int(datetime.now(UTC).timestamp() * 1000), encode_settings(settings), token_digest(secret)
@@ -184,13 +193,14 @@ class Gateway:
             ownership = await self._store.create(record, self._name, LEASE_TTL_MS)
         except StoreError as error:
             raise self._store_refused(error) from error
-        conversation = self._conversation(ownership, record.epoch, settings)
-        async with self._living(conversation, Journal(self._store, ownership)) as call:
+        conversation = self._conversation(ownership, record.epoch, settings, transport)
+        async with self._living(conversation, Journal(self._store, ownership), transport) as call:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
-    async def resumed_call(self, token: str) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`. Raises `RefusedError`."""
+    async def resumed_call(self, token: str, transport: Transport | None = None) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`. Raises `RefusedError`. `transport` None: WebSocket."""
+        transport = transport or Transport(self.config.transport_lead_ms)
         session, _, secret = token.partition(".")
         try:
             ownership, snapshot = await self._store.acquire(session, self._name, token_digest(secret), LEASE_TTL_MS)
@@ -200,8 +210,8 @@ class Gateway:
         if previous is not None:
             previous.end("session_replaced")
             await previous.ended.wait()
-        conversation = self._restored(ownership, snapshot)
-        async with self._living(conversation, Journal(self._store, ownership, snapshot.entries)) as call:
+        conversation = self._restored(ownership, snapshot, transport)
+        async with self._living(conversation, Journal(self._store, ownership, snapshot.entries), transport) as call:
             yield Admitted(call, token)
 
     async def forget(self, session: str) -> None:
@@ -218,11 +228,13 @@ class Gateway:
         _log.error("store_refused", error=type(error).__name__)
         return RefusedError("store_unavailable", f"the session could not be opened: {error}")
 
-    def _conversation(self, ownership: Ownership, epoch: int, settings: SessionSettings) -> Conversation:
+    def _conversation(
+        self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
+    ) -> Conversation:
         identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=self.config.transport_lead_ms)
+        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms)
 
-    def _restored(self, ownership: Ownership, snapshot: Snapshot) -> Conversation:
+    def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `RefusedError` where what is stored cannot be trusted."""
         try:
             stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
@@ -234,15 +246,15 @@ class Gateway:
             Identity(ownership.session, stored.epoch, new_id),
             settings,
             self._defaults,
-            transport_lead_ms=self.config.transport_lead_ms,
+            transport_lead_ms=transport.lead_ms,
             items=tuple(item_of(record) for record in stored.items),
         )
 
     @asynccontextmanager
-    async def _living(self, conversation: Conversation, journal: Journal) -> AsyncIterator[Call]:
+    async def _living(self, conversation: Conversation, journal: Journal, transport: Transport) -> AsyncIterator[Call]:
         session = journal.session
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal)
+        call = Call(conversation, session, self._services, journal, transport.input_rate)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session] = call
         self._pacer.add(call)

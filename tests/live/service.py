@@ -61,7 +61,17 @@ class Service:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
-        command = ["-m", "duplex.cli", "serve", "--engine", "scripted", "--port", str(port), "--data-dir", str(data_dir)]
+        command = [
+            "-m",
+            "duplex.cli",
+            "serve",
+            "--engine",
+            "scripted",
+            "--port",
+            str(port),
+            "--data-dir",
+            str(data_dir),
+        ]
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
@@ -118,7 +128,12 @@ class Service:
         return ready.partition("http://")[2].strip()
 
     def get(self, path: str, **headers: str) -> Answer:
-        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
+        return self.send("GET", path, None, headers)
+
+    def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        request = urllib.request.Request(
+            f"http://{self.address}{path}", data=body, headers=dict(headers), method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
                 return Answer(answer.status, _lower(answer.headers.items()), answer.read())
