@@ -52,7 +52,7 @@ def page_routes(folder: Path = FOLDER) -> list[BaseRoute]:
     if not index.is_file():
         return []
     return [
-        Route("/", _Guarded(FileResponse(index)), methods=None),
+        Route("/", _Guarded(FileResponse(index)), methods=["GET"]),
         # An application of its own, so that its refusals carry the headers too.
         Mount("/web", Starlette(routes=[Mount("/", StaticFiles(directory=folder))], middleware=[Middleware(_Guarded)])),
     ]

@@ -17,7 +17,7 @@ from aiortc.rtp import RtcpReceiverInfo, RtpPacket
 
 from duplex.realtime.connection import SocketClosedError
 from duplex.webrtc import aiortc_peer
-from duplex.webrtc.aiortc_peer import FOREIGN_PACKETS_MAX, MESSAGES_WAITING_MAX, AiortcPeer
+from duplex.webrtc.aiortc_peer import FOREIGN_PACKETS_MAX, MESSAGES_WAITING_MAX, SEND_BUFFER_BYTES_MAX, AiortcPeer
 from duplex.webrtc.loopback import offer_loopback
 from duplex.webrtc.offer import checked_offer
 from duplex.webrtc.opus import OpusEncoder
@@ -89,6 +89,42 @@ def test_messages_and_packets_go_both_ways() -> None:
             first, second = pair.received[:2]
             assert (second.timestamp - first.timestamp) % (1 << 32) == PACKET_TICKS
             assert (second.sequence - first.sequence) % (1 << 16) == 1
+
+    asyncio.run(run())
+
+
+def test_what_is_taken_back_is_not_sent() -> None:
+    async def run() -> None:
+        async with connected() as pair:
+            packets = [SentPacket(number * PACKET_TICKS, OpusEncoder().silence()) for number in range(3)]
+            for packet in packets:
+                pair.peer.put(packet)
+            assert pair.peer.waiting == 3
+            assert pair.peer.take_back() == packets
+            assert pair.peer.waiting == 0
+
+    asyncio.run(run())
+
+
+def test_a_caller_who_reads_slowly_makes_us_wait_and_gets_everything_in_order() -> None:
+    async def run() -> None:
+        async with connected() as pair, asyncio.timeout(WAIT_S_MAX):
+            for number in range(30):
+                await pair.peer.send(json.dumps({"type": str(number), "much": "x" * 20_000}))
+                channel = pair.peer._channel
+                assert channel is not None
+                assert channel.bufferedAmount < SEND_BUFFER_BYTES_MAX + 21_000
+            await pair.caller.until("29")
+            assert [event["type"] for event in pair.caller.events] == [str(number) for number in range(30)]
+
+    asyncio.run(run())
+
+
+def test_a_message_larger_than_the_caller_takes_ends_the_connection() -> None:
+    async def run() -> None:
+        async with connected() as pair:
+            with pytest.raises(SocketClosedError):
+                await pair.peer.send("x" * 300_000)
 
     asyncio.run(run())
 
