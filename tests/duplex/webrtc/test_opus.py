@@ -84,7 +84,7 @@ def test_no_thread_is_started() -> None:
     encoder, decoder = OpusEncoder(), OpusDecoder()
     for frame in frames_of(tone(3)):
         decoder.decode(encoder.encode(frame))
-    assert len(list(Path("/proc/self/task").iterdir())) == before
+    assert len(list(Path("/proc/self/task").iterdir())) <= before  # one of another test may have ended meanwhile
     assert os.sched_getaffinity(0) == processors
 
 
