@@ -1,9 +1,10 @@
 /**
- * The voice chat page: joins the call (`duplex-client.js`), the conversation (`conversation.js`), sound and the document.
+ * The voice chat page: joins the call (`duplex-client.js`), the conversation (`conversation.js`), sound and
+ * the document.
  *
  * Theory of operation
- *   A call has a phase (idle, connecting, connected, reconnecting, closed) and, while connected, the conversation has an
- *   activity. Both are attributes of the body, which the style sheet colours. Everything visible follows from the two,
+ *   A call has a phase (idle, connecting, connected, reconnecting, closed), and while connected the conversation has
+ *   an activity. Both are attributes of the body, which the style sheet colours. Everything visible follows from the two,
  *   the lines and at most one notice.
  *
  * Rules

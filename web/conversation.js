@@ -27,6 +27,8 @@
  * @property {Figures} figures
  */
 
+/** @typedef {{ id: string, line: Line | null, askedAt: number | null, heard: boolean }} Reply */
+
 /** @typedef {"listening" | "hearing" | "thinking" | "speaking" | "interrupted"} Activity */
 
 /** Lines kept for display and download; a call of an hour has some hundreds. */
@@ -43,7 +45,7 @@ export class Conversation {
     this._callerSpeaks = false;
     /** When the caller's last question ended. @type {number | null} */
     this._askedAt = null;
-    /** The reply that is waited for or heard. @type {{ id: string, line: Line | null, askedAt: number | null, heard: boolean } | null} */
+    /** The reply that is waited for or heard. @type {Reply | null} */
     this._reply = null;
     /** A reply that was interrupted and may still be audible. @type {{ line: Line | null, since: number } | null} */
     this._stopping = null;
@@ -128,7 +130,7 @@ export class Conversation {
     this._pressedAt = now;
   }
 
-  /** The caller's last sound was at `at`, more exactly known than when its event came. @param {number} at @param {number} now */
+  /** The caller's last sound was at `at`, better known than by its event. @param {number} at @param {number} now */
   speechEnded(at, now) {
     if (at > now || now - at > SPEECH_AGE_MS_MAX) return;
     if (this._reply && this._reply.askedAt === this._askedAt) this._reply.askedAt = at;
@@ -228,7 +230,8 @@ export class Conversation {
     this._callerSpeaks = true;
     this._onsetAt = now;
     if (this._stopping) this._stopping.since = now;
-    else if (this.activity === "speaking" && this._reply?.heard) this._stopping = { line: this._reply.line, since: now };
+    else if (this.activity === "speaking" && this._reply?.heard)
+      this._stopping = { line: this._reply.line, since: now };
     this._line(event.item_id);
     if (this.activity !== "interrupted") this.activity = "hearing";
   }
@@ -286,7 +289,8 @@ export class Conversation {
     const line = item ? this._line(item.id, "service") : null;
     const cancelled = response.status === "cancelled";
     const pressed = response.status_details?.reason === "client_cancelled";
-    if (line && item) this._finish(line, textOf(item), cancelled ? "cut" : response.status === "failed" ? "failed" : "final");
+    if (line && item)
+      this._finish(line, textOf(item), cancelled ? "cut" : response.status === "failed" ? "failed" : "final");
     const current = this._reply?.id === response.id ? this._reply : null;
     if (line && !line.text && line.status !== "failed") this.lines = this.lines.filter((other) => other !== line);
     if (cancelled && current) {

@@ -12,10 +12,11 @@
  *
  * Usage
  *   const client = new DuplexClient({ session: { instructions: "Be brief." } });
- *   client.addEventListener("track", ({ detail }) => { audio.srcObject = detail.stream; });
+ *   client.addEventListener("track", ({ detail }) => { audio.srcObject = detail.stream; audio.play(); });
  *   client.addEventListener("response.done", ({ detail }) => console.log(detail.response.status));
  *   client.addEventListener("state", ({ detail }) => console.log(detail.state, detail.error?.code));
- *   await client.connect(await navigator.mediaDevices.getUserMedia({ audio: true }));
+ *   const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+ *   await client.connect(stream.getAudioTracks()[0]);
  */
 
 import { CallError, Link, asText } from "./duplex-link.js";
@@ -36,7 +37,7 @@ const PACKET_MS = 20;
 /**
  * @typedef {object} ClientOptions
  * @property {string} [baseUrl] where `/realtime/calls` is found; default `/v1` of the page's own host
- * @property {string | (() => string | Promise<string>)} [token] the service's token, or a short-lived one from your server
+ * @property {string | (() => string | Promise<string>)} [token] the service's, or a short-lived one of yours
  * @property {boolean} [exchangeToken] trade the token for a client secret before each connection
  * @property {Record<string, unknown>} [session] the first `session.update`
  * @property {string} [model]
@@ -49,7 +50,7 @@ const PACKET_MS = 20;
 /** @typedef {"idle" | "connecting" | "connected" | "reconnecting" | "closed"} CallState */
 
 /**
- * Events: `state` `{state, error?, attempt?, retryInMs?}`; `track` `{stream}`, again after each reconnection;
+ * Events: `state` `{state, error?, attempt?, retryInMs?}`; `track` `{stream}`, to be played, anew on each connection;
  * `event` for every message of the service, and the message's own type (`response.done`, …) with the message as detail.
  */
 export class DuplexClient extends EventTarget {
@@ -319,4 +320,3 @@ async function withLimit(work, ms) {
 function asCallError(error) {
   return error instanceof CallError ? error : new CallError("connection_lost", asText(error));
 }
-

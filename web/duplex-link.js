@@ -47,7 +47,8 @@ const FINAL_CODES = new Set([
 
 /**
  * What went wrong, by `code`: one that the service gave, or one of
- * `unreachable`, `setup_timeout`, `no_media_path`, `connection_lost`, `not_connected`, `message_too_large`, `http_error`.
+ * `unreachable`, `setup_timeout`, `no_media_path`, `connection_lost`, `not_connected`, `message_too_large`,
+ * `http_error`.
  */
 export class CallError extends Error {
   /**
@@ -189,7 +190,7 @@ export class Link {
     this._awaited.delete(event.type);
   }
 
-  /** @param {{ code: string, message: string }} error @returns {boolean} the service is about to hang up because of it */
+  /** @param {{ code: string, message: string }} error @returns {boolean} the service is about to hang up */
   _isFarewell({ code, message }) {
     if (!FINAL_CODES.has(code) && !INTERRUPTION_CODES.has(code)) return false;
     this._farewell = new CallError(code, message);
@@ -214,6 +215,7 @@ export class Link {
 
   // ---- the ear ------------------------------------------------------------------------------------
 
+  /** Nothing is known of a stream that nobody plays. */
   _ear() {
     const source = this._receiver?.getSynchronizationSources?.()[0];
     if (!source) return null;

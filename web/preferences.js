@@ -2,7 +2,7 @@
 
 const KEY = "duplex.preferences";
 
-/** @typedef {{ instructions: string, voice: string, speed: string, microphone: string, speaker: string }} Preferences */
+/** @typedef {Record<"instructions" | "voice" | "speed" | "microphone" | "speaker", string>} Preferences */
 
 /** @type {Preferences} */
 const DEFAULTS = { instructions: "", voice: "", speed: "1", microphone: "", speaker: "" };

@@ -118,13 +118,18 @@ function figuresOf(line) {
   if (firstAudio !== undefined) {
     add("first-audio", `First sound ${ms(firstAudio)}`, "From the end of your words to the first sound of the reply");
   }
-  if (drain !== undefined) add("drain", `Released +${ms(drain)}`, "From the end of the reply until all it held was given back");
+  if (drain !== undefined)
+    add("drain", `Released +${ms(drain)}`, "From the end of the reply until all it held was given back");
   return box.childElementCount ? box : null;
 }
 
 /** @param {number} value */
 function ms(value) {
-  return value >= 9_950 ? `${(value / 1000).toFixed(0)} s` : value >= 1_000 ? `${(value / 1000).toFixed(1)} s` : `${Math.round(value)} ms`;
+  return value >= 9_950
+    ? `${(value / 1000).toFixed(0)} s`
+    : value >= 1_000
+      ? `${(value / 1000).toFixed(1)} s`
+      : `${Math.round(value)} ms`;
 }
 
 export class NoticeBox {

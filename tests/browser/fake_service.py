@@ -42,11 +42,12 @@ TONE_HZ = 440
 
 
 class GatedTone(AudioStreamTrack):
-    """A tone while `audible`, silence otherwise, in real time."""
+    """A tone while `audible`, silence otherwise, in real time; nothing at all once `frozen`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.audible = False
+        self.frozen = False
         self._sent = 0
         self._began_s: float | None = None
 
@@ -54,6 +55,8 @@ class GatedTone(AudioStreamTrack):
         loop = asyncio.get_running_loop()
         if self._began_s is None:
             self._began_s = loop.time()
+        if self.frozen:
+            await asyncio.Event().wait()
         await asyncio.sleep(self._began_s + self._sent / RATE - loop.time())
         clock = (self._sent + np.arange(FRAME_SAMPLES)) / RATE
         wave = np.sin(2 * np.pi * TONE_HZ * clock) * (6_000 if self.audible else 0)

@@ -16,6 +16,8 @@ async (options) => {
   window.track = (await navigator.mediaDevices.getUserMedia({ audio: true })).getAudioTracks()[0];
   window.states = [];
   window.client = new DuplexClient({ random: () => 0, ...options });
+  window.sound = new Audio();
+  client.addEventListener("track", ({ detail }) => { sound.srcObject = detail.stream; sound.play(); });
   client.addEventListener("state", ({ detail }) => states.push(detail));
   await client.connect(track);
 }
@@ -44,6 +46,15 @@ def test_a_call_that_was_given_up_can_still_be_resumed(page: Page, service: Fake
     page.wait_for_function("() => client.state === 'closed'")
     service.refusal = None
     page.evaluate("() => { client.connect(track); }")
+    assert service.call(2).next("session.resume")["token"] == "sess.1"
+
+
+def test_a_service_that_hangs_is_noticed_by_its_silence(page: Page, service: FakeService) -> None:
+    page.evaluate(BEGIN, {})
+    call = service.call()
+    call.begin_reply("resp_1", "Hello.")
+    call.next("playback.ack")
+    call.tone.frozen = True
     assert service.call(2).next("session.resume")["token"] == "sess.1"
 
 
