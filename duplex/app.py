@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
 from duplex.auth import Authority
+from duplex.client_secrets import ClientSecrets
 from duplex.gateway import RETRY_AFTER_S, Gateway
+from duplex.pages import page_routes
 from duplex.realtime.websocket import RealtimeEndpoint
+from duplex.webrtc.endpoint import CallsEndpoint
+from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
 
 def build_app(gateway: Gateway) -> Starlette:
     """Routes over `gateway`. Metrics are for whoever may call."""
-    authority = Authority(gateway.config)
+    client_secrets = ClientSecrets()
+    authority = Authority(gateway.config, client_secrets)
     realtime = RealtimeEndpoint(gateway, authority)
+    calls = CallsEndpoint(gateway, authority)
+    minting = SecretsEndpoint(authority, client_secrets)
 
     async def health(_request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -39,5 +48,22 @@ def build_app(gateway: Gateway) -> Starlette:
             Route("/readyz", ready),
             Route("/metrics", metrics),
             WebSocketRoute("/v1/realtime", realtime.serve),
-        ]
+            Route("/v1/realtime/client_secrets", minting.mint, methods=["POST"]),
+            Route("/v1/realtime/calls", calls.begin, methods=["POST"]),
+            Route("/v1/realtime/calls/{call_id}", calls.hang_up, methods=["DELETE"]),
+            Route("/v1/realtime/calls/{call_id}/hangup", calls.hang_up, methods=["POST"]),
+            *page_routes(),
+        ],
+        middleware=[_cross_origin(gateway.config.allowed_origins)],
+    )
+
+
+def _cross_origin(origins: tuple[str, ...]) -> Middleware:
+    """Pages of the allowed origins may read what they are answered."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["POST", "DELETE"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=["Location", "Retry-After"],
     )

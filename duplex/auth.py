@@ -6,6 +6,7 @@ Rules
 * A browser sends `Origin`, and cross-site pages could otherwise use a caller's reach: without an allow-list only pages
   of this very host may connect; and without a token only those of a loopback name, as any other name may have been made
   to point here by the page's own author (DNS rebinding).
+* A client secret stands for the token once, for a call and for nothing else.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from duplex.client_secrets import ClientSecrets, Grant
 from duplex.config import LOOPBACK_HOSTS, Config
 
 _SUBPROTOCOL_TOKEN = "openai-insecure-api-key."
@@ -30,22 +32,43 @@ class Refusal:
 
 
 class Authority:
-    def __init__(self, config: Config) -> None:
+    """`client_secrets`: what else than the token opens a call."""
+
+    def __init__(self, config: Config, client_secrets: ClientSecrets | None = None) -> None:
+        self._client_secrets = client_secrets or ClientSecrets()
         self._token = config.token.get_secret_value() if config.token else None
         self._origins = frozenset(config.allowed_origins)
 
     def refusal(self, headers: Mapping[str, str]) -> Refusal | None:
         """Why a request with these (lower-case) headers is refused, or None."""
-        if not self._is_origin_allowed(headers):
-            return Refusal(403, "origin_not_allowed", "this origin may not connect; add it to allowed_origins")
-        if self._token is None:
-            return None
+        refusal = self.origin_refusal(headers)
+        if refusal is not None or self._token is None:
+            return refusal
         given = _token_of(headers)
         if given is None:
             return Refusal(401, "missing_token", "send the service's token as 'Authorization: Bearer …'")
         if not secrets.compare_digest(given.encode(), self._token.encode()):
             return Refusal(401, "invalid_token", "the token is not that of this service")
         return None
+
+    def call_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+        """The same for a call, which a client secret opens too. It is not spent by this."""
+        refusal = self.refusal(headers)
+        if refusal is None or refusal.code != "invalid_token":
+            return refusal
+        given = _token_of(headers)
+        return None if given is not None and self._client_secrets.find(given) is not None else refusal
+
+    def spend(self, headers: Mapping[str, str]) -> Grant | None:
+        """A call was admitted with these headers: the client secret among them is of no more use."""
+        given = _token_of(headers)
+        return self._client_secrets.spend(given) if given is not None else None
+
+    def origin_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Why a page that sends these headers may not even ask, or None."""
+        if self._is_origin_allowed(headers):
+            return None
+        return Refusal(403, "origin_not_allowed", "this origin may not connect; add it to allowed_origins")
 
     def _is_origin_allowed(self, headers: Mapping[str, str]) -> bool:
         origin = headers.get("origin")

@@ -32,7 +32,7 @@ from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
 from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted, TurnRecord
-from sessions.settings import SessionSettings
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -60,9 +60,16 @@ _log = structlog.get_logger("duplex.call")
 class Client(Protocol):
     """The connection, as the call sees it."""
 
-    @property
-    def has_room(self) -> bool:
-        """Less than two frames of audio wait in its write buffer."""
+    def pace(self, now_ns: int) -> None:
+        """The pacer's slot has come."""
+        ...
+
+    def next_frame_ns(self, now_ns: int, /) -> int | None:
+        """The moment at which the next frame goes out, if it can be taken now."""
+        ...
+
+    def pad(self) -> bool:
+        """No frame is due then: send silence for it. False where the transport has no use for that."""
         ...
 
     def tell(self, event: Event) -> None:
@@ -84,7 +91,16 @@ class Services:
 
 
 class Call:
-    def __init__(self, conversation: Conversation, session: str, services: Services, journal: Journal) -> None:
+    """`input_rate`: samples per second of the client's sound."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        session: str,
+        services: Services,
+        journal: Journal,
+        input_rate: int = OUTPUT_RATE,
+    ) -> None:
         self.session = session
         self.conversation = conversation
         self._services = services
@@ -92,7 +108,8 @@ class Call:
         self._client: Client | None = None
         self._known_items: set[str] = {item.id for item in conversation.items}
         self._encoder = "encoder"
-        self.listening = Listening(conversation, services.vad, ListeningPorts(self.carry_out, self._feed_encoder))
+        ports = ListeningPorts(self.carry_out, self._feed_encoder)
+        self.listening = Listening(conversation, services.vad, ports, input_rate)
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
@@ -135,12 +152,14 @@ class Call:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
+        if self._client is not None:
+            self._client.pace(now_ns)
         self._send_due(now_ns)
 
     def _send_due(self, now_ns: int) -> None:
-        while self._client is not None and self._client.has_room:
-            effects = self.conversation.take_due(now_ns)
-            if not effects:
+        while self._client is not None and (frame_ns := self._client.next_frame_ns(now_ns)) is not None:
+            effects = self.conversation.take_due(frame_ns)
+            if not effects and not self._client.pad():
                 break
             self.carry_out(effects)
         underruns = self.conversation.speaking.underruns
@@ -201,6 +220,10 @@ class Call:
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
         self.carry_out(self.conversation.commit_input(start, end, time.monotonic_ns()))
+
+    def heard(self, response: str, samples: int) -> None:
+        """The client reports that its caller has heard so much of `response`."""
+        self.conversation.speaking.heard(response, samples, time.monotonic_ns())
 
     def client_failed(self, code: str) -> None:
         """The client has sent what could not be followed."""

@@ -28,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the service until Ctrl-C")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--tls-dev", action="store_true", help="HTTPS with a development certificate, for phones")
     serve.add_argument("--data-dir", help="where the store, sockets and caches are kept (default .duplex)")
     serve.add_argument("--engine", choices=("local", "scripted"), help="what computes (default local)")
     call_command.add_call_parser(commands)
@@ -38,7 +39,11 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(arguments: argparse.Namespace) -> int:
     try:
         settings = config.load(
-            host=arguments.host, port=arguments.port, data_dir=arguments.data_dir, engine=arguments.engine
+            host=arguments.host,
+            port=arguments.port,
+            data_dir=arguments.data_dir,
+            engine=arguments.engine,
+            tls_dev=arguments.tls_dev or None,
         )
         logs.configure(settings.log_level, "supervisor")
         supervisor = Supervisor(settings, graph_of(settings))

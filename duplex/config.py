@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -33,6 +34,9 @@ class Config(BaseModel):
     port: int = Field(default=8080, ge=0, le=65535)
     token: SecretStr | None = Field(default=None, min_length=1)
     allowed_origins: tuple[str, ...] = ()
+    tls_dev: bool = False
+    webrtc_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    webrtc_silence_s: int = Field(default=5, ge=2, le=60)
     # Where it keeps things.
     data_dir: Path = Path(".duplex")
     # May hold a password.

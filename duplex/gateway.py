@@ -54,6 +54,14 @@ class RefusedError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
+class Transport:
+    """How sound travels: how far ahead of the ear it is sent, and the rate at which it comes."""
+
+    lead_ms: int
+    input_rate: int = OUTPUT_RATE
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """A call that has begun, and the token with which it can be resumed."""
 
@@ -183,8 +191,9 @@ class Gateway:
             self._empty.set()
 
     @asynccontextmanager
-    async def new_call(self, settings: SessionSettings) -> AsyncIterator[Admitted]:
-        """A call with a new session. Raises `RefusedError` where the store is away."""
+    async def new_call(self, settings: SessionSettings, transport: Transport | None = None) -> AsyncIterator[Admitted]:
+        """A call with a new session. Raises `RefusedError` where the store is away. `transport` None: WebSocket."""
+        transport = transport or Transport(self.config.transport_lead_ms)
         session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
         record = SessionRecord(session, TENANT, created_ms, encode_settings(settings), digest)
@@ -192,19 +201,20 @@ class Gateway:
             ownership = await self._store.create(record, self._name, LEASE_TTL_MS)
         except StoreError as error:
             raise self._store_refused(error) from error
-        conversation = self._conversation(ownership, record.epoch, settings)
-        async with self._living(conversation, Journal(self._store, ownership), digest) as call:
+        conversation = self._conversation(ownership, record.epoch, settings, transport)
+        async with self._living(conversation, Journal(self._store, ownership), digest, transport) as call:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
-    async def resumed_call(self, token: str) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`. Raises `RefusedError`."""
+    async def resumed_call(self, token: str, transport: Transport | None = None) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`. Raises `RefusedError`. `transport` None: WebSocket."""
+        transport = transport or Transport(self.config.transport_lead_ms)
         session, _, secret = token.partition(".")
         digest = token_digest(secret)
         await self._make_way(session, digest)
         try:
             ownership, snapshot = await self._store.acquire(session, self._name, digest, LEASE_TTL_MS)
-            conversation = self._restored(ownership, snapshot)
+            conversation = self._restored(ownership, snapshot, transport)
         except StoreError as error:
             raise self._store_refused(error) from error
         except (StoredDataError, msgspec.DecodeError) as error:
@@ -214,7 +224,8 @@ class Gateway:
         if previous is not None:
             previous.end("session_replaced")
             await previous.ended.wait()
-        async with self._living(conversation, Journal(self._store, ownership, snapshot.entries), digest) as call:
+        journal = Journal(self._store, ownership, snapshot.entries)
+        async with self._living(conversation, journal, digest, transport) as call:
             yield Admitted(call, token)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
@@ -239,26 +250,30 @@ class Gateway:
         _log.error("store_refused", error=type(error).__name__)
         return RefusedError("store_unavailable", f"the session could not be opened: {error}")
 
-    def _conversation(self, ownership: Ownership, epoch: int, settings: SessionSettings) -> Conversation:
+    def _conversation(
+        self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
+    ) -> Conversation:
         identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=self.config.transport_lead_ms)
+        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms)
 
-    def _restored(self, ownership: Ownership, snapshot: Snapshot) -> Conversation:
+    def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
         stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id),
             decode_settings(stored.config),
             self._defaults,
-            transport_lead_ms=self.config.transport_lead_ms,
+            transport_lead_ms=transport.lead_ms,
             items=tuple(item_of(record) for record in stored.items),
         )
 
     @asynccontextmanager
-    async def _living(self, conversation: Conversation, journal: Journal, digest: bytes) -> AsyncIterator[Call]:
+    async def _living(
+        self, conversation: Conversation, journal: Journal, digest: bytes, transport: Transport
+    ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal)
+        call = Call(conversation, session, self._services, journal, transport.input_rate)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import cast
 
 import numpy as np
@@ -25,10 +26,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from duplex import config as configuration
 from duplex import logs
 from duplex.app import build_app
-from duplex.config import Config, ConfigError
+from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of
+from duplex.tls_dev import development_tls
 from duplex.vad_service import SpeechModel, stop_task
+from duplex.webrtc.loopback import offer_loopback
 from media.vad import SileroVad, VadState
 from sessions.conversation import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
@@ -125,6 +128,9 @@ async def _serve(config: Config) -> None:
     store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
     await store.verify()
     gateway = Gateway(config, graph_of(config), store, _vad_model(config), _defaults(config))
+    if config.host in LOOPBACK_HOSTS:
+        offer_loopback()
+    tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None
     listener = bound_socket(config.host, config.port)
     server = _Server(
         uvicorn.Config(
@@ -139,6 +145,8 @@ async def _serve(config: Config) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            ssl_certfile=tls.certificate if tls else None,
+            ssl_keyfile=tls.key if tls else None,
         )
     )
     running = asyncio.create_task(gateway.run())

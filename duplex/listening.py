@@ -1,7 +1,7 @@
 """The way in of one call: bytes from the client to speech events, and to the encoder.
 
 Theory of operation
-    Client audio (24 kHz) is resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
+    Client audio is resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
     its probability to this call's gate, and what the gate says to the conversation. While a turn is heard, the ring is
     read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
     encoder may lag behind before the client is made to wait.
@@ -45,7 +45,7 @@ from stages.credit import Credit
 RING_SECONDS = 20
 FEED_SAMPLES_MAX = INPUT_RATE // 10
 ENCODER_CREDIT_SAMPLES = 2 * INPUT_RATE
-SLICE_BYTES = OUTPUT_RATE // 10 * BYTES_PER_SAMPLE  # input is judged in pieces of 100 ms
+SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
 
 
 def gate_settings(detection: TurnDetection) -> GateSettings:
@@ -73,12 +73,17 @@ class ListeningPorts:
 
 
 class Listening:
-    def __init__(self, conversation: Conversation, vad: VadService, ports: ListeningPorts) -> None:
+    """`client_rate`: samples per second of what comes in."""
+
+    def __init__(
+        self, conversation: Conversation, vad: VadService, ports: ListeningPorts, client_rate: int = OUTPUT_RATE
+    ) -> None:
         self._conversation = conversation
         self._vad = vad
         self._ports = ports
         self._aligner = PcmAligner()
-        self._resampler = StreamResampler(OUTPUT_RATE, INPUT_RATE)
+        self._resampler = StreamResampler(client_rate, INPUT_RATE)
+        self._slice_bytes = client_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
         self._gate = SpeechGate(gate_settings(conversation.settings.turn_detection or TurnDetection()))
@@ -122,8 +127,8 @@ class Listening:
         """Take PCM16 at the client's rate, any number of bytes."""
         aligned = self._aligner.align(pcm)
         self._received += len(aligned) // BYTES_PER_SAMPLE
-        for start in range(0, len(aligned), SLICE_BYTES):
-            samples = self._resampler.process(pcm16_to_float(aligned[start : start + SLICE_BYTES]))
+        for start in range(0, len(aligned), self._slice_bytes):
+            samples = self._resampler.process(pcm16_to_float(aligned[start : start + self._slice_bytes]))
             await self._wait_for_room(len(samples))
             self._ring.append(float_to_pcm16(samples))
             await self._judge()

@@ -74,6 +74,22 @@ class Metrics:
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self._add_webrtc(registry)
+
+    def _add_webrtc(self, registry: CollectorRegistry) -> None:
+        self.webrtc_connect_seconds = Histogram(
+            "duplex_webrtc_connect_seconds",
+            "Offer of a browser to its open channel, and to its first sound",
+            ["until"],
+            buckets=_LATENCY_S,
+            registry=registry,
+        )
+        self.rtp_packets_unused = Counter(
+            "duplex_rtp_packets_unused",
+            "Packets of callers that were not heard, and holes",
+            ["what"],
+            registry=registry,
+        )
 
     def render(self) -> bytes:
         """The exposition text."""

@@ -257,8 +257,11 @@ class Supervisor:
         port = self.gateway.ready_line.partition(" ")[2]
         self.gateway.plan.environment["DUPLEX_PORT"] = port
         host = self._config.host
-        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self._config.tls_dev else "http"
+        address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         console.say(f"\nReady: {address}")
+        if self._config.tls_dev:
+            console.say("The certificate is for development: a browser will warn once, and go on where told to.")
         if self._config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
         console.say(f'Try:   duplex call {address} --say "What is the capital of France?"')

@@ -11,17 +11,21 @@ Rules
 * Chunks are contiguous, in order, once each; exactly one is final. Anything else is a bug upstream and raises.
 * A frame is `frame_samples` long, but for the last of a response. `sent` never passes `generated`.
 * Responses play one after the other; a cut ends one at what was sent and drops the rest.
-* `generated >= sent >= heard`, and none of them ever falls.
+* `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not.
+* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`. A
+  report below what was estimated until then takes nothing back: heard stays where it is until reports pass it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Literal
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError
 
 NS_PER_S = 1_000_000_000
+REPORT_NS_MAX = 2_000_000_000  # reports come ten times a second; a client that has stopped reporting is estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """Where a response stands, in samples at the output rate."""
+    """Where a response stands, in samples at the output rate. `basis`: how `heard` is known."""
 
     generated: int
     sent: int
     heard: int
     complete: bool
+    basis: Literal["estimated", "acked"] = "estimated"
 
     @property
     def unsent(self) -> int:
@@ -67,6 +72,8 @@ class _Ledger:
     play_end_ns: int = 0
     final_in: bool = False
     final_out: bool = False
+    heard_min: int = 0
+    acked_ns: int | None = None
 
 
 class Playout:
@@ -157,9 +164,19 @@ class Playout:
     def view(self, response: str, now_ns: int) -> LedgerView:
         """Where `response` stands. Heard is an estimate that errs low: what was sent, less what is still to play."""
         ledger = self._known[response]
+        if ledger.acked_ns is not None and now_ns - ledger.acked_ns <= REPORT_NS_MAX:
+            return LedgerView(ledger.generated, ledger.sent, ledger.heard_min, ledger.final_out, "acked")
         unplayed_ns = max(0, ledger.play_end_ns - now_ns)
         unplayed = -(-unplayed_ns * self._rate // NS_PER_S)
-        return LedgerView(ledger.generated, ledger.sent, max(0, ledger.sent - unplayed), ledger.final_out)
+        heard = max(ledger.heard_min, ledger.sent - unplayed)
+        return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out)
+
+    def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
+        """The client reports that `samples` of `response` were heard. Never lowers what was known or estimated."""
+        ledger = self._known[response]
+        known = self.view(response, now_ns).heard
+        ledger.heard_min = max(known, min(samples, ledger.sent))
+        ledger.acked_ns = now_ns
 
     def played_out_ns(self) -> int:
         """When the ear has had all that was sent so far."""

@@ -434,6 +434,12 @@ class Speaking:
         self._stale += 1
         return []
 
+    def heard(self, response: str, samples: int, now_ns: int) -> None:
+        """The ear has had `samples` of `response`, as its client reports; of what has drained nothing is kept."""
+        run = self._runs.get(response)
+        if run is not None and run.plan.with_audio:
+            self._playout.acknowledge(response, samples, now_ns)
+
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""
         run = self._runs.get(response)

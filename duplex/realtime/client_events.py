@@ -139,6 +139,28 @@ class ResponseCancel(ClientEvent, frozen=True, tag="response.cancel"):
     response_id: str | None = None
 
 
+class OutputClear(ClientEvent, frozen=True, tag="output_audio_buffer.clear"):
+    """Say no more of what is being said."""
+
+
+class PlaybackAck(ClientEvent, frozen=True, tag="playback.ack"):
+    """Extension: what the caller has heard.
+
+    Over a WebSocket `played_samples` of `response_id`. Over WebRTC the track was at `rtp_timestamp`, `age_ms` before
+    this was sent, and what leaves it takes `output_latency_ms` to the speaker.
+    """
+
+    response_id: str | None = None
+    played_samples: int | None = None
+    rtp_timestamp: int | None = None
+    age_ms: float = 0.0
+    output_latency_ms: float = 0.0
+
+
+class Bye(ClientEvent, frozen=True, tag="bye"):
+    """Extension: the client goes, and would not be heard later."""
+
+
 Command = (
     SessionUpdate
     | SessionResume
@@ -151,6 +173,9 @@ Command = (
     | ItemTruncate
     | ResponseCreate
     | ResponseCancel
+    | OutputClear
+    | PlaybackAck
+    | Bye
 )
 
 

@@ -1,9 +1,11 @@
-"""One WebSocket of the Realtime API: reads commands, writes messages, and ends when its call does.
+"""One connection of the Realtime API: reads commands, writes messages, and ends when its call does.
 
 Theory of operation
     A reader takes one message at a time and acts on it before it takes the next, so a client that floods us waits in
     its own socket. A writer sends what is queued. Audio in the queue counts as room taken: the pacer hands over a frame
     only while fewer than `AUDIO_WAITING_MAX` wait, so that a stop has little left to catch up with.
+
+    Over a WebSocket sound travels in the messages. Elsewhere a `Medium` carries it beside them.
 
 Rules
 * Bad input gets an `error` event and the call goes on; only a dead socket, a full queue or a limit ends it.
@@ -22,11 +24,12 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from duplex.call import Call
+from duplex.call import Call, Client
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
-from duplex.realtime.dialect import Message, RealtimeDialect, error_message
+from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, error_message
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
+from media.rtp_map import Position
 from sessions.events import Event, ReplyAudio
 from sessions.settings import SessionSettings
 from stages.contracts import OUT_OF_BAND
@@ -42,7 +45,7 @@ class SocketClosedError(Exception):
 
 
 class Socket(Protocol):
-    """A WebSocket. What is sent is text; what comes may be anything."""
+    """A WebSocket or a data channel. What is sent is text; what comes may be anything."""
 
     async def receive(self) -> str | bytes:
         """The next message; raises `SocketClosedError`."""
@@ -53,13 +56,39 @@ class Socket(Protocol):
         ...
 
 
+class Medium(Protocol):
+    """Sound that travels beside the messages."""
+
+    @property
+    def client(self) -> Client:
+        """Takes the events, and sends their sound."""
+        ...
+
+    @property
+    def last_input_ns(self) -> int:
+        """When sound came last."""
+        ...
+
+    async def run(self, call: Call) -> str:
+        """Let `call` hear what comes, until nothing will come any more; gives the reason."""
+        ...
+
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
+        """What of which response had been heard by a report of the client."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`bytes_per_second_max` bounds input with a second of burst; beyond it the reader pauses."""
+    """`bytes_per_second_max` bounds input with a second of burst; beyond it the reader pauses.
+
+    `message_bytes_max`: where the socket itself does not refuse larger ones.
+    """
 
     bytes_per_second_max: int
     call_ns_max: int
     idle_ns_max: int
+    message_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +109,14 @@ class Outbox:
         self._wake = asyncio.Event()
         self.overflowed = asyncio.Event()
 
-    @property
-    def has_room(self) -> bool:
-        return self._audio < AUDIO_WAITING_MAX
+    def pace(self, now_ns: int) -> None:
+        """Frames go whenever there is room."""
+
+    def next_frame_ns(self, now_ns: int) -> int | None:
+        return now_ns if self._audio < AUDIO_WAITING_MAX else None
+
+    def pad(self) -> bool:
+        return False
 
     @property
     def waiting(self) -> int:
@@ -91,7 +125,7 @@ class Outbox:
     def tell(self, event: Event) -> None:
         epoch = event.epoch if isinstance(event, ReplyAudio) else None
         for message in self._dialect.encode(event):
-            self._put(message, epoch)
+            self._put(message, epoch if message["type"] == AUDIO_DELTA else None)
 
     def post(self, message: Message) -> None:
         """Queue a message that is no event of the conversation."""
@@ -110,6 +144,11 @@ class Outbox:
         self._waiting = deque(entry for entry in self._waiting if entry.epoch in (None, OUT_OF_BAND))
         self._audio = sum(entry.epoch is not None for entry in self._waiting)
 
+    def clear(self) -> None:
+        """Forget everything that waits."""
+        self._waiting.clear()
+        self._audio = 0
+
     async def next(self) -> str:
         """The next message to write; its place is free at once, as the socket itself holds it then."""
         while not self._waiting:
@@ -121,20 +160,30 @@ class Outbox:
 
 
 class RealtimeConnection:
-    """Serves `call` over `socket` until one of them ends."""
+    """Serves `call` over `socket` until one of them ends. `medium` None: sound travels in the messages."""
 
-    def __init__(self, socket: Socket, call: Call, outbox: Outbox, dialect: RealtimeDialect, limits: Limits) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        call: Call,
+        outbox: Outbox,
+        dialect: RealtimeDialect,
+        limits: Limits,
+        *,
+        medium: Medium | None = None,
+    ) -> None:
         self._socket = socket
         self._call = call
         self._outbox = outbox
         self._dialect = dialect
         self._limits = limits
+        self._medium = medium
         self._allowance = Allowance(limits.bytes_per_second_max)
         self._last_input_ns = time.monotonic_ns()
 
     async def serve(self, first: ask.Command | None) -> str:
         """Serve, beginning with a command that was already read; gives the reason of the end."""
-        self._call.attach(self._outbox)
+        self._call.attach(self._medium.client if self._medium else self._outbox)
         tasks = [
             asyncio.create_task(self._read(first)),
             asyncio.create_task(self._write()),
@@ -142,6 +191,8 @@ class RealtimeConnection:
             asyncio.create_task(self._outbox.overflowed.wait()),
             asyncio.create_task(self._watch_limits()),
         ]
+        if self._medium is not None:
+            tasks.append(asyncio.create_task(self._medium.run(self._call)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return self._reason(tasks, done)
@@ -159,9 +210,10 @@ class RealtimeConnection:
             return self._call.end_reason or "ended"
         if tasks[3] in done:
             return "slow_client"
-        if tasks[4] in done:
-            limit: str = tasks[4].result()
-            return limit
+        for task in tasks[4:]:
+            if task in done:
+                reason: str = task.result()
+                return reason
         return "client_closed"
 
     async def _write(self) -> None:
@@ -174,9 +226,10 @@ class RealtimeConnection:
             now_ns = time.monotonic_ns()
             if now_ns >= deadline_ns:
                 return "call_too_long"
-            if now_ns - self._last_input_ns >= self._limits.idle_ns_max:
+            last_input_ns = max(self._last_input_ns, self._medium.last_input_ns if self._medium else 0)
+            if now_ns - last_input_ns >= self._limits.idle_ns_max:
                 return "idle"
-            next_ns = min(deadline_ns, self._last_input_ns + self._limits.idle_ns_max)
+            next_ns = min(deadline_ns, last_input_ns + self._limits.idle_ns_max)
             await asyncio.sleep((next_ns - now_ns) / 1e9)
 
     # ---- commands ----------------------------------------------------------------------------------
@@ -191,11 +244,17 @@ class RealtimeConnection:
             # other calls have their turn in between.
             await asyncio.sleep(self._allowance.spend(len(text), self._last_input_ns) / 1e9)
             try:
-                command = ask.parse(text)
+                command = self._parse(text)
             except ClientEventError as error:
                 self._refuse(error, error.event_id)
             else:
                 await self._follow_safely(command)
+
+    def _parse(self, text: str | bytes) -> ask.Command:
+        limit = self._limits.message_bytes_max
+        if limit is not None and len(text) > limit:
+            raise ClientEventError("message_too_large", f"a message has at most {limit} bytes here")
+        return ask.parse(text)
 
     async def _follow_safely(self, command: ask.Command) -> None:
         self._dialect.answered = command.event_id
@@ -212,16 +271,42 @@ class RealtimeConnection:
 
     async def _follow(self, command: ask.Command) -> None:
         call, now_ns = self._call, time.monotonic_ns()
-        talk = call.conversation
         match command:
+            case ask.InputAppend() | ask.InputCommit() | ask.InputClear():
+                await self._follow_input(command)
+            case ask.ItemCreate() | ask.ItemDelete() | ask.ItemRetrieve() | ask.ItemTruncate():
+                self._follow_item(command)
+            case ask.SessionUpdate():
+                self._update(command)
+            case ask.ResponseCreate():
+                call.carry_out(call.conversation.create_response(response_spec(command.response), now_ns))
+            case ask.ResponseCancel():
+                call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
+            case ask.OutputClear():
+                if call.conversation.speaking.active:
+                    call.carry_out(call.conversation.cancel_response(None, now_ns))
+            case ask.PlaybackAck():
+                self._heard(command)
+            case ask.Bye():
+                call.end("client_closed")
+            case ask.SessionResume():
+                raise ClientEventError("resume_too_late", "session.resume must be the first event of a connection")
+
+    async def _follow_input(self, command: ask.InputAppend | ask.InputCommit | ask.InputClear) -> None:
+        call = self._call
+        match command:
+            case ask.InputAppend() if self._medium is not None:
+                raise ClientEventError("unsupported_event", "sound comes by the audio track of this connection")
             case ask.InputAppend():
                 await call.listening.hear(_audio_of(command))
             case ask.InputCommit():
                 call.commit_input()
             case ask.InputClear():
-                call.carry_out(talk.clear_input(now_ns))
-            case ask.SessionUpdate():
-                self._update(command)
+                call.carry_out(call.conversation.clear_input(time.monotonic_ns()))
+
+    def _follow_item(self, command: ask.ItemCreate | ask.ItemDelete | ask.ItemRetrieve | ask.ItemTruncate) -> None:
+        call, talk = self._call, self._call.conversation
+        match command:
             case ask.ItemCreate():
                 item = item_of(command.item, self._dialect.new_id("item"))
                 call.carry_out(talk.create_item(item, command.previous_item_id))
@@ -231,12 +316,17 @@ class RealtimeConnection:
                 call.carry_out(talk.retrieve_item(command.item_id))
             case ask.ItemTruncate():
                 call.carry_out(talk.truncate_item(command.item_id, _whole_ms(command.audio_end_ms)))
-            case ask.ResponseCreate():
-                call.carry_out(talk.create_response(response_spec(command.response), now_ns))
-            case ask.ResponseCancel():
-                call.carry_out(talk.cancel_response(command.response_id, now_ns))
-            case ask.SessionResume():
-                raise ClientEventError("resume_too_late", "session.resume must be the first event of a connection")
+
+    def _heard(self, report: ask.PlaybackAck) -> None:
+        if report.rtp_timestamp is not None and self._medium is not None:
+            place = self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms)
+            if place is not None:
+                self._call.heard(place.response, place.samples)
+        elif report.response_id is not None and report.played_samples is not None:
+            self._call.heard(report.response_id, max(0, report.played_samples))
+        else:
+            needed = "response_id and played_samples" if self._medium is None else "rtp_timestamp"
+            raise ClientEventError("invalid_value", f"a report on this transport needs {needed}")
 
     def _update(self, command: ask.SessionUpdate) -> None:
         settings = apply_patch(self._call.conversation.settings, command.session)

@@ -21,15 +21,24 @@ from sessions.settings import OUTPUT_RATE
 
 Message = dict[str, Any]
 
+AUDIO_DELTA = "response.output_audio.delta"
+
 _REASONS = {"cancelled": {"turn_detected", "client_cancelled"}, "incomplete": {"max_output_tokens", "content_filter"}}
 
 
 class RealtimeDialect:
-    """`new_id(prefix)` names messages and content; `extensions` may be switched while the connection lives."""
+    """`new_id(prefix)` names messages and content; `extensions` may be switched while the connection lives.
 
-    def __init__(self, new_id: Callable[[str], str], *, extensions: bool = False) -> None:
+    `sound_in_messages` False: sound travels elsewhere, and the messages say when it starts and ends.
+    """
+
+    def __init__(
+        self, new_id: Callable[[str], str], *, extensions: bool = False, sound_in_messages: bool = True
+    ) -> None:
         self.new_id = new_id
         self.extensions = extensions
+        self._sound_in_messages = sound_in_messages
+        self._audible: set[str] = set()  # responses of which a frame went out and that have not ended
         self.transcription = True
         # The client's id of the command that is being followed: what refuses it names it.
         self.answered: str | None = None
@@ -72,13 +81,27 @@ class RealtimeDialect:
                 kind = "response.output_audio_transcript.delta" if spoken else "response.output_text.delta"
                 return [{"type": kind, **_place(response_id, item_id), "delta": delta}]
             case events.ReplyAudio():
-                return [_audio(event)]
+                return [_audio(event)] if self._sound_in_messages else self._sound_started(event.frame.response)
             case events.ResponseFinished(response, timings):
-                return _finished(response, timings)
+                return [*_finished(response, timings), *self._sound_ended(response)]
             case events.ResponseDrained():
                 return [_drained(event)] if self.extensions else []
             case events.CommandRefused(code, message, param):
                 return [error_message(code, message, param=param, event_id=self.answered)]
+
+    def _sound_started(self, response_id: str) -> list[Message]:
+        if response_id in self._audible:
+            return []
+        self._audible.add(response_id)
+        return [{"type": "output_audio_buffer.started", "response_id": response_id}]
+
+    def _sound_ended(self, response: events.ResponseView) -> list[Message]:
+        """Nothing waits to be played behind the track: its end is the end of its sound."""
+        if response.id not in self._audible:
+            return []
+        self._audible.remove(response.id)
+        kind = "cleared" if response.status in ("cancelled", "failed") else "stopped"
+        return [{"type": f"output_audio_buffer.{kind}", "response_id": response.id}]
 
     @staticmethod
     def _caller_text(event: events.CallerText | events.CallerTextFailed) -> list[Message]:
@@ -196,7 +219,7 @@ def _started(response: events.ResponseView, previous: str | None) -> list[Messag
 def _audio(event: events.ReplyAudio) -> Message:
     frame = event.frame
     return {
-        "type": "response.output_audio.delta",
+        "type": AUDIO_DELTA,
         **_place(frame.response, event.item),
         "delta": base64.b64encode(frame.pcm).decode("ascii"),
         "epoch": event.epoch,

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from duplex.auth import Authority
 from duplex.call import Call
+from duplex.client_secrets import Grant
 from duplex.gateway import Admitted, Gateway, RefusedError, new_id
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
@@ -26,7 +27,7 @@ from duplex.realtime.connection import (
     resumed_message,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
-from duplex.realtime.session_config import NAME_CHARACTERS_MAX
+from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from sessions.settings import SessionSettings, TurnDetection
 
 SUBPROTOCOL = "realtime"
@@ -76,7 +77,7 @@ class RealtimeEndpoint:
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""
-        refusal = self._authority.refusal(websocket.headers)
+        refusal = self._authority.call_refusal(websocket.headers)
         if refusal is not None:
             await _deny(websocket, refusal.status, refusal.code, refusal.message)
             return
@@ -85,10 +86,11 @@ class RealtimeEndpoint:
         except RefusedError as error:
             await _deny(websocket, 503, error.code, str(error), error.retry_after_s)
             return
+        grant = self._authority.spend(websocket.headers)
         try:
             offered = websocket.scope.get("subprotocols", [])
             await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            await _Visit(self._gateway, websocket).serve()
+            await _Visit(self._gateway, websocket, grant).serve()
         finally:
             self._gateway.leave()
 
@@ -96,8 +98,9 @@ class RealtimeEndpoint:
 class _Visit:
     """One accepted connection: which session it serves, and how it ends."""
 
-    def __init__(self, gateway: Gateway, websocket: WebSocket) -> None:
+    def __init__(self, gateway: Gateway, websocket: WebSocket, grant: Grant | None) -> None:
         self._gateway = gateway
+        self._grant = grant
         self._websocket = websocket
         self._socket = _StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
@@ -128,6 +131,8 @@ class _Visit:
             model=self._websocket.query_params.get("model", "")[:NAME_CHARACTERS_MAX],
             turn_detection=TurnDetection(silence_duration_ms=config.silence_ms),
         )
+        if self._grant is not None and self._grant.session is not None:
+            settings = apply_patch(settings, self._grant.session)
         async with self._gateway.new_call(settings) as admitted:
             created = created_message(admitted.call.session, settings, admitted.resume_token, self._dialect)
             await self._send_now(created)

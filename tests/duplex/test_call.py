@@ -83,9 +83,25 @@ class Stage(StageClient):
 
 
 class Client:
+    """`silences_due`: how many frames of silence it wants where no frame is due; it has taken `silences`."""
+
     def __init__(self, log: list[tuple[str, object]]) -> None:
         self.log = log
         self.has_room = True
+        self.silences_due = self.silences = 0
+        self.paced_ns: list[int] = []
+
+    def pace(self, now_ns: int) -> None:
+        self.paced_ns.append(now_ns)
+
+    def next_frame_ns(self, now_ns: int) -> int | None:
+        return now_ns if self.has_room else None
+
+    def pad(self) -> bool:
+        if self.silences == self.silences_due:
+            return False
+        self.silences += 1
+        return True
 
     def tell(self, event: Event) -> None:
         self.log.append(("client", event))
@@ -247,6 +263,31 @@ def test_sound_is_handed_over_while_the_client_has_room() -> None:
         assert sum(frame.units for frame in one.at("vocoder") if isinstance(frame, Grant)) == 24_000
         assert [ledger.unsent for ledger in one.call.ledgers()] == [0]
         assert {frame.tag for frame in one.at("vocoder") if isinstance(frame, Grant)} == {tag}
+
+    play(scenario)
+
+
+def test_a_client_that_wants_silence_where_no_frame_is_due_gets_as_much_as_it_wants() -> None:
+    async def scenario(one: Bench) -> None:
+        one.client.silences_due = 3
+        one.call.pace(NS_PER_S)
+        assert (one.client.paced_ns, one.client.silences) == ([NS_PER_S], 3)
+        one.client.silences_due = 4
+        one.start_reply()
+        assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000
+        assert one.client.silences == 4
+
+    play(scenario)
+
+
+def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.heard(tag.response, 9_000)
+        one.call.heard("resp_nobody", 9_000)
+        (ledger,) = one.call.ledgers()
+        assert (ledger.basis, ledger.sent) == ("acked", 24_000)
+        assert ledger.heard >= 9_000
 
     play(scenario)
 

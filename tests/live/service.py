@@ -129,7 +129,12 @@ class Service:
         return ready.partition("http://")[2].strip()
 
     def get(self, path: str, **headers: str) -> Answer:
-        request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
+        return self.send("GET", path, None, headers)
+
+    def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        request = urllib.request.Request(
+            f"http://{self.address}{path}", data=body, headers=dict(headers), method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
                 return Answer(answer.status, _lower(answer.headers.items()), answer.read())

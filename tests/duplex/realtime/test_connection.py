@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -29,6 +30,7 @@ from duplex.realtime.connection import (
 from duplex.realtime.dialect import RealtimeDialect
 from duplex.vad_service import VadService, stop_task
 from media.playout import Frame
+from media.rtp_map import Position
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.events import InputCleared, ReplyAudio
 from sessions.memory_store import MemorySessionStore
@@ -98,6 +100,7 @@ class Bench:
         self.dialect = RealtimeDialect(self.new_id)
         self.outbox = Outbox(self.dialect)
         self.limits = Limits(1 << 30, NEVER_NS, NEVER_NS)
+        self.medium: FakeMedium | None = None
 
     async def open(self) -> None:
         record = SessionRecord("sess_1", "default", 0, b"{}", token_digest("x"))
@@ -111,7 +114,7 @@ class Bench:
         return f"{prefix}_{self._ids[prefix]}"
 
     async def serve(self, first: ask.Command | None = None) -> str:
-        one = RealtimeConnection(self.socket, self.call, self.outbox, self.dialect, self.limits)
+        one = RealtimeConnection(self.socket, self.call, self.outbox, self.dialect, self.limits, medium=self.medium)
         return await one.serve(first)
 
     async def exchange(self, *messages: str | bytes | dict[str, Any], count: int) -> None:
@@ -141,6 +144,12 @@ def sound(start: int = 0, *, epoch: int = EPOCH) -> ReplyAudio:
     return ReplyAudio("item_1", epoch, Frame("resp_1", start, b"\0\0" * 480, final=False), start + 480)
 
 
+def has_room(outbox: Outbox) -> bool:
+    """A frame is taken now, at whatever moment that is; no silence ever is."""
+    assert not outbox.pad()
+    return outbox.next_frame_ns(NS_PER_S) == NS_PER_S
+
+
 def item(text: str = "Hello.", **more: Any) -> dict[str, Any]:
     body = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}], **more}
     return {"type": "conversation.item.create", "item": body}
@@ -168,17 +177,17 @@ def test_messages_leave_in_their_order() -> None:
 
 def test_audio_takes_room_until_it_is_written() -> None:
     async def scenario(one: Bench) -> None:
-        assert one.outbox.has_room
+        assert has_room(one.outbox)
         room = []
         for number in range(AUDIO_WAITING_MAX):
             one.outbox.tell(sound(480 * number))
-            room.append(one.outbox.has_room)
+            room.append(has_room(one.outbox))
         assert room == [True, False]
         await one.outbox.next()
-        assert one.outbox.has_room
+        assert has_room(one.outbox)
         for _ in range(10):
             one.outbox.tell(InputCleared())
-        assert one.outbox.has_room, "only audio takes room"
+        assert has_room(one.outbox), "only audio takes room"
 
     play(scenario)
 
@@ -189,12 +198,12 @@ def test_audio_that_is_dropped_leaves_the_rest() -> None:
         one.outbox.tell(InputCleared())
         one.outbox.tell(sound(480))
         one.outbox.drop_audio()
-        assert one.outbox.has_room
+        assert has_room(one.outbox)
         assert one.outbox.waiting == 1
         assert json.loads(await one.outbox.next())["type"] == "input_audio_buffer.cleared"
         for number in range(AUDIO_WAITING_MAX):
             one.outbox.tell(sound(480 * number))
-        assert not one.outbox.has_room
+        assert not has_room(one.outbox)
 
     play(scenario)
 
@@ -206,7 +215,7 @@ def test_audio_out_of_band_belongs_to_no_epoch() -> None:
         one.outbox.drop_audio()
         assert one.outbox.waiting == 1
         one.outbox.tell(sound())
-        assert not one.outbox.has_room
+        assert not has_room(one.outbox)
         assert json.loads(await one.outbox.next())["epoch"] == OUT_OF_BAND
 
     play(scenario)
@@ -242,6 +251,9 @@ def test_a_full_outbox_takes_no_more_and_says_so() -> None:
         {"type": "response.create", "response": {"output_modalities": ["audio", "text"]}},
         {"type": "session.resume", "token": "a.b"},
         {"type": "conversation.item.delete", "item_id": "nobody"},
+        {"type": "playback.ack"},
+        {"type": "playback.ack", "rtp_timestamp": 960},
+        {"type": "playback.ack", "response_id": "resp_1"},
     ],
 )
 def test_a_bad_message_is_answered_and_the_call_goes_on(bad: str | bytes | dict[str, Any]) -> None:
@@ -307,6 +319,93 @@ def test_an_update_is_answered_with_the_session_as_it_then_stands() -> None:
         assert one.dialect.extensions
         assert not one.dialect.transcription
         assert one.call.conversation.settings.instructions == "Be brief."
+
+    play(scenario)
+
+
+def test_reports_and_flushes_are_followed_without_a_word() -> None:
+    async def scenario(one: Bench) -> None:
+        report = {"type": "playback.ack", "response_id": "resp_gone", "played_samples": 480}
+        await one.exchange(report, {"type": "output_audio_buffer.clear"}, {"type": "input_audio_buffer.clear"}, count=1)
+        assert one.socket.types() == ["input_audio_buffer.cleared"]
+
+    play(scenario)
+
+
+def test_a_message_that_is_too_large_for_its_transport_is_refused_and_the_call_goes_on() -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits = Limits(1 << 30, NEVER_NS, NEVER_NS, message_bytes_max=200)
+        await one.exchange({"type": "response.cancel", "event_id": "x" * 200}, item(), count=3)
+        assert one.socket.types() == ["error", "conversation.item.added", "conversation.item.done"]
+        assert one.socket.errors()[0]["code"] == "message_too_large"
+
+    play(scenario)
+
+
+def test_a_client_that_says_goodbye() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.incoming.append(json.dumps({"type": "bye"}))
+        assert await one.serve() == "client_closed"
+        assert one.call.end_reason == "client_closed"
+
+    play(scenario)
+
+
+# ---- sound beside the messages ------------------------------------------------------------------------------
+
+
+class FakeMedium:
+    """Knows where `ticks` of the clock stand: half as many samples of one response, from 960 on."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.client = outbox
+        self.last_input_ns = 0
+        self.over = asyncio.Event()
+
+    async def run(self, call: Call) -> str:
+        await self.over.wait()
+        return "vanished"
+
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
+        return Position("resp_1", rtp_timestamp // 2) if rtp_timestamp >= 960 else None
+
+
+def test_where_sound_has_a_track_reports_name_its_clock_and_messages_carry_none() -> None:
+    async def scenario(one: Bench) -> None:
+        heard: list[tuple[str, int]] = []
+        one.call.heard = lambda response, samples: heard.append((response, samples))  # type: ignore[method-assign]
+        one.medium = FakeMedium(one.outbox)
+        await one.exchange(
+            {"type": "playback.ack", "rtp_timestamp": 1_920},
+            {"type": "playback.ack", "rtp_timestamp": 5},
+            {"type": "playback.ack", "event_id": "nothing"},
+            {"type": "input_audio_buffer.append", "audio": "AAAA"},
+            count=2,
+        )
+        assert heard == [("resp_1", 960)]
+        assert [error["code"] for error in one.socket.errors()] == ["invalid_value", "unsupported_event"]
+
+    play(scenario)
+
+
+def test_a_track_that_is_over_ends_the_connection() -> None:
+    async def scenario(one: Bench) -> None:
+        one.medium = FakeMedium(one.outbox)
+        one.medium.over.set()
+        assert await one.serve() == "vanished"
+
+    play(scenario)
+
+
+def test_who_is_heard_is_not_idle() -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits = Limits(1 << 30, NEVER_NS, 0)
+        one.medium = FakeMedium(one.outbox)
+        one.medium.last_input_ns = time.monotonic_ns() + NEVER_NS
+        serving = asyncio.create_task(one.serve())
+        await asyncio.sleep(0)
+        one.medium.over.set()
+        assert await serving == "vanished"
 
     play(scenario)
 

@@ -1,0 +1,293 @@
+"""One browser's call, from its offer until its place is free again.
+
+Theory of operation
+    The visit begins a session, answers the offer, and waits until the browser has connected. Then the connection is
+    that of a WebSocket, over the data channel, with a medium that carries the sound as packets. What the browser sends
+    first may be `session.resume`: the session that was made for it is dropped, and the earlier one served in its place.
+
+    A page may vanish without a word: its tab is closed, its phone loses the network. Once sound has come, a call from
+    which neither a packet nor a message comes for `silence_s` is over.
+
+Rules
+* Whatever happens, the peer is closed in bounded time, and the place is given back after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from duplex.call import Call, Client
+from duplex.gateway import Admitted, Gateway, RefusedError, Transport, new_id
+from duplex.realtime import client_events as ask
+from duplex.realtime.client_events import ClientEventError
+from duplex.realtime.connection import (
+    Limits,
+    Outbox,
+    RealtimeConnection,
+    Socket,
+    SocketClosedError,
+    created_message,
+    resumed_message,
+)
+from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
+from duplex.vad_service import stop_task
+from duplex.webrtc.aiortc_peer import AiortcPeer
+from duplex.webrtc.ears import Ears
+from duplex.webrtc.mouth import Mouth
+from duplex.webrtc.opus import DECODED_RATE, OpusEncoder
+from duplex.webrtc.rtp import PACKET_NS, OfferError, Peer
+from media.rtp_map import Position
+from sessions.settings import SessionSettings
+
+# A frame goes out at its own moment: none is sent ahead, and that one is being played.
+TRANSPORT = Transport(lead_ms=PACKET_NS // 1_000_000, input_rate=DECODED_RATE)
+MESSAGE_BYTES_MAX = 64 << 10
+CONNECT_S_MAX = 15  # ICE on a bad mobile network takes up to ten
+MINUTE_NS = 60_000_000_000
+NS_PER_S = 1_000_000_000
+
+# Nobody is there any more to be told why.
+_UNHEARD = {"client_closed", "vanished", "not_connected"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An offer, checked, and what its client wants of the session."""
+
+    offer: str
+    settings: SessionSettings
+    extensions: bool
+
+
+class _ResumeAskedError(Exception):
+    """The client goes on with an earlier session."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__("session.resume")
+        self.token = token
+
+
+class _Socket:
+    """The peer's channel. Its first message may ask for an earlier session, which raises `_ResumeAskedError`."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._is_new = True
+        self.last_message_ns = time.monotonic_ns()
+
+    async def receive(self) -> str | bytes:
+        text = await self._peer.receive()
+        self.last_message_ns = time.monotonic_ns()
+        is_first, self._is_new = self._is_new, False
+        if is_first and len(text) <= MESSAGE_BYTES_MAX:
+            self._look_for_resume(text)
+        return text
+
+    @staticmethod
+    def _look_for_resume(text: str | bytes) -> None:
+        try:
+            command = ask.parse(text)
+        except ClientEventError:
+            return  # the connection parses it again, and answers
+        if isinstance(command, ask.SessionResume):
+            raise _ResumeAskedError(command.token)
+
+    async def send(self, text: str) -> None:
+        await self._peer.send(text)
+
+
+class _Medium:
+    """Sound as packets, `Medium` of the connection."""
+
+    def __init__(self, peer: Peer, socket: _Socket, ears: Ears, mouth: Mouth, silence_s: int) -> None:
+        self._peer = peer
+        self._socket = socket
+        self._ears = ears
+        self._mouth = mouth
+        self._silence_ns = silence_s * NS_PER_S
+
+    @property
+    def client(self) -> Client:
+        return self._mouth
+
+    @property
+    def last_input_ns(self) -> int:
+        return self._ears.last_packet_ns or 0
+
+    async def run(self, call: Call) -> str:
+        hearing = asyncio.create_task(self._ears.run(call.listening))
+        closing = asyncio.create_task(self._peer.closed.wait())
+        try:
+            while not hearing.done() and not closing.done():
+                left_ns = self._silence_left_ns()
+                if left_ns <= 0:
+                    return "vanished"
+                await asyncio.wait({hearing, closing}, timeout=left_ns / NS_PER_S, return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done():
+                hearing.result()
+            return "client_closed"
+        finally:
+            closing.cancel()
+            await stop_task(hearing)
+
+    def _silence_left_ns(self) -> int:
+        if self._ears.last_packet_ns is None:
+            return self._silence_ns
+        last_ns = max(self._ears.last_packet_ns, self._socket.last_message_ns)
+        return last_ns + self._silence_ns - time.monotonic_ns()
+
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
+        return self._mouth.locate(rtp_timestamp, age_ms, output_latency_ms)
+
+
+class RtcVisit:
+    """`answered` gets the SDP answer, or `OfferError` or `RefusedError`. The place was taken by who makes it."""
+
+    def __init__(self, gateway: Gateway, asked: Asked) -> None:
+        self.id = new_id("rtc")
+        self.answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._gateway = gateway
+        self._asked = asked
+        self._began_ns = time.monotonic_ns()
+        self._ears = Ears(self._sound_began, self._packets_unused)
+        self._peer: Peer = AiortcPeer(self._ears.put)
+        self._socket = _Socket(self._peer)
+        self._dialect = RealtimeDialect(new_id, extensions=asked.extensions, sound_in_messages=False)
+        self._outbox = Outbox(self._dialect)
+        mouth = Mouth(self._peer, OpusEncoder(), self._outbox)
+        self._medium = _Medium(self._peer, self._socket, self._ears, mouth, gateway.config.webrtc_silence_s)
+        self._call: Call | None = None
+
+    def hang_up(self) -> None:
+        """The client is done."""
+        if self._call is not None:
+            self._call.end("client_closed")
+
+    async def run(self) -> None:
+        """Serve until the call is over. Never raises but by a fault of ours."""
+        try:
+            await self._serve()
+        except (OfferError, RefusedError) as error:
+            await self._refuse(error)
+        except SocketClosedError:
+            self._end("client_closed")
+        finally:
+            await self._peer.close()
+            self._ears.report()
+            if not self.answered.done():
+                self.answered.set_exception(RefusedError("internal_error", "the call could not be begun"))
+
+    async def _refuse(self, error: OfferError | RefusedError) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error)
+            return
+        kind = "server_error" if getattr(error, "retry_after_s", None) else "invalid_request_error"
+        await self._say_at_last(error_message(error.code, str(error), kind=kind))
+
+    async def _serve(self) -> None:
+        async with self._gateway.new_call(self._asked.settings, TRANSPORT) as admitted:
+            self._call = admitted.call
+            self.answered.set_result(await self._peer.answer(self._asked.offer))
+            if not await self._has_connected(admitted.call):
+                self._end("not_connected")
+                return
+            await self._send_now(
+                created_message(admitted.call.session, self._asked.settings, admitted.resume_token, self._dialect)
+            )
+            token = await self._converse(admitted)
+        if token is not None:
+            await self._gateway.forget(admitted.call.session)
+            await self._resume(token)
+
+    async def _resume(self, token: str) -> None:
+        self._outbox.clear()
+        async with self._gateway.resumed_call(token, TRANSPORT) as admitted:
+            self._call = admitted.call
+            self._dialect.transcription = admitted.call.conversation.settings.transcription
+            items = _newest([item_dict(item) for item in admitted.call.conversation.items])
+            await self._send_now(resumed_message(admitted.call, admitted.resume_token, items))
+            await self._converse(admitted)
+
+    async def _converse(self, admitted: Admitted) -> str | None:
+        """Serve the call to its end; the token, where the client wants another session instead."""
+        config = self._gateway.config
+        limits = Limits(
+            config.input_bytes_per_second_max,
+            config.call_minutes_max * MINUTE_NS,
+            config.idle_minutes_max * MINUTE_NS,
+            MESSAGE_BYTES_MAX,
+        )
+        socket: Socket = self._socket
+        connection = RealtimeConnection(socket, admitted.call, self._outbox, self._dialect, limits, medium=self._medium)
+        try:
+            reason = await connection.serve(None)
+        except _ResumeAskedError as asked:
+            self._end("resumed_another")
+            return asked.token
+        self._end(reason)
+        if reason not in _UNHEARD:
+            self._outbox.clear()
+            await self._say_at_last(error_message(reason, _FAREWELL.get(reason, reason), kind="server_error"))
+        return None
+
+    async def _has_connected(self, call: Call) -> bool:
+        opening = asyncio.create_task(self._peer.until_open())
+        ending = asyncio.create_task(call.ended.wait())
+        try:
+            await asyncio.wait({opening, ending}, timeout=CONNECT_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done() or ending.done():
+                return False
+            opening.result()
+        finally:
+            for task in (opening, ending):
+                task.cancel()
+            await asyncio.gather(opening, ending, return_exceptions=True)
+        self._measure("channel", time.monotonic_ns())
+        return True
+
+    def _end(self, reason: str) -> None:
+        if self._call is not None:
+            self._call.end(reason)
+
+    # ---- messages and measures ---------------------------------------------------------------------
+
+    async def _send_now(self, message: Message) -> None:
+        self._outbox.post(message)
+        await self._socket.send(await self._outbox.next())
+
+    async def _say_at_last(self, message: Message) -> None:
+        try:
+            await self._send_now(message)
+        except SocketClosedError:
+            return
+
+    def _sound_began(self, now_ns: int) -> None:
+        self._measure("sound", now_ns)
+
+    def _measure(self, until: str, now_ns: int) -> None:
+        self._gateway.metrics.webrtc_connect_seconds.labels(until).observe((now_ns - self._began_ns) / NS_PER_S)
+
+    def _packets_unused(self, what: str, count: int) -> None:
+        self._gateway.metrics.rtp_packets_unused.labels(what).inc(count)
+
+
+_FAREWELL = {
+    "service_shutdown": "the service stops; connect again and resume",
+    "session_replaced": "another connection has taken this session",
+    "call_too_long": "the call has lasted as long as a call may",
+    "idle": "nothing was said for too long",
+    "slow_client": "messages were not read in time",
+    "store_unavailable": "what is said cannot be stored; try again later",
+}
+
+
+def _newest(items: list[Message]) -> list[Message]:
+    """The last items that fit into one message of the channel, which takes less than a WebSocket."""
+    left, first = MESSAGE_BYTES_MAX // 2, len(items)
+    while first and (left := left - len(msgspec.json.encode(items[first - 1]))) >= 0:
+        first -= 1
+    return items[first:]

@@ -1,0 +1,151 @@
+"""The page and the real service: processes, sound both ways, interruptions, a gateway that dies.
+
+The scripted engine hears what it is told and hums its replies at 440 Hz; the browser's microphone says recorded
+sentences, once, with silence around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, expect
+
+from tests.browser.conftest import launched, opened
+from tests.browser.sounds import recorded, silence, write_wav
+from tests.browser.steps import activity, assert_accessible, lines, phase, shows_notice, start, type_text
+from tests.live.service import Service, serving
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+HEARD = "good morning"
+REPLY = "This is a reply that goes on until the caller has enough."
+TONE_HZ = 440
+CALLS_MAX = 2
+
+# Resolves with the strongest frequency of the page's sound once it is audible.
+STRONGEST_HZ = """
+() => new Promise((resolve) => {
+  const context = new AudioContext();
+  const analyser = new AnalyserNode(context, { fftSize: 8192 });
+  context.createMediaStreamSource(document.querySelector("#sound").srcObject).connect(analyser);
+  const bins = new Float32Array(analyser.frequencyBinCount);
+  const timer = setInterval(() => {
+    analyser.getFloatFrequencyData(bins);
+    const strongest = bins.indexOf(Math.max(...bins));
+    if (bins[strongest] < -50) return;
+    clearInterval(timer);
+    context.close();
+    resolve(strongest * context.sampleRate / analyser.fftSize);
+  }, 50);
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    settings = {
+        "scripted_heard": HEARD,
+        "scripted_replies": REPLY,
+        "calls_max": str(CALLS_MAX),
+        "webrtc_silence_s": "2",
+    }
+    with serving(tmp_path_factory.mktemp("web"), settings) as running:
+        yield running
+
+
+@contextmanager
+def calling(browser: Browser, service: Service, **options: Any) -> Iterator[Page]:
+    with opened(browser, f"http://{service.address}/", **options) as page:
+        yield page
+
+
+@contextmanager
+def talking(playwright: Playwright, service: Service, microphone: Path) -> Iterator[Page]:
+    """A page whose microphone says what is in the file."""
+    with launched(playwright, microphone=microphone) as browser, calling(browser, service) as page:
+        yield page
+
+
+def test_what_is_said_is_answered_and_heard(playwright: Playwright, service: Service, tmp_path: Path) -> None:
+    spoken = write_wav(tmp_path / "mic.wav", silence(0.6), recorded("yes"), silence(8))
+    with talking(playwright, service, spoken) as page:
+        start(page)
+        hz = page.evaluate(STRONGEST_HZ)
+        activity(page, "listening")
+        expect(page.locator(".drain")).to_be_visible()
+        assert lines(page, "caller") == [HEARD]
+        assert lines(page, "service") == [REPLY]
+        expect(page.locator(".first-audio")).to_have_text(re.compile(r"First sound (\d+ ms|[\d.]+ s)"))
+    assert hz == pytest.approx(TONE_HZ, abs=12)
+
+
+def test_speech_stops_a_reply_and_the_caption_with_it(playwright: Playwright, service: Service, tmp_path: Path) -> None:
+    spoken = write_wav(tmp_path / "mic.wav", silence(0.6), recorded("yes"), silence(1.8), recorded("yes"), silence(8))
+    with talking(playwright, service, spoken) as page:
+        start(page)
+        activity(page, "speaking")
+        activity(page, "interrupted")
+        expect(page.locator(".was-cut")).to_have_text(re.compile(r"Interrupted, silent in \d+ ms"))
+        cut = lines(page, "service")[0]
+        activity(page, "speaking")
+        assert lines(page, "caller") == [HEARD, HEARD]
+    assert cut
+    assert REPLY.startswith(cut)
+    assert cut != REPLY
+
+
+def test_a_typed_message_is_answered_with_speech(browser: Browser, service: Service) -> None:
+    with calling(browser, service, permissions=()) as page:
+        type_text(page, "Are you there?")
+        activity(page, "speaking")
+        assert page.evaluate(STRONGEST_HZ) == pytest.approx(TONE_HZ, abs=12)
+        page.get_by_role("button", name="Stop reply").click()
+        activity(page, "interrupted")
+        activity(page, "listening")
+        assert lines(page, "caller") == ["Are you there?"]
+        assert_accessible(page)
+
+
+def test_a_full_service_says_so_and_takes_the_call_later(browser: Browser, service: Service) -> None:
+    with calling(browser, service) as one, calling(browser, service) as two, calling(browser, service) as three:
+        start(one)
+        start(two)
+        three.get_by_role("button", name="Start talking").click()
+        shows_notice(three, "All lines are busy")
+        expect(three.locator(".count")).to_have_text(re.compile(r"Try again in \d+ s\."))
+        one.get_by_role("button", name="End call").click()
+        service.wait_for_event("call_ended", reason="client_closed")
+        three.get_by_role("button", name="Try again").click()
+        phase(three, "connected")
+
+
+def test_a_page_that_vanishes_frees_its_line(playwright: Playwright, service: Service) -> None:
+    with launched(playwright) as browser, calling(browser, service) as page:
+        start(page)
+        since = len(service.lines)
+        # As a crash does: nothing of the page runs any more, so nothing says goodbye.
+        page.evaluate("() => { setTimeout(() => { for (;;) {} }); }")
+        browser.close()
+        service.wait_for_event("call_ended", since=since)
+
+
+def test_the_conversation_outlives_the_gateway(browser: Browser, service: Service) -> None:
+    with calling(browser, service) as page:
+        page.get_by_role("button", name="Start talking").click()
+        phase(page, "connected")
+        page.get_by_role("button", name="Mute").click()
+        type_text(page, "Remember me.")
+        activity(page, "speaking")
+        service.kill("gateway")
+        phase(page, "reconnecting")
+        page.wait_for_selector('body[data-phase="connected"]', timeout=30_000)
+        expect(page.locator("#lines .note .words").last).to_have_text("Reconnected")
+        type_text(page, "And again.")
+        activity(page, "speaking")
+        assert "Remember me." in lines(page, "caller")
+        assert page.evaluate(STRONGEST_HZ) == pytest.approx(TONE_HZ, abs=12)

@@ -1,0 +1,101 @@
+"""What a client reports of the ear, beside what the ledger estimates."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from media.chunk import AudioChunk
+from media.playout import REPORT_NS_MAX, LedgerView, Playout
+
+MS = 1_000_000
+RATE = 1_000  # a sample is a millisecond
+
+
+def played(samples: int) -> Playout:
+    """One response of which `samples` went out, at time 0."""
+    playout = Playout(RATE, 20, 10_000 * MS)
+    playout.open("r")
+    playout.push("r", AudioChunk(0, RATE, 0, bytes(2 * samples), final=True))
+    while playout.due(0):
+        pass
+    return playout
+
+
+def test_without_reports_heard_is_estimated() -> None:
+    view = played(100).view("r", 30 * MS)
+    assert (view.heard, view.basis) == (30, "estimated")
+
+
+def test_a_report_is_believed() -> None:
+    playout = played(100)
+    playout.acknowledge("r", 12, 10 * MS)
+    view = playout.view("r", 31 * MS)
+    assert (view.heard, view.basis) == (12, "acked")
+
+
+def test_a_report_below_the_estimate_takes_nothing_back() -> None:
+    playout = played(100)
+    for reported, at_ms, heard in ((12, 30, 30), (29, 45, 30), (44, 60, 44)):
+        playout.acknowledge("r", reported, at_ms * MS)
+        assert (playout.view("r", at_ms * MS).heard, playout.view("r", at_ms * MS).basis) == (heard, "acked")
+
+
+def test_reports_that_begin_again_take_nothing_back() -> None:
+    playout = played(9_000)
+    playout.acknowledge("r", 0, 0)
+    estimated = playout.view("r", 3_000 * MS)
+    assert (estimated.heard, estimated.basis) == (3_000, "estimated")
+    playout.acknowledge("r", 2_800, 3_000 * MS)
+    assert playout.view("r", 3_000 * MS).heard == 3_000
+
+
+def test_reports_never_go_back_nor_beyond_what_was_sent() -> None:
+    playout = played(100)
+    for reported, heard in ((40, 40), (12, 40), (5_000, 100)):
+        playout.acknowledge("r", reported, 0)
+        assert playout.view("r", 0).heard == heard
+
+
+def test_a_client_that_stops_reporting_is_estimated_again_from_its_last_report_on() -> None:
+    playout = played(5_000)
+    playout.acknowledge("r", 30, 0)
+    assert playout.view("r", REPORT_NS_MAX).basis == "acked"
+    later = playout.view("r", REPORT_NS_MAX + MS)
+    assert (later.heard, later.basis) == (2_001, "estimated")
+    ahead = played(5_000)
+    ahead.acknowledge("r", 4_000, 0)
+    assert ahead.view("r", REPORT_NS_MAX + MS).heard == 4_000
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("push"), st.integers(1, 500)),
+    st.tuples(st.just("pass"), st.sampled_from((1, 15, 200, 2_500))),
+    st.tuples(st.just("report"), st.integers(0, 3_000)),
+)
+
+
+@given(st.lists(STEPS, max_size=40), st.sampled_from((20, 160, 5_000)))
+def test_no_mix_of_reports_and_estimates_lets_anything_fall(steps: list[tuple[str, int]], lead_ms: int) -> None:
+    playout = Playout(RATE, 20, lead_ms * MS)
+    playout.open("r")
+    now_ns = pushed = reported = seq = 0
+    before = LedgerView(0, 0, 0, complete=False)
+    for step, amount in steps:
+        match step:
+            case "push":
+                playout.push("r", AudioChunk(seq, RATE, pushed, bytes(2 * amount), final=False))
+                pushed, seq = pushed + amount, seq + 1
+            case "pass":
+                now_ns += amount * MS
+            case _:
+                playout.acknowledge("r", amount, now_ns)
+                reported = max(reported, min(amount, before.sent))
+        while playout.due(now_ns):
+            pass
+        view = playout.view("r", now_ns)
+        assert view.generated >= view.sent >= view.heard >= reported
+        assert view.generated == pushed
+        assert view.sent >= before.sent
+        assert view.heard >= before.heard
+        before = view

@@ -1,0 +1,328 @@
+/**
+ * The conversation as the page shows it: lines, what is going on, and the figures of each turn.
+ *
+ * Theory of operation
+ *   Events of the service, sounds noticed in the page and the clock go in; lines and an activity come out. A question
+ *   is open from the caller's last sound (or the typed message) until the first audible sample of its reply.
+ *
+ * Rules
+ * - No document, no clock: times are arguments, in ms of `performance.now()`.
+ * - A line changes in place and never moves once it stands, except that a reply stands after what it answers.
+ */
+
+/**
+ * @typedef {object} Figures in ms
+ * @property {number} [firstAudio] from the caller's last sound to the first audible sample of the reply
+ * @property {number} [stop] from the caller's interrupting sound to the last audible sample of the reply
+ * @property {number} [drain] from `response.done` to `response.drained`
+ */
+
+/**
+ * @typedef {object} Line
+ * @property {string} id
+ * @property {"caller" | "service" | "note"} speaker
+ * @property {string} text
+ * @property {"open" | "final" | "cut" | "failed"} status
+ * @property {Date} at
+ * @property {Figures} figures
+ */
+
+/** @typedef {{ id: string, line: Line | null, askedAt: number | null, heard: boolean }} Reply */
+
+/** @typedef {"listening" | "hearing" | "thinking" | "speaking" | "interrupted"} Activity */
+
+/** Lines kept for display and download; a call of an hour has some hundreds. */
+const LINES_MAX = 1_000;
+/** A caller's last sound cannot be longer ago than this; an older time is a wrong guess of the clocks. */
+const SPEECH_AGE_MS_MAX = 15_000;
+
+export class Conversation {
+  constructor() {
+    /** @type {Line[]} */
+    this.lines = [];
+    /** @type {Activity} */
+    this.activity = "listening";
+    this._callerSpeaks = false;
+    /** When the caller's last question ended. @type {number | null} */
+    this._askedAt = null;
+    /** The reply that is waited for or heard. @type {Reply | null} */
+    this._reply = null;
+    /** A reply that was interrupted and may still be audible. @type {{ line: Line | null, since: number } | null} */
+    this._stopping = null;
+    /** @type {Map<string, Line | null>} line of each response that has not drained */
+    this._undrained = new Map();
+    /** Responses that were created and are not done. @type {Set<string>} */
+    this._running = new Set();
+    /** When the caller's present turn was told to begin, or better known. */
+    this._onsetAt = 0;
+    this._pressedAt = 0;
+    this._notes = 0;
+  }
+
+  /**
+   * @param {any} event
+   * @param {number} now
+   * @returns {Line | null} the line that has become final by it, for announcing
+   */
+  apply(event, now) {
+    switch (event.type) {
+      case "input_audio_buffer.speech_started":
+        this._speechStarted(event, now);
+        return null;
+      case "input_audio_buffer.speech_stopped":
+        this._callerSpeaks = false;
+        this._askedAt = now;
+        this.activity = "thinking";
+        return null;
+      case "conversation.item.added":
+      case "conversation.item.done":
+        return this._item(event.item, event.type.endsWith("done"));
+      case "conversation.item.input_audio_transcription.completed":
+        return this._callerText(event);
+      case "conversation.item.input_audio_transcription.failed":
+        this._finish(this._line(event.item_id), "Not understood", "failed");
+        return null;
+      default:
+        return this._replyEvent(event, now);
+    }
+  }
+
+  /** @param {any} event @param {number} now @returns {Line | null} */
+  _replyEvent(event, now) {
+    switch (event.type) {
+      case "response.created":
+        this._replyBegins(event.response);
+        return null;
+      case "response.output_audio_transcript.delta":
+      case "response.output_text.delta": {
+        const line = this._replyLine(event.item_id);
+        if (line.status === "open") line.text += event.delta;
+        return null;
+      }
+      case "output_audio_buffer.started":
+        if (!this._callerSpeaks) this.activity = "speaking";
+        return null;
+      case "output_audio_buffer.stopped":
+      case "output_audio_buffer.cleared":
+        if (event.type.endsWith("cleared") && this._stopping) this.activity = "interrupted";
+        else if (this.activity === "speaking") this.activity = this._rest();
+        return null;
+      case "response.done":
+        return this._replyEnds(event.response, now);
+      case "response.drained":
+        this._drained(event);
+        return null;
+      default:
+        return null;
+    }
+  }
+
+  // ---- what the page notices ----------------------------------------------------------------------
+
+  /** The caller has typed a message. @param {number} now */
+  typed(now) {
+    this._askedAt = now;
+    this.activity = "thinking";
+  }
+
+  /** The caller has pressed “stop”. @param {number} now */
+  stopPressed(now) {
+    this._pressedAt = now;
+  }
+
+  /** The caller's last sound was at `at`, better known than by its event. @param {number} at @param {number} now */
+  speechEnded(at, now) {
+    if (at > now || now - at > SPEECH_AGE_MS_MAX) return;
+    if (this._reply && this._reply.askedAt === this._askedAt) this._reply.askedAt = at;
+    this._askedAt = at;
+  }
+
+  /** The caller's interrupting sound was at `at`. @param {number} at @param {number} now */
+  speechBegan(at, now) {
+    if (at > now || now - at > SPEECH_AGE_MS_MAX) return;
+    if (this._stopping?.since === this._onsetAt) this._stopping.since = at;
+    this._onsetAt = at;
+  }
+
+  /** A sound of the service was audible at `at`. @param {number} at @returns {boolean} a reply's first */
+  replyAudible(at) {
+    const reply = this._reply;
+    if (!reply || reply.heard || (reply.askedAt !== null && at < reply.askedAt)) return false;
+    reply.heard = true;
+    if (reply.askedAt !== null && reply.line) reply.line.figures.firstAudio = at - reply.askedAt;
+    this._askedAt = null;
+    return true;
+  }
+
+  /** A reply is being made. */
+  get isReplying() {
+    return this._running.size > 0;
+  }
+
+  /** An interrupted reply is still to fall silent. */
+  get isStopping() {
+    return this._stopping !== null;
+  }
+
+  /** The service's sound ended at `at`. @param {number} at */
+  fellSilent(at) {
+    if (this._stopping?.line) this._stopping.line.figures.stop = Math.max(0, at - this._stopping.since);
+    this._stopping = null;
+  }
+
+  /** An interruption has been shown for long enough. */
+  settle() {
+    if (this.activity === "interrupted") this.activity = this._rest();
+  }
+
+  /** The connection broke: what was open stays as far as it came. */
+  connectionLost() {
+    for (const line of this.lines) if (line.status === "open") this._finish(line, line.text, "cut");
+    this._reply = null;
+    this._stopping = null;
+    this._callerSpeaks = false;
+    this._askedAt = null;
+    this._undrained.clear();
+    this._running.clear();
+    this.activity = "listening";
+  }
+
+  /** A remark of the page's own between the lines. @param {string} text */
+  note(text) {
+    this._notes += 1;
+    const line = this._line(`note_${this._notes}`, "note");
+    this._finish(line, text, "final");
+  }
+
+  /** The conversation as plain text, one line each. */
+  transcript() {
+    const names = { caller: "You", service: "Duplex", note: "·" };
+    return this.lines
+      .filter((line) => line.text)
+      .map((line) => {
+        const cut = line.status === "cut" ? " [interrupted]" : "";
+        return `${line.at.toLocaleTimeString()}  ${names[line.speaker]}: ${line.text}${cut}`;
+      })
+      .join("\n");
+  }
+
+  // ---- lines --------------------------------------------------------------------------------------
+
+  /** @param {string} id @param {Line["speaker"]} [speaker] */
+  _line(id, speaker = "caller") {
+    const known = this.lines.find((line) => line.id === id);
+    if (known) return known;
+    /** @type {Line} */
+    const line = { id, speaker, text: "", status: "open", at: new Date(), figures: {} };
+    this.lines.push(line);
+    if (this.lines.length > LINES_MAX) this.lines.shift();
+    return line;
+  }
+
+  /** @param {Line} line @param {string} text @param {Line["status"]} status */
+  _finish(line, text, status) {
+    line.text = text;
+    line.status = status;
+  }
+
+  /** @param {any} event @param {number} now */
+  _speechStarted(event, now) {
+    this._callerSpeaks = true;
+    this._onsetAt = now;
+    if (this._stopping) this._stopping.since = now;
+    else if (this.activity === "speaking" && this._reply?.heard)
+      this._stopping = { line: this._reply.line, since: now };
+    this._line(event.item_id);
+    if (this.activity !== "interrupted") this.activity = "hearing";
+  }
+
+  /** @param {any} event */
+  _callerText(event) {
+    const line = this._line(event.item_id);
+    if (!event.transcript) {
+      this.lines = this.lines.filter((other) => other !== line);
+      if (this.activity === "thinking") this.activity = this._rest();
+      return null;
+    }
+    this._finish(line, event.transcript, "final");
+    return line;
+  }
+
+  /** @param {any} item @param {boolean} done @returns {Line | null} */
+  _item(item, done) {
+    if (item.role === "assistant") {
+      const line = this._replyLine(item.id);
+      if (!done) return null;
+      this._finish(line, textOf(item), item.cut ? "cut" : line.status === "cut" ? "cut" : "final");
+      return null;
+    }
+    const typed = item.role === "user" && item.content?.[0]?.type === "input_text";
+    if (!typed || !done) return null;
+    this._finish(this._line(item.id), textOf(item), "final");
+    return null;
+  }
+
+  /** @param {string} itemId */
+  _replyLine(itemId) {
+    const line = this._line(itemId, "service");
+    if (this._reply && !this._reply.line) {
+      this._reply.line = line;
+      this._undrained.set(this._reply.id, line);
+    }
+    return line;
+  }
+
+  // ---- replies ------------------------------------------------------------------------------------
+
+  /** @param {any} response */
+  _replyBegins(response) {
+    this._reply = { id: response.id, line: null, askedAt: this._askedAt, heard: false };
+    this._undrained.set(response.id, null);
+    this._running.add(response.id);
+    if (!this._callerSpeaks) this.activity = "thinking";
+  }
+
+  /** @param {any} response @param {number} now @returns {Line | null} */
+  _replyEnds(response, now) {
+    this._running.delete(response.id);
+    const item = response.output?.[0];
+    const line = item ? this._line(item.id, "service") : null;
+    const cancelled = response.status === "cancelled";
+    const pressed = response.status_details?.reason === "client_cancelled";
+    if (line && item)
+      this._finish(line, textOf(item), cancelled ? "cut" : response.status === "failed" ? "failed" : "final");
+    const current = this._reply?.id === response.id ? this._reply : null;
+    if (line && !line.text && line.status !== "failed") this.lines = this.lines.filter((other) => other !== line);
+    if (cancelled && current) {
+      if (current.heard) this._stopping = { line, since: (pressed && this._pressedAt) || now };
+      this._reply = null;
+      this.activity = "interrupted";
+    } else if (response.status === "failed" || (this.activity === "thinking" && !spoken(response))) {
+      this.activity = this._rest();
+    }
+    return line?.text ? line : null;
+  }
+
+  /** @param {any} event */
+  _drained(event) {
+    const line = this._undrained.get(event.response_id);
+    if (line) line.figures.drain = event.lag_ms;
+    this._undrained.delete(event.response_id);
+  }
+
+  /** @returns {Activity} */
+  _rest() {
+    return this._callerSpeaks ? "hearing" : "listening";
+  }
+}
+
+/** @param {any} item */
+function textOf(item) {
+  const part = item.content?.[0];
+  return (part?.transcript ?? part?.text ?? "").trim();
+}
+
+/** @param {any} response */
+function spoken(response) {
+  return response.output_modalities?.includes("audio") ?? true;
+}
