@@ -294,13 +294,19 @@ export class Conversation {
     const current = this._reply?.id === response.id ? this._reply : null;
     if (line && !line.text && line.status !== "failed") this.lines = this.lines.filter((other) => other !== line);
     if (cancelled && current) {
-      if (current.heard) this._stopping = { line, since: (pressed && this._pressedAt) || now };
+      if (current.heard) this._stopping = { line, since: this._stopAskedAt(pressed, now) };
       this._reply = null;
       this.activity = "interrupted";
     } else if (response.status === "failed" || (this.activity === "thinking" && !spoken(response))) {
       this.activity = this._rest();
     }
     return line?.text ? line : null;
+  }
+
+  /** When a cancelled reply was asked to fall silent. @param {boolean} pressed @param {number} now */
+  _stopAskedAt(pressed, now) {
+    if (pressed) return this._pressedAt || now;
+    return this._callerSpeaks ? this._onsetAt : now;
   }
 
   /** @param {any} event */
