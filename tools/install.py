@@ -45,6 +45,9 @@ PIP_LINES_SHOWN = 30
 # Downloads from this size on get a line of their own where lines cannot be overwritten.
 LARGE_DOWNLOAD = re.compile(r"\(\d{2,}(\.\d)? MB\)")
 
+# Debian's packages for them have the same names.
+PROGRAMS_OF_TESTS = ("redis-server", "chromium")
+
 COLLECTED = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
 DOWNLOADED = re.compile(r"Downloading (?:\S*/)?([A-Za-z0-9_.]+)-\S+\.whl (\(.+ MB\))")
 
@@ -103,8 +106,8 @@ def missing_packages(target: str) -> list[str]:
         missing.append("python3-venv")
     if not loads("libgomp.so.1"):
         missing.append("libgomp1")
-    if target == "dev" and shutil.which("redis-server") is None:
-        missing.append("redis-server")
+    if target == "dev":
+        missing += [program for program in PROGRAMS_OF_TESTS if shutil.which(program) is None]
     return missing
 
 

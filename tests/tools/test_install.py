@@ -41,7 +41,7 @@ def test_each_thing_that_the_system_lacks_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr(install, "loads", lambda library: False)
     assert install.missing_packages("run") == ["python3-venv", "libgomp1"]
-    assert install.missing_packages("dev") == ["python3-venv", "libgomp1", "redis-server"]
+    assert install.missing_packages("dev") == ["python3-venv", "libgomp1", "redis-server", "chromium"]
 
 
 def test_a_library_loads_or_does_not() -> None:
