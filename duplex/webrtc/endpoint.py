@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
@@ -138,10 +139,13 @@ class CallsEndpoint:
     def _admit(self, request: Request, asked: Asked, body: _Body) -> RtcVisit:
         """Take a place and begin; raises `RefusedError`."""
         self._gateway.admit()
-        grant = self._authority.spend(request.headers)
-        settings = _patched(asked.settings, grant, body.session)
-        visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions))
-        task = asyncio.create_task(visit.run())
+        with ExitStack() as place:
+            place.callback(self._gateway.leave)
+            grant = self._authority.spend(request.headers)
+            settings = _patched(asked.settings, grant, body.session)
+            visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions))
+            task = asyncio.create_task(visit.run())
+            place.pop_all()  # from here on the end of the task gives it back
         self._visits[visit.id] = visit
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._left(visit, done))
