@@ -261,7 +261,8 @@ class Supervisor:
         console.say(f"\nReady: {address}")
         if self._config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
-        console.say(f'Try:   duplex call {address} --say "What is the capital of France?"')
+        command = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("duplex") else "duplex"
+        console.say(f'Try:   {command} call {address} --say "What is the capital of France?"')
         console.say("Stop:  Ctrl-C")
 
 
