@@ -20,7 +20,7 @@ from loadtest.turns import CallResult, TurnResult, add_faults
 
 SILENCE_MS = 500
 PARTS = ("end_of_turn_wait", "encoder", "thinker", "talker", "vocoder", "playout")
-BARGE_IN_MS_MIN, BARGE_IN_MS_MAX = 50, 1_800
+BARGE_IN_MS_MIN, BARGE_IN_MS_MAX = 50, 1_200  # nearly every reply is longer
 SEED = 20261129
 
 Say = Callable[[str], None]

@@ -264,7 +264,8 @@ class Supervisor:
             console.say("The certificate is for development: a browser will warn once, and go on where told to.")
         if self._config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
-        console.say(f'Try:   duplex call {address} --say "What is the capital of France?"')
+        command = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("duplex") else "duplex"
+        console.say(f'Try:   {command} call {address} --say "What is the capital of France?"')
         console.say("Stop:  Ctrl-C")
 
 
