@@ -265,7 +265,8 @@ class Supervisor:
         if self._config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
         command = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("duplex") else "duplex"
-        console.say(f'Try:   {command} call {address} --say "What is the capital of France?"')
+        console.say("Try:   open it in a browser and talk, or, in another terminal:")
+        console.say(f'       {command} call {address} --say "What is the capital of France?"')
         console.say("Stop:  Ctrl-C")
 
 
