@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import wave
 from collections.abc import Callable
@@ -30,7 +31,8 @@ from stages.engines.local.whisper import (
 )
 from stages.stream import StageFailure
 
-SPEECH = Path(__file__).parents[3] / "data" / "speech"
+ROOT = Path(__file__).parents[4]
+SPEECH = ROOT / "tests" / "data" / "speech"
 WORDS = ("Yes", "Ġno", "Ġthank", "Ġyou", ".", "you", "Ã©", "Ċ", "Ã")
 SPOKEN: dict[str, str] = json.loads((SPEECH / "transcripts.json").read_text(encoding="utf-8"))
 
@@ -270,6 +272,14 @@ def test_audio_beyond_the_model_is_a_failure(whisper: Whisper) -> None:
 
 
 @pytest.mark.models
-def test_neither_torch_nor_av_nor_tokenizers_is_needed(whisper: Whisper) -> None:
-    assert whisper.revision
-    assert not {"torch", "av", "tokenizers", "faster_whisper"} & set(sys.modules)
+@pytest.mark.live
+@pytest.mark.slow
+def test_neither_torch_nor_av_nor_tokenizers_is_needed(whisper_dir: Path) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "from stages.engines.local.whisper import Whisper\n"
+        f"Whisper(pathlib.Path({str(whisper_dir)!r}))\n"
+        "print(*sorted({'torch', 'av', 'tokenizers', 'faster_whisper'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
