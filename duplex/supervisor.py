@@ -21,7 +21,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,12 +183,16 @@ class Supervisor:
                         "stages.worker",
                         msgspec.json.encode(worker_spec(graph, stage, run_dir, incarnation)).decode(),
                     ),
-                    environment,
+                    _with_secrets(environment, stage.secrets.values()),
                 )
             )
             for stage in graph.stages
         )
-        self.gateway = Child(ChildPlan("gateway", lambda _: ("-m", "duplex.gateway_process"), environment))
+        self.gateway = Child(
+            ChildPlan(
+                "gateway", lambda _: ("-m", "duplex.gateway_process"), _with_secrets(environment, ["DUPLEX_TOKEN"])
+            )
+        )
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError`."""
@@ -282,6 +286,15 @@ async def _done_before(work: Coroutine[None, None, None], stopped: asyncio.Event
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+SECRETS = ("DUPLEX_TOKEN", "DUPLEX_OPENAI_API_KEY")
+
+
+def _with_secrets(environment: dict[str, str], wanted: Iterable[str]) -> dict[str, str]:
+    """Of the secrets, a child gets those that it uses."""
+    kept = frozenset(wanted)
+    return {name: value for name, value in environment.items() if name not in SECRETS or name in kept}
 
 
 def child_environment(config: Config, redis_url: str) -> dict[str, str]:

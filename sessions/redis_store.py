@@ -80,8 +80,14 @@ class RedisSessionStore:
         self.limits = limits or LogLimits()
         self._retention_ms = retention_ms
         self._call_timeout_s = call_timeout_ms / 1000
+        # The client's own time limits stand behind `_call`'s, for where it swallows the cancellation.
         pool = BlockingConnectionPool.from_url(
-            url, max_connections=connections_max, timeout=None, retry=Retry(NoBackoff(), 0)
+            url,
+            max_connections=connections_max,
+            timeout=None,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=self._call_timeout_s,
+            socket_connect_timeout=self._call_timeout_s,
         )
         self._redis = Redis.from_pool(pool)
         self._closed = False
@@ -177,14 +183,17 @@ class RedisSessionStore:
         """One deadline around a call, and its failures by who must act."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
+        deadline = asyncio.timeout(self._call_timeout_s)
         try:
-            async with asyncio.timeout(self._call_timeout_s):
+            async with deadline:
                 yield
         except (TimeoutError, exceptions.TimeoutError) as error:
             raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
         except exceptions.OutOfMemoryError as error:
             raise StoreFull(f"{what}: the server is out of memory") from error
         except (exceptions.ConnectionError, exceptions.InvalidResponse) as error:
+            if deadline.expired():
+                raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
             raise StoreUnavailable(f"{what}: {type(error).__name__}") from error
         except exceptions.ResponseError as error:
             raise StoreRefused(f"{what}: {type(error).__name__}") from error

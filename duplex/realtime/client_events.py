@@ -63,6 +63,7 @@ class SessionPatch(msgspec.Struct, frozen=True):
     audio: AudioPatch | UnsetType = UNSET
     max_output_tokens: int | Literal["inf"] | UnsetType = UNSET
     temperature: float | UnsetType = UNSET
+    tools: list[Any] | UnsetType = UNSET
     extensions: bool | UnsetType = UNSET
 
 
@@ -129,6 +130,7 @@ class ResponseBody(msgspec.Struct, frozen=True):
     max_output_tokens: int | Literal["inf"] | None = None
     temperature: float | None = None
     metadata: dict[str, str] | None = None
+    tools: list[Any] | None = None
 
 
 class ResponseCreate(ClientEvent, frozen=True, tag="response.create"):

@@ -5,6 +5,7 @@ Limits follow the Realtime API; what this service cannot do is refused by name i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,7 @@ NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 
 def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
     """`settings` as `patch` changes them; raises `ClientEventError` and changes nothing where a value is wrong."""
+    _check_no_tools(None if patch.tools is UNSET else patch.tools, "session.tools")
     if patch.model is not UNSET:
         _check_length(patch.model, NAME_CHARACTERS_MAX, "session.model")
         settings = replace(settings, model=patch.model)
@@ -69,15 +71,20 @@ def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSetting
             speed = _between(patch.output.speed, SPEED_MIN, SPEED_MAX, "session.audio.output.speed")
             settings = replace(settings, speed=speed)
         if patch.output.voice is not UNSET:
-            settings = replace(settings, voice=_voice(patch.output.voice, "session.audio.output.voice"))
+            _check_voice(patch.output.voice, "session.audio.output.voice")
     return settings
 
 
-def _voice(asked: str | dict[str, Any], param: str) -> str:
+def _check_voice(asked: str | dict[str, Any], param: str) -> None:
+    """Clients name voices of other services as a matter of course: every name means the one voice that there is."""
     if not isinstance(asked, str):
         raise ClientEventError("unsupported_voice", "voices are chosen by name", param)
     _check_length(asked, NAME_CHARACTERS_MAX, param)
-    return asked
+
+
+def _check_no_tools(tools: Sequence[object] | None, param: str) -> None:
+    if tools:
+        raise ClientEventError("unsupported_tools", "tools are not supported", param)
 
 
 def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDetection:
@@ -105,6 +112,7 @@ def response_spec(body: ResponseBody) -> ResponseSpec:
     """What `response.create` asks for; raises `ClientEventError`."""
     if body.instructions is not None:
         _check_length(body.instructions, INSTRUCTIONS_CHARACTERS_MAX, "response.instructions")
+    _check_no_tools(body.tools, "response.tools")
     metadata = tuple((body.metadata or {}).items())
     _check_metadata(metadata, "response.metadata")
     messages = None

@@ -57,7 +57,7 @@ def test_each_field_is_set_alone() -> None:
     assert patched(output_modalities=["text"]).modalities == ("text",)
     assert patched(max_output_tokens=7).max_output_tokens == 7
     assert patched(temperature=0.5).temperature == 0.5
-    assert patched_output(voice="joe").voice == "joe"
+    assert patched_output(voice="marin").voice == "", "a voice of another service means the one that there is"
     assert patched_output(speed=0.5).speed == 0.5
     assert not patched_input(transcription=None).transcription
     for changed in (patched(model="m"), patched_output(speed=0.5)):
@@ -113,6 +113,7 @@ def test_detection_keeps_what_was_set_for_its_kind() -> None:
         ({"audio": {"output": {"speed": 1.51}}}, "invalid_value", f"{OUTPUT}.speed"),
         ({"audio": {"output": {"voice": "x" * 129}}}, "string_above_max_length", f"{OUTPUT}.voice"),
         ({"audio": {"output": {"voice": {"id": "v"}}}}, "unsupported_voice", f"{OUTPUT}.voice"),
+        ({"tools": [{"type": "function", "name": "f"}]}, "unsupported_tools", "session.tools"),
         ({"audio": {"input": {"turn_detection": {"threshold": 1.1}}}}, "invalid_value", f"{DETECTION}.threshold"),
         ({"audio": {"input": {"turn_detection": {"threshold": -1}}}}, "invalid_value", f"{DETECTION}.threshold"),
         (
@@ -254,7 +255,7 @@ def test_a_session_as_it_is_shown() -> None:
 
 def test_other_settings_as_they_are_shown() -> None:
     semantic = patched_input(turn_detection={"type": "semantic_vad", "eagerness": "low"}, transcription=None)
-    shown = session_dict("s", patched_output(semantic, voice="joe"))["audio"]
+    shown = session_dict("s", patched_output(semantic, voice="marin"))["audio"]
     assert shown["input"]["turn_detection"] == {
         "type": "semantic_vad",
         "eagerness": "low",
@@ -262,7 +263,7 @@ def test_other_settings_as_they_are_shown() -> None:
         "interrupt_response": True,
     }
     assert shown["input"]["transcription"] is None
-    assert shown["output"]["voice"] == "joe"
+    assert shown["output"]["voice"] == "default"
     manual = session_dict("s", patched_input(turn_detection=None))
     assert manual["audio"]["input"]["turn_detection"] is None
     assert session_dict("s", patched(max_output_tokens=7))["max_output_tokens"] == 7
@@ -271,5 +272,4 @@ def test_other_settings_as_they_are_shown() -> None:
 def test_what_is_shown_can_be_sent_back() -> None:
     settings = patched_input(patched(max_output_tokens=7), turn_detection={"threshold": 0.25})
     shown = session_dict("s", settings)
-    del shown["audio"]["output"]["voice"]  # "default" stands for none
     assert patched(settings, **shown) == settings
