@@ -10,7 +10,7 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev python test checks lint types layers tidy pytest sim bench format locks clean
+.PHONY: help run install dev python test checks lint types layers tidy pytest browser sim bench format locks clean
 .NOTPARALLEL:
 
 help:
@@ -53,7 +53,11 @@ tidy:
 	$(BIN)/python -m tools.tidy
 
 pytest:
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore tests/browser
+
+# The page in a real Chromium: two minutes of real time, so apart from the rest.
+browser: dev
+	$(BIN)/python -m pytest tests/browser
 
 sim:
 	$(BIN)/python -m pytest tests/sim
