@@ -45,6 +45,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             engine=arguments.engine,
             tls_dev=arguments.tls_dev or None,
         )
+        config.check_files(settings)
         logs.configure(settings.log_level, "supervisor")
         supervisor = Supervisor(settings, graph_of(settings))
     except (config.ConfigError, GraphError, ValidationError, StartError, EmbeddedStoreError) as error:

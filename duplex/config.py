@@ -100,6 +100,16 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
         raise ConfigError("; ".join(faults)) from error
 
 
+def check_files(config: Config) -> None:
+    """Raises `ConfigError` where a setting names a file that is not there."""
+    wanted = [("thinker_gguf", config.thinker_gguf), ("voice", config.voice)]
+    if config.voice is not None:
+        wanted.append(("voice", config.voice.with_name(config.voice.name + ".json")))
+    for name, path in wanted:
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{name} ({ENVIRONMENT_PREFIX}{name.upper()}): there is no file {path}")
+
+
 def _from_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

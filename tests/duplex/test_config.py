@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from duplex.config import Config, ConfigError, load
+from duplex.config import Config, ConfigError, check_files, load
 
 
 def test_everything_has_a_default() -> None:
@@ -129,3 +129,16 @@ def test_it_is_frozen() -> None:
     config = Config()
     with pytest.raises(ValidationError):
         config.port = 1
+
+
+def test_files_that_are_not_there_are_named_with_their_setting(tmp_path: Path) -> None:
+    model, voice = tmp_path / "a.gguf", tmp_path / "b.onnx"
+    check_files(Config())
+    with pytest.raises(ConfigError, match=r"thinker_gguf \(DUPLEX_THINKER_GGUF\): there is no file .*a.gguf"):
+        check_files(Config(thinker_gguf=model))
+    model.touch()
+    voice.touch()
+    with pytest.raises(ConfigError, match=r"voice \(DUPLEX_VOICE\): there is no file .*b.onnx.json"):
+        check_files(Config(thinker_gguf=model, voice=voice))
+    (tmp_path / "b.onnx.json").touch()
+    check_files(Config(thinker_gguf=model, voice=voice))
