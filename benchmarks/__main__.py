@@ -10,7 +10,7 @@ import argparse  # noqa: E402 - telemetry is switched off before anything else i
 import asyncio  # noqa: E402
 import sys  # noqa: E402
 
-from benchmarks import hearing, turns  # noqa: E402
+from benchmarks import hearing, leaks, turns  # noqa: E402
 
 
 def _say(text: str) -> None:
@@ -28,6 +28,8 @@ async def _run(arguments: argparse.Namespace) -> bool:
             return await turns.cancel(_say, times=arguments.turns or 100)
         case "recovery":
             return await turns.recovery(_say)
+        case "leaks":
+            return await leaks.leaks(_say, calls=arguments.turns or 200)
         case _:
             return await hearing.hearing(_say)
 
@@ -35,8 +37,8 @@ async def _run(arguments: argparse.Namespace) -> bool:
 def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the service from the caller's ear.")
-    parser.add_argument("name", choices=("voice-to-voice", "barge-in", "cancel", "recovery", "hearing"))
-    parser.add_argument("--turns", type=int, default=0, help="how many (default: 50 turns, 100 interruptions)")
+    parser.add_argument("name", choices=("voice-to-voice", "barge-in", "cancel", "recovery", "hearing", "leaks"))
+    parser.add_argument("--turns", type=int, default=0, help="how many (default: 50 turns, 100 interruptions, 200 calls)")
     parser.add_argument("--calls", type=int, default=1, help="voice-to-voice: calls at once")
     return 0 if asyncio.run(_run(parser.parse_args())) else 1
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import structlog
 from duplex.call import Call, Services
 from duplex.checkpoints import decode_settings, encode_settings, item_of
 from duplex.config import Config
+from duplex.garbage import CallGarbage
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
@@ -88,6 +90,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.metrics = Metrics()
+        self._garbage = CallGarbage()
         self._name = new_id("gw")
         self._store = store
         self._defaults = defaults
@@ -187,6 +190,7 @@ class Gateway:
     def leave(self) -> None:
         self._admitted -= 1
         self.metrics.calls.set(self._admitted)
+        self._garbage.call_ended(self._admitted)
         if not self._admitted:
             self._empty.set()
 
@@ -302,4 +306,6 @@ class Gateway:
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
         self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
+        self.metrics.threads.set(threading.active_count())
+        self.metrics.tasks.set(len(asyncio.all_tasks()))
         return self.metrics.render()

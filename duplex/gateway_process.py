@@ -27,6 +27,7 @@ from duplex import config as configuration
 from duplex import logs
 from duplex.app import build_app
 from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
+from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of
 from duplex.tls_dev import development_tls
@@ -164,6 +165,7 @@ async def _serve(config: Config) -> None:
 async def _announce(gateway: Gateway, port: int) -> None:
     """Say `ready`, which means that a call can be taken."""
     await gateway.until_ready()
+    set_aside_what_stays()
     sys.stdout.write(f"ready {port}\n")
     sys.stdout.flush()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _LATENCY_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -14,6 +14,9 @@ class Metrics:
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self._registry = registry
+        ProcessCollector(registry=registry)
+        self.threads = Gauge("duplex_threads", "Threads of the gateway", registry=registry)
+        self.tasks = Gauge("duplex_tasks", "Tasks of the gateway's event loop", registry=registry)
         self.first_audio_seconds = Histogram(
             "duplex_first_audio_seconds",
             "Caller's last sound to the first reply frame handed to the kernel",
