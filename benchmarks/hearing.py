@@ -40,11 +40,11 @@ async def hearing(say: Say) -> bool:
             total = sum(len(words(turn.utterance)) for turn in turns)
             say(f"heard, {name}: {wrong} of {total} words wrong")
             if name == "clean":
-                _say_what_was_said(say, [turn.reply_text for turn in turns], call.recording.pcm)
+                say_what_was_said(say, [turn.reply_text for turn in turns], call.recording.pcm)
     return True
 
 
-def _say_what_was_said(say: Say, claimed: list[str], recording: bytes) -> None:
+def say_what_was_said(say: Say, claimed: list[str], recording: bytes) -> None:
     """Does an independent recogniser hear in the recording what the transcripts claim? The floor is what it makes of
     the same texts, spoken by the same voice without the service."""
     wanted = words(" ".join(claimed))

@@ -35,6 +35,10 @@ class Service:
             found[_name_of(arguments)] = pid
         return found
 
+    def kill(self, child: str) -> None:
+        """SIGKILL a child by its name."""
+        os.kill(self.children()[child], signal.SIGKILL)
+
 
 def _name_of(arguments: list[bytes]) -> str:
     words = [argument.decode() for argument in arguments]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import statistics
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
@@ -145,6 +143,6 @@ def _killer(service: Service, stage: str) -> Callable[[str], None]:
 
     def progress(event: str) -> None:
         if waiting and "reply begins" in event:
-            os.kill(service.children()[waiting.pop()], signal.SIGKILL)
+            service.kill(waiting.pop())
 
     return progress

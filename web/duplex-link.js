@@ -98,6 +98,9 @@ export class Link {
     /** @type {ReturnType<typeof setInterval>[]} */
     this._timers = [];
     this._reportUntilMs = 0;
+    /** How many packets of sound have come, and when that number was last another. */
+    this._packets = 0;
+    this._packetsAt = 0;
     /** Why the service is about to hang up. @type {CallError | null} */
     this._farewell = null;
     /** @type {(error: CallError) => void} */
@@ -124,7 +127,9 @@ export class Link {
     const failed = this.lost.then((error) => Promise.reject(error));
     failed.catch(() => {});
     await Promise.race([opened, failed]);
-    this._timers.push(setInterval(() => this._watch(), WATCH_EVERY_MS));
+    this._packetsAt = performance.now();
+    // Of other services nobody knows whether they send silence.
+    if (this._options.extensions) this._timers.push(setInterval(() => this._watch(), WATCH_EVERY_MS));
     this._timers.push(setInterval(() => this._report(), REPORT_EVERY_MS));
     return new MediaStream([this._receiver.track]);
   }
@@ -223,9 +228,16 @@ export class Link {
     return { rtpTimestamp: source.rtpTimestamp, ageMs: Math.max(0, ageMs) };
   }
 
-  _watch() {
-    const ear = this._ear();
-    if (ear && ear.ageMs > MEDIA_SILENT_MS_MAX) this._drop("no more sound came");
+  /** Counts packets, not what was played: a page that plays nothing wants to know as well. */
+  async _watch() {
+    const received = await packetsReceived(this._receiver);
+    const now = performance.now();
+    if (received !== this._packets) {
+      this._packets = received;
+      this._packetsAt = now;
+    } else if (now - this._packetsAt > MEDIA_SILENT_MS_MAX) {
+      this._drop("no more sound came");
+    }
   }
 
   /** A browser that does not know the RTP time sends nothing: the service then estimates. */
@@ -308,6 +320,12 @@ async function gathered(peer, localOnly) {
       quiet = setTimeout(() => resolve(undefined), GATHER_QUIET_MS);
     });
   });
+}
+
+/** @param {RTCRtpReceiver | null} receiver */
+async function packetsReceived(receiver) {
+  const statistics = (await receiver?.getStats()) ?? new Map();
+  return [...statistics.values()].find(({ type }) => type === "inbound-rtp")?.packetsReceived ?? 0;
 }
 
 /** @param {unknown} error */

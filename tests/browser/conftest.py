@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from tests.browser.fake_service import FakeService, fake_service
+from tests.browser.steps import NOTE_STATES, WAIT_MS_MAX
 
-WAIT_MS_MAX = 10_000
 FLAGS = (
     "--use-fake-device-for-media-stream",
     "--allow-loopback-in-peer-connection",
@@ -61,6 +61,7 @@ def opened(
     """The page at `url`. No script of it may have failed by the end."""
     context = browser.new_context(permissions=list(permissions), **options)
     context.set_default_timeout(WAIT_MS_MAX)
+    context.add_init_script(NOTE_STATES)
     page = context.new_page()
     failures: list[str] = []
     page.on("pageerror", lambda error: failures.append(str(error)))

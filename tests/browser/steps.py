@@ -13,6 +13,8 @@ AXE_OPTIONS = {
     "resultTypes": ["violations"],
 }
 
+WAIT_MS_MAX = 10_000
+
 MOTION_OVER = """
 () => {
   const passing = document.getAnimations().filter((one) => one.effect.getTiming().iterations === 1);
@@ -21,12 +23,46 @@ MOTION_OVER = """
 """
 
 
-def phase(page: Page, wanted: str) -> None:
-    page.wait_for_selector(f'body[data-phase="{wanted}"]')
+# Notes each state of the call that the page has shown, so that none is missed that passes between two looks.
+NOTE_STATES = """
+window.shown = { phase: [], activity: [] };
+addEventListener("DOMContentLoaded", () => {
+  const note = () => {
+    for (const [what, states] of Object.entries(shown)) {
+      const state = document.body.dataset[what];
+      if (state !== states.at(-1)) states.push(state);
+    }
+    dispatchEvent(new Event("noted"));
+  };
+  new MutationObserver(note).observe(document.body, { attributes: true });
+  note();
+});
+"""
+_UNTIL_SHOWN = """
+([what, wanted, msMax]) => new Promise((resolve, reject) => {
+  const look = () => {
+    const at = shown[what].indexOf(wanted);
+    if (at < 0) return;
+    shown[what].splice(0, at);
+    removeEventListener("noted", look);
+    clearTimeout(late);
+    resolve();
+  };
+  const late = setTimeout(() => reject(new Error(`${what} was ${shown[what]}, never ${wanted}`)), msMax);
+  addEventListener("noted", look);
+  look();
+})
+"""
 
 
-def activity(page: Page, wanted: str) -> None:
-    page.wait_for_selector(f'body[data-activity="{wanted}"]')
+def phase(page: Page, wanted: str, *, ms_max: int = WAIT_MS_MAX) -> None:
+    """Wait until the call is, or since the last such wait has been, in this phase."""
+    page.evaluate(_UNTIL_SHOWN, ["phase", wanted, ms_max])
+
+
+def activity(page: Page, wanted: str, *, ms_max: int = WAIT_MS_MAX) -> None:
+    """Wait until the conversation is, or since the last such wait has been, in this state."""
+    page.evaluate(_UNTIL_SHOWN, ["activity", wanted, ms_max])
 
 
 def start(page: Page) -> None:

@@ -5,8 +5,6 @@ What the page plays is recorded there and recognised by a recogniser that the se
 
 from __future__ import annotations
 
-import base64
-import io
 import signal
 import subprocess
 import sys
@@ -14,14 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import av
-import numpy as np
-import numpy.typing as npt
 import pytest
 from playwright.sync_api import Playwright
 from pocketsphinx import Decoder
 
 from tests.browser.conftest import launched, opened
+from tests.browser.recording import record, recorded_pcm
 from tests.browser.sounds import recorded, silence, write_wav
 from tests.browser.steps import activity, lines, start
 from tests.live.service import ROOT, STOP_S_MAX, clean_environment
@@ -29,28 +25,6 @@ from tests.live.service import ROOT, STOP_S_MAX, clean_environment
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.models]
 
 RECOGNISER_RATE = 16_000
-
-RECORD = """
-() => {
-  window.parts = [];
-  window.recorder = new MediaRecorder(document.querySelector("#sound").srcObject);
-  recorder.ondataavailable = (event) => parts.push(event.data);
-  recorder.start(200);
-}
-"""
-RECORDED = """
-async () => {
-  const stopped = new Promise((resolve) => { recorder.onstop = resolve; });
-  recorder.stop();
-  await stopped;
-  const reader = new FileReader();
-  const read = new Promise((resolve) => { reader.onload = resolve; });
-  reader.readAsDataURL(new Blob(parts));
-  await read;
-  return reader.result.split(",")[1];
-}
-"""
-
 
 @contextmanager
 def local_service(data_dir: Path) -> Iterator[str]:
@@ -68,15 +42,11 @@ def local_service(data_dir: Path) -> Iterator[str]:
             process.communicate(timeout=STOP_S_MAX)
 
 
-def recognised(recording: bytes) -> str:
-    """The words of an encoded recording."""
-    resampler = av.AudioResampler(format="s16", layout="mono", rate=RECOGNISER_RATE)
-    with av.open(io.BytesIO(recording), "r") as container:
-        parts = [part.to_ndarray() for frame in container.decode(audio=0) for part in resampler.resample(frame)]
-    samples: npt.NDArray[np.int16] = np.concatenate(parts, axis=1)
+def recognised(pcm: bytes) -> str:
+    """The words of PCM16 at `RECOGNISER_RATE`."""
     decoder = Decoder(samprate=RECOGNISER_RATE)
     decoder.start_utt()
-    decoder.process_raw(samples.tobytes(), full_utt=True)
+    decoder.process_raw(pcm, full_utt=True)
     decoder.end_utt()
     hypothesis = decoder.hyp()
     return str(hypothesis.hypstr) if hypothesis else ""
@@ -90,10 +60,10 @@ def test_a_spoken_question_is_answered_aloud(playwright: Playwright, tmp_path: P
         opened(browser, f"http://{address}/") as page,
     ):
         start(page)
-        page.evaluate(RECORD)
+        record(page)
         activity(page, "speaking")
         activity(page, "listening")
-        recording = base64.b64decode(page.evaluate(RECORDED))
+        recording = recorded_pcm(page, RECOGNISER_RATE)
         assert lines(page, "caller") == ["What is the capital of France?"]
         assert "Paris" in lines(page, "service")[0]
     assert "capital" in recognised(recording)

@@ -141,10 +141,9 @@ def test_the_conversation_outlives_the_gateway(browser: Browser, service: Servic
         phase(page, "connected")
         page.get_by_role("button", name="Mute").click()
         type_text(page, "Remember me.")
-        page.evaluate(STRONGEST_HZ)  # the page misses only sound that it has played
         service.kill("gateway")
-        page.wait_for_selector('body[data-phase="reconnecting"]', timeout=RETURN_MS_MAX)
-        page.wait_for_selector('body[data-phase="connected"]', timeout=RETURN_MS_MAX)
+        phase(page, "reconnecting", ms_max=RETURN_MS_MAX)
+        phase(page, "connected", ms_max=RETURN_MS_MAX)
         expect(page.locator("#lines .note .words").last).to_have_text("Reconnected")
         type_text(page, "And again.")
         activity(page, "speaking")
