@@ -2,7 +2,7 @@
 
 Theory of operation
     A revolution takes one 20 ms frame and has `PHASES` slots; each call sits in the emptiest one. At each slot the
-    pacer lets its calls send what is due. Deadlines are absolute: a late slot is caught up with, never skipped, and
+    pacer lets its calls send what is due; empty slots are passed over. Deadlines are absolute: a late slot is caught up with, never skipped, and
     what is due is decided by the calls' own sample clocks.
 
 Rules
@@ -39,10 +39,12 @@ class Pacer:
         self._now_ns = now_ns
         self._sleep = sleep
         self._phases: list[set[Paced]] = [set() for _ in range(PHASES)]
+        self._occupied = asyncio.Event()
         self._lateness_ns_max = 0
 
     def add(self, call: Paced) -> None:
         min(self._phases, key=len).add(call)
+        self._occupied.set()
 
     def remove(self, call: Paced) -> None:
         for phase in self._phases:
@@ -54,9 +56,15 @@ class Pacer:
         return worst
 
     async def run(self) -> None:
-        """Turn until cancelled."""
+        """Turn until cancelled; stand still while there are no calls."""
         next_ns, slot = self._now_ns(), 0
         while True:
+            if not any(self._phases):
+                self._occupied.clear()
+                await self._occupied.wait()
+                next_ns, slot = self._now_ns(), 0
+            while not self._phases[slot]:
+                next_ns, slot = next_ns + SLOT_NS, (slot + 1) % PHASES
             await self._sleep(max(0, next_ns - self._now_ns()) / 1e9)
             now_ns = self._now_ns()
             self._lateness_ns_max = max(self._lateness_ns_max, now_ns - next_ns)

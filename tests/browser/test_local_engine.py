@@ -5,11 +5,6 @@ What the page plays is recorded there and recognised by a recogniser that the se
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,27 +15,11 @@ from tests.browser.conftest import launched, opened
 from tests.browser.recording import record, recorded_pcm
 from tests.browser.sounds import recorded, silence, write_wav
 from tests.browser.steps import activity, lines, start
-from tests.live.service import ROOT, STOP_S_MAX, clean_environment
+from tests.live.service import serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.models]
 
 RECOGNISER_RATE = 16_000
-
-@contextmanager
-def local_service(data_dir: Path) -> Iterator[str]:
-    """The address of a service that computes with the local engine."""
-    command = ["-m", "duplex.cli", "serve", "--engine", "local", "--port", "0", "--data-dir", str(data_dir)]
-    with subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, env=clean_environment({}), stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        try:
-            ready = next(line for line in process.stderr if line.startswith("Ready:"))
-            yield ready.partition(" http://")[2].strip()
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=STOP_S_MAX)
-
 
 def recognised(pcm: bytes) -> str:
     """The words of PCM16 at `RECOGNISER_RATE`."""
@@ -55,9 +34,9 @@ def recognised(pcm: bytes) -> str:
 def test_a_spoken_question_is_answered_aloud(playwright: Playwright, tmp_path: Path) -> None:
     spoken = write_wav(tmp_path / "mic.wav", silence(0.8), recorded("capital"), silence(30))
     with (
-        local_service(tmp_path / "data") as address,
+        serving(tmp_path / "data", {}, engine="local") as service,
         launched(playwright, microphone=spoken) as browser,
-        opened(browser, f"http://{address}/") as page,
+        opened(browser, f"http://{service.address}/") as page,
     ):
         start(page)
         record(page)

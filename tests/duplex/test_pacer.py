@@ -73,9 +73,12 @@ def test_a_call_that_left_is_paced_no_more() -> None:
     clock = Clock(3 * FRAME_NS)
     pacer = paced(clock)
     leaving = Call(lambda _now_ns: pacer.remove(leaving))
+    staying = Call()
     pacer.add(leaving)
+    pacer.add(staying)
     run(pacer)
     assert len(leaving.paced_ns) == 1
+    assert len(staying.paced_ns) == 3
     pacer.remove(leaving)  # once more harms nobody
 
 
@@ -100,7 +103,7 @@ def test_late_slots_are_caught_up_with() -> None:
     pacer.add(call)
     run(pacer)
     assert len(call.paced_ns) == 10
-    assert pacer.take_lateness_ns_max() == 3 * FRAME_NS - SLOT_NS
+    assert pacer.take_lateness_ns_max() == 2 * FRAME_NS
     assert pacer.take_lateness_ns_max() == 0, "the worst since the last asking"
 
 
@@ -131,3 +134,25 @@ def test_a_wheel_that_is_always_late_lets_others_run() -> None:
         pacer.add(Call(slow))
     run(pacer)
     assert clock.sleeps >= 40, "one for each slot"
+
+
+def test_without_calls_it_stands_still_and_a_call_that_comes_is_paced_at_once() -> None:
+    async def play() -> None:
+        clock = Clock(10 * FRAME_NS)
+        pacer = paced(clock)
+        call = Call(lambda _now_ns: pacer.remove(call) if len(call.paced_ns) == 2 else None)
+        turning = asyncio.create_task(pacer.run())
+        for begin_ns in (START_NS, START_NS + 5 * FRAME_NS + 1):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not turning.done()
+            clock.now_ns = begin_ns
+            call.paced_ns.clear()
+            pacer.add(call)
+            while len(call.paced_ns) < 2:
+                await asyncio.sleep(0)
+            assert call.paced_ns == [begin_ns, begin_ns + FRAME_NS]
+        turning.cancel()
+        await asyncio.wait([turning])
+
+    asyncio.run(play())
