@@ -53,9 +53,9 @@ tidy:
 	$(BIN)/python -m tools.tidy
 
 pytest:
-	$(BIN)/python -m pytest --ignore tests/browser
+	$(BIN)/python -m pytest
 
-# The page in a real Chromium: two minutes of real time, so apart from the rest.
+# Of the tests, those of the page in a real Chromium.
 browser: dev
 	$(BIN)/python -m pytest tests/browser
 

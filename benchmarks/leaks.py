@@ -61,7 +61,8 @@ async def leaks(say: Say, *, calls: int) -> bool:
 def _is_level(say: Say, held: Sequence[Holdings]) -> bool:
     before, after = held[-3], held[-1]
     growth = after.memory / before.memory - 1
-    say(f"the second cycle added {growth:.2%} of memory; counts {'the same' if after.counts == before.counts else 'GREW'}")
+    counts = "the same" if after.counts == before.counts else "CHANGED"
+    say(f"the second cycle added {growth:.2%} of memory; counts {counts}")
     return after.counts <= before.counts and growth <= GROWTH_MAX
 
 

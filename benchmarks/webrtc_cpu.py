@@ -46,7 +46,10 @@ _REST = "event loop and others"
 
 async def webrtc_cpu(say: Say) -> bool:
     """One call for `SECONDS` in silence, then as long in conversation by typed questions, on the local engine."""
-    with tempfile.TemporaryDirectory(prefix="duplex-") as data_dir, serving(Path(data_dir), {}, engine="local") as service:
+    with (
+        tempfile.TemporaryDirectory(prefix="duplex-") as data_dir,
+        serving(Path(data_dir), {}, engine="local") as service,
+    ):
         await _measured(say, "no call", service, _nothing())
         async with rtc_calling(service) as caller:
             await caller.hear_frames(50)
@@ -75,7 +78,7 @@ async def _measured(say: Say, name: str, service: Service, work: Coroutine[None,
         began_ticks, began_s = _ticks(pid), time.monotonic()
         await _sampled(pid, samples.name)
         share = (_ticks(pid) - began_ticks) / TICKS_PER_SECOND / (time.monotonic() - began_s)
-        parts = _parts(Path(samples.name).read_text(encoding="utf-8"))
+        parts = _parts(samples.read().decode())
     working.cancel()
     await asyncio.wait([working])
     say(f"{name}: {100 * share:.1f} % of a core")

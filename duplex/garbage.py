@@ -1,8 +1,8 @@
 """When the gateway looks for cycles of objects that nobody uses any more.
 
 Theory of operation
-    A call's parts know each other, so their memory comes back only when Python's cycle collector finds them. Left alone,
-    that goes through all objects of all loaded modules, which holds every call up for tens of milliseconds, and
+    A call's parts know each other, so their memory comes back only when Python's cycle collector finds them. Left
+    alone, that goes through all objects of all loaded modules, which holds every call up for tens of milliseconds, and
     therefore comes so seldom that the remains of hundreds of calls pile up. So what was made before the first call is
     set aside, and the collector runs when a call has ended: half a millisecond for one that was alone.
 

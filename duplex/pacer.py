@@ -2,8 +2,8 @@
 
 Theory of operation
     A revolution takes one 20 ms frame and has `PHASES` slots; each call sits in the emptiest one. At each slot the
-    pacer lets its calls send what is due; empty slots are passed over. Deadlines are absolute: a late slot is caught up with, never skipped, and
-    what is due is decided by the calls' own sample clocks.
+    pacer lets its calls send what is due; empty slots are passed over. Deadlines are absolute: a late slot is caught up
+    with, never skipped, and what is due is decided by the calls' own sample clocks.
 
 Rules
 * Each slot lets the loop run, however late it is: a wheel that only catches up would starve the sockets it feeds.

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.models]
 
 RECOGNISER_RATE = 16_000
 
+
 def recognised(pcm: bytes) -> str:
     """The words of PCM16 at `RECOGNISER_RATE`."""
     decoder = Decoder(samprate=RECOGNISER_RATE)

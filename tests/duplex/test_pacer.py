@@ -136,21 +136,30 @@ def test_a_wheel_that_is_always_late_lets_others_run() -> None:
     assert clock.sleeps >= 40, "one for each slot"
 
 
+def twice_paced(pacer: Pacer, over: asyncio.Event) -> Call:
+    def leave(_now_ns: int) -> None:
+        if len(call.paced_ns) == 2:
+            pacer.remove(call)
+            over.set()
+
+    call = Call(leave)
+    return call
+
+
 def test_without_calls_it_stands_still_and_a_call_that_comes_is_paced_at_once() -> None:
     async def play() -> None:
         clock = Clock(10 * FRAME_NS)
         pacer = paced(clock)
-        call = Call(lambda _now_ns: pacer.remove(call) if len(call.paced_ns) == 2 else None)
         turning = asyncio.create_task(pacer.run())
         for begin_ns in (START_NS, START_NS + 5 * FRAME_NS + 1):
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert not turning.done()
+            assert clock.sleeps == 2 * (begin_ns > START_NS)
             clock.now_ns = begin_ns
-            call.paced_ns.clear()
+            over = asyncio.Event()
+            call = twice_paced(pacer, over)
             pacer.add(call)
-            while len(call.paced_ns) < 2:
-                await asyncio.sleep(0)
+            await over.wait()
             assert call.paced_ns == [begin_ns, begin_ns + FRAME_NS]
         turning.cancel()
         await asyncio.wait([turning])

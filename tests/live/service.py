@@ -1,7 +1,8 @@
 """The whole service as real processes, for tests: started, observed from outside, and stopped with nothing left.
 
 Theory of operation
-    `Service` runs `python -m duplex.cli serve`, with the scripted engine unless told otherwise, on a free port and a data directory of its own.
+    `Service` runs `python -m duplex.cli serve` on a free port and a data directory of its own, with the scripted engine
+    unless told otherwise.
     A thread collects what it writes to standard error; every wait is for a line of it, or for the end of a process.
     Before the service is stopped, its processes are entered as descriptors; afterwards each must have ended.
 
@@ -57,9 +58,7 @@ def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
 class Service:
     """`settings` are configuration by environment; `port` 0 takes any free one."""
 
-    def __init__(
-        self, data_dir: Path, settings: Mapping[str, str], *, port: int = 0, engine: str = "scripted"
-    ) -> None:
+    def __init__(self, data_dir: Path, settings: Mapping[str, str], *, port: int = 0, engine: str = "scripted") -> None:
         self.data_dir = data_dir
         self.lines: list[str] = []
         self._changed = threading.Condition()
