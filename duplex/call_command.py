@@ -99,6 +99,7 @@ def add_call_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
     add("--json", action="store_true", help="report as JSON")
     add("--turn-timeout", type=_seconds, default=TURN_TIMEOUT_S, metavar="SECONDS", help="longest wait for a reply")
     add("--token-file", type=Path, metavar="FILE", help="holds the bearer token; otherwise DUPLEX_TOKEN is used")
+    add("--cacert", type=Path, metavar="FILE", help="certificates to trust (PEM), for https with one of one's own")
     add(
         "--resume", metavar="SESSION_ID:TOKEN", help="take up that session; DUPLEX_RESUME keeps it off the command line"
     )
@@ -203,7 +204,11 @@ def _target(args: argparse.Namespace, environment: Mapping[str, str]) -> Target:
         if not token:
             raise UsageError(f"--token-file: {args.token_file} is empty")
     ticket = args.resume or environment.get("DUPLEX_RESUME")
-    return Target.parse(args.url, token or None, ResumeTicket.parse(ticket) if ticket else None)
+    target = Target.parse(
+        args.url, token or None, ResumeTicket.parse(ticket) if ticket else None, certificates=args.cacert
+    )
+    target.tls()  # what is wrong with it is the command line's fault
+    return target
 
 
 def _plan(args: argparse.Namespace, say: Say) -> CallPlan:

@@ -4,6 +4,7 @@
     ├── TargetError          the URL, the token or the resume ticket as given cannot be used: the user
     ├── ConnectError         no session came about
     │   ├── Unreachable          nothing answers there: start the server, or correct the address
+    │   ├── Untrusted            its certificate is not known here: name it, or correct the address
     │   ├── Unauthorised         401, 403: another token
     │   ├── CapacityRefused      429, 503: the same request, later
     │   └── SessionRefused       anything else that the server said no to
@@ -36,6 +37,15 @@ class Unreachable(ConnectError):
     """No WebSocket server answers at that address."""
 
     advice = "Check that the server runs and that host, port and scheme (http or https) are right."
+
+
+class Untrusted(ConnectError):
+    """A TLS server answers, and cannot prove who it is."""
+
+    advice = (
+        "Name the certificate to trust with --cacert FILE; `duplex serve --tls-dev` keeps its own in the data folder, "
+        "as tls/certificate.pem."
+    )
 
 
 class Unauthorised(ConnectError):

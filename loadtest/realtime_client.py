@@ -14,9 +14,11 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -34,6 +36,7 @@ from loadtest.errors import (
     TargetError,
     Unauthorised,
     Unreachable,
+    Untrusted,
 )
 
 DEFAULT_PATH = "/v1/realtime"
@@ -81,16 +84,33 @@ class ResumeTicket:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to call: a WebSocket URL and the secrets for it."""
+    """Whom to call: a WebSocket URL, the secrets for it, and the certificates to trust (None: the system's)."""
 
     url: str
     token: str | None = field(default=None, repr=False)
     resume: ResumeTicket | None = None
+    certificates: Path | None = None
 
     @classmethod
-    def parse(cls, url: str, token: str | None = None, resume: ResumeTicket | None = None) -> Self:
+    def parse(
+        cls,
+        url: str,
+        token: str | None = None,
+        resume: ResumeTicket | None = None,
+        *,
+        certificates: Path | None = None,
+    ) -> Self:
         """From a URL as a person writes it. Raises `TargetError`."""
-        return cls(websocket_url(url), token, resume)
+        return cls(websocket_url(url), token, resume, certificates)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How the other side proves who it is; None without TLS. Raises `TargetError`."""
+        if not self.url.startswith("wss:"):
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.certificates)
+        except OSError as fault:  # ssl.SSLError among them
+            raise TargetError(f"{self.certificates} holds no certificates: {fault}") from fault
 
 
 def websocket_url(url: str) -> str:
@@ -156,6 +176,7 @@ async def connect(target: Target) -> AsyncIterator[RealtimeConnection]:
     headers = {} if target.token is None else {"Authorization": f"Bearer {target.token}"}
     attempt = _DirectConnect(
         target.url,
+        ssl=target.tls(),
         additional_headers=headers,
         compression=None,
         proxy=None,
@@ -168,6 +189,8 @@ async def connect(target: Target) -> AsyncIterator[RealtimeConnection]:
     except InvalidStatus as refused:
         headers_got, body = refused.response.headers, refused.response.body or b""
         raise refusal(refused.response.status_code, headers_got.get("Retry-After"), body) from refused
+    except ssl.SSLCertVerificationError as failure:
+        raise Untrusted(f"the certificate of {target.url} is not trusted: {failure.verify_message}") from failure
     except (OSError, InvalidHandshake, EOFError) as failure:
         raise Unreachable(f"no WebSocket server at {target.url}: {failure}") from failure
     try:

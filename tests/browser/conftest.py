@@ -1,7 +1,8 @@
 """A browser with a made-up microphone, for tests of the page.
 
 Debian's Chromium is driven by Playwright; permissions are those that a test grants. The browser lives as long as the
-tests of this folder, each test has a profile of its own.
+tests of one module, as Playwright holds the thread's event loop, which other tests want; each test has a profile of its
+own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MISSING = "Chromium is missing: apt-get install -y chromium"
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
     with sync_playwright() as running:
         yield running
@@ -48,7 +49,7 @@ def launched(playwright: Playwright, *, microphone: Path | None = None) -> Itera
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Iterator[Browser]:
     with launched(playwright) as running:
         yield running
@@ -73,7 +74,7 @@ def opened(
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running_service() -> Iterator[FakeService]:
     with fake_service() as running:
         yield running

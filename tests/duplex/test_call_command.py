@@ -7,8 +7,10 @@ import asyncio
 import io
 import json
 import signal
+import ssl
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 from duplex import call_command as module
 from duplex.call_command import Console, LocalVoice, add_call_parser, run_call
 from duplex.config import Config
+from duplex.tls_dev import DevelopmentTls, development_tls
 from media.wav import read_wav, write_wav
 from stages.stream import StageFailure
 from tests.loadtest.fake_realtime_server import FakeRealtimeServer, Refusal, ReplyScript, Script, serving
@@ -249,3 +252,37 @@ def test_a_reply_file_that_cannot_be_written(clip: str, tmp_path: Path, monkeypa
     assert terminal.call("--wav", clip, "--out", str(tmp_path / "reply.wav")) == module.EXIT_WENT_WRONG
     assert "No space left" in terminal.err.getvalue()
     assert "answered" in terminal.out.getvalue()
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> DevelopmentTls:
+    return development_tls(tmp_path / "tls", datetime.now(UTC), ["127.0.0.1"])
+
+
+@pytest.fixture
+def secured(tls: DevelopmentTls) -> FakeRealtimeServer:
+    """The server with a certificate that signs itself."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    return FakeRealtimeServer(tls=context)
+
+
+def test_a_certificate_that_is_named_is_trusted(clip: str, tls: DevelopmentTls, secured: FakeRealtimeServer) -> None:
+    terminal = Terminal(server=secured)
+    assert terminal.call("--wav", clip, "--cacert", str(tls.certificate)) == module.EXIT_OK
+    assert "answered" in terminal.out.getvalue()
+
+
+def test_an_unknown_certificate_is_refused_with_the_mend(clip: str, secured: FakeRealtimeServer) -> None:
+    terminal = Terminal(server=secured)
+    assert terminal.call("--wav", clip) == module.EXIT_NO_CONNECTION
+    assert "is not trusted: self-signed certificate" in terminal.err.getvalue()
+    assert "--cacert" in terminal.err.getvalue()
+
+
+@pytest.mark.parametrize("file", ["missing.pem", "empty.pem"])
+def test_a_file_without_certificates_is_refused(clip: str, tmp_path: Path, file: str) -> None:
+    (tmp_path / "empty.pem").touch()
+    terminal = Terminal()
+    assert terminal.call("--wav", clip, "--cacert", str(tmp_path / file), url="https://host") == module.EXIT_USAGE
+    assert file in terminal.err.getvalue()

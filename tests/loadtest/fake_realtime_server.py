@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -270,6 +271,7 @@ class FakeRealtimeServer:
     script: Script = field(default_factory=Script)
     refusal: Refusal | None = None
     farewell: Farewell | None = None
+    tls: ssl.SSLContext | None = None
     url: str = ""
     paths: list[str] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
@@ -313,7 +315,7 @@ class FakeRealtimeServer:
     def listen(self) -> socket.socket:
         """A free loopback port, whose address is in `url` from here on; nobody answers there before `serving`."""
         listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"ws://127.0.0.1:{listening.getsockname()[1]}"
+        self.url = f"{'wss' if self.tls else 'ws'}://127.0.0.1:{listening.getsockname()[1]}"
         return listening
 
 
@@ -323,6 +325,10 @@ async def serving(
 ) -> AsyncIterator[FakeRealtimeServer]:
     """Serve at `listening`, or on a port of its own, until the block ends."""
     async with serve(
-        server.converse, sock=listening or server.listen(), process_request=server.answer_handshake, compression=None
+        server.converse,
+        sock=listening or server.listen(),
+        ssl=server.tls,
+        process_request=server.answer_handshake,
+        compression=None,
     ):
         yield server
