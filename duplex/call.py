@@ -38,6 +38,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -107,7 +108,7 @@ class Call:
         self._journal = journal
         self._client: Client | None = None
         self._known_items: set[str] = {item.id for item in conversation.items}
-        self._encoder = "encoder"
+        self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
         self._last_sent_ns = 0
@@ -249,8 +250,8 @@ class Call:
         match effect:
             case do.Tell(event):
                 self._tell(event)
-            case do.OpenStream(stage, tag, options, onward):
-                stages[stage].order(Open(tag, options, onward))
+            case do.OpenStream(stage, tag, options, edges):
+                stages[stage].order(Open(tag, options, edges))
             case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self.listening.tell_encoder(tag, item)
             case do.FeedStream(stage, tag, item):
@@ -258,6 +259,8 @@ class Call:
             case do.CancelStream(stage, tag):
                 self._stream_gone(stage, tag)
                 stages[stage].order(Cancel(tag))
+            case do.CutStream(stage, tag, samples):
+                stages[stage].order(Cut(tag, samples))
             case do.GrantCredit(stage, tag, samples):
                 stages[stage].order(Grant(tag, samples))
             case do.EndEpoch(epoch):

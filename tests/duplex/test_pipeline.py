@@ -9,7 +9,8 @@ import pytest
 from duplex.config import Config, load
 from duplex.pipeline import graph_of
 from media.chunk import ms_to_samples
-from stages.graph import GATEWAY, worker_spec
+from stages.edges import GATEWAY
+from stages.graph import worker_spec
 
 
 def test_a_line_of_four_stages() -> None:
@@ -28,8 +29,7 @@ def test_a_line_of_four_stages() -> None:
 
 
 def test_the_generation_lead_is_the_last_window() -> None:
-    edge = graph_of(Config(generation_lead_ms=1_000)).edge_from("vocoder")
-    assert edge is not None
+    (edge,) = graph_of(Config(generation_lead_ms=1_000)).edges_from("vocoder")
     assert edge.window == ms_to_samples(1_000, 24_000)
 
 

@@ -30,11 +30,11 @@ SHORT = Deadlines(first_output_ns_max=1_000, whole_ns_max=5_000, drain_ns_max=10
 
 
 def spoken() -> Response:
-    return Response(TAG, LINE, with_audio=True, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE, finals={"text": "thinker", "audio": "vocoder"}, deadlines=SHORT, now_ns=10)
 
 
 def written() -> Response:
-    return Response(TAG, LINE[:1], with_audio=False, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE[:1], finals={"text": "thinker"}, deadlines=SHORT, now_ns=10)
 
 
 def admitted() -> Response:
@@ -163,7 +163,7 @@ def test_a_lone_stage_is_opened_at_once() -> None:
 
 def test_a_response_needs_a_stage() -> None:
     with pytest.raises(AssertionError, match="needs a stage"):
-        Response(TAG, (), with_audio=False, deadlines=SHORT, now_ns=0)
+        Response(TAG, (), finals={}, deadlines=SHORT, now_ns=0)
 
 
 def test_what_opens_after_the_end_opens_nothing_more() -> None:

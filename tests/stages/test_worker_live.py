@@ -25,7 +25,8 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.graph import GATEWAY, Edge, Graph, StageNode, worker_spec
+from stages.edges import GATEWAY
+from stages.graph import Edge, Graph, StageNode, worker_spec
 from stages.messages import (
     Cancel,
     Closed,
@@ -191,7 +192,8 @@ def chain_specs(folder: Path) -> list[WorkerSpec]:
 async def open_response(tag: Tag, stages: list[WorkerProcess]) -> None:
     """Open `tag` at all stages, the last one first."""
     for one in reversed(stages):
-        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.stage], bool(one.spec.onward)))
+        onward = tuple(edge.target for edge in one.spec.edges if edge.target != GATEWAY)
+        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.stage], onward))
         await one.told(SessionOpened)
         await one.told(Opened)
 
