@@ -78,11 +78,14 @@ def _thinker(config: Config) -> StageNode:
 
 
 def route_of(graph: Graph) -> Route:
-    """How a response goes through `graph`: from its first Thinker on. Raises `GraphError` where nobody hears."""
+    """How a response goes through `graph`, from its first Thinker on.
+
+    Raises `GraphError` where nobody hears, or nobody answers.
+    """
     encoder = next((stage.name for stage in graph.stages if stage.kind == "encoder"), None)
-    if encoder is None:
-        raise GraphError("no stage hears the caller: add an encoder")
-    head = next(stage.name for stage in graph.stages if stage.kind == "thinker")
+    head = next((stage.name for stage in graph.stages if stage.kind == "thinker"), None)
+    if encoder is None or head is None:
+        raise GraphError("the conversation needs a stage that hears and one that answers: add an encoder and a thinker")
     legs: dict[str, Leg] = {}
     for name in graph.downstream(head):
         stage = graph.stage(name)

@@ -82,9 +82,9 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.DEADLINE_EXCEEDED,
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In ns. `first_output`: from acceptance to the first text or audio; `whole`: to the terminal; `final`: from the end
-    of a stage to the final that it owes; `observer`: from the terminal to the end of observers, which are then aborted;
-    `drain`: from the terminal, or that abort, to the empty ledger, after which the response is reported as orphaned."""
+    """In ns. `first_output`: from acceptance to the first text or audio; `whole`: to the terminal; `final`: from the
+    end of a stage to the final that it owes; `observer`: from the terminal to the end of observers, which are then
+    aborted; `drain`: from the terminal, or that abort, to the empty ledger, after which it is reported as orphaned."""
 
     first_output_ns_max: int = 20_000_000_000
     whole_ns_max: int = 300_000_000_000

@@ -327,11 +327,8 @@ class Speaking:
     def published(self, tag: Tag, event: TextDelta | TextDone | WordTimes | AudioOut, now_ns: int) -> list[Effect]:
         """Take what a stage has made of a response."""
         run = self._runs.get(tag.response)
-        if run is None or run.plan.tag != tag:
-            return self._drop_stale()
-        if isinstance(event, WordTimes) and event.basis == "aligned":
-            return self._aligned(run, event, now_ns)
-        if run.life.ended:
+        looks_back = isinstance(event, WordTimes) and event.basis == "aligned"
+        if run is None or run.plan.tag != tag or (run.life.ended and not looks_back):
             return self._drop_stale()
         match event:
             case TextDelta(text):
@@ -342,13 +339,12 @@ class Speaking:
                 reason = "" if event.reason == "stop" else event.reason
                 return self._carry(run, run.life.final("text", now_ns, reason), now_ns)
             case WordTimes():
-                run.marks.first_words_ns = run.marks.first_words_ns or now_ns
-                run.reply.add_words(event)
-                return []
+                return self._words(run, event, now_ns)
             case _:
                 return self._audio(run, event, now_ns)
 
-    def _aligned(self, run: _Run, times: WordTimes, now_ns: int) -> list[Effect]:
+    def _words(self, run: _Run, times: WordTimes, now_ns: int) -> list[Effect]:
+        run.marks.first_words_ns = run.marks.first_words_ns or now_ns
         run.reply.add_words(times)
         was_cut = run.life.ended and run.life.phase is not Phase.SUCCEEDED
         if was_cut and run.plan.with_audio and not run.is_prepared:

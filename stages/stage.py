@@ -494,7 +494,9 @@ class Stage:
         entry.model.close()
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
-        return [Send(entry.control, Closed(entry.tag, outcome, released, code, message))]
+        # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
+        link = self._media_link(entry.control) if self._observes else entry.control
+        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
 
     def _drop_stale(self) -> list[Effect]:
         self._stale += 1

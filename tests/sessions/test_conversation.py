@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sessions.route import line
 from sessions.effects import EndEpoch, FeedStream, HearFrom, OpenStream, SaveDeletion, SaveItem, Tell
 from sessions.events import (
     CallerText,
@@ -22,6 +21,7 @@ from sessions.events import (
 )
 from sessions.hearing import TRANSCRIPT_NS_MAX
 from sessions.items import Item
+from sessions.route import line
 from sessions.settings import Modality, ResponseSpec, SessionSettings, TurnDetection
 from stages.contracts import EndOfTurn, Message, Pause, SpeechResumed, TalkerOptions
 from tests.sessions.talk import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from sessions.response import (
     PLAYOUT,
     TERMINAL,
     Abort,
+    Cut,
     Deadlines,
     Done,
     Drained,
@@ -26,11 +28,22 @@ from stages.contracts import Tag
 
 TAG = Tag("sess", 1 << 20, 1, "resp_1")
 LINE = ("thinker", "talker", "vocoder")
-SHORT = Deadlines(first_output_ns_max=1_000, whole_ns_max=5_000, drain_ns_max=100)
+SEEN = (*LINE, "aligner")
+OWED = {"text": "thinker", "audio": "vocoder"}
+SHORT = Deadlines(first_output_ns_max=1_000, whole_ns_max=5_000, final_ns_max=50, observer_ns_max=200, drain_ns_max=100)
 
 
 def spoken() -> Response:
-    return Response(TAG, LINE, finals={"text": "thinker", "audio": "vocoder"}, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE, finals=OWED, deadlines=SHORT, now_ns=10)
+
+
+def observed() -> Response:
+    """One that an aligner looks at, open at all stages."""
+    response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
+    response.admit()
+    for stage in reversed(SEEN):
+        response.opened(stage)
+    return response
 
 
 def written() -> Response:
@@ -338,6 +351,138 @@ def test_livekit_agents_js_2065_the_end_waits_for_no_stage() -> None:
     assert Done(Phase.CANCELLED, "turn_detected") in effects
 
 
+# ---- finals that do not come ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "stage"), OWED.items())
+def test_vllm_omni_5488_a_final_whose_stage_has_let_go_is_waited_for_and_then_lost(kind: str, stage: str) -> None:
+    response = putting_out()
+    assert response.closed(stage, {}, 20) == []
+    assert response.next_deadline_ns() == 20 + SHORT.final_ns_max
+    assert response.tick(69) == []
+    aborts = [Abort(other) for other in LINE if other != stage]
+    lost = Done(Phase.FAILED, "failed", "final_lost", f"the {stage} ended without its last {kind}")
+    assert response.tick(70) == [*aborts, lost]
+
+
+# Nothing is sent before it has come; everything else may overtake everything.
+ORDERS = [
+    order
+    for order in permutations(["text", "audio came", "audio", "thinker", "vocoder"])
+    if order.index("audio came") < order.index("audio")
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_finals_and_terminals_may_overtake_each_other(order: tuple[str, ...]) -> None:
+    response = putting_out()
+    takes: dict[str, Callable[[], object]] = {
+        "text": lambda: response.final("text", 20),
+        "audio came": lambda: response.came("audio"),
+        "audio": lambda: response.final("audio", 20),
+        "thinker": lambda: response.closed("thinker", {}, 20),
+        "vocoder": lambda: response.closed("vocoder", {}, 20),
+    }
+    for what in order:
+        takes[what]()
+    assert response.phase is Phase.SUCCEEDED
+    response.closed("talker", {}, 30)
+    assert response.playout_released(0, 30) == [Drained("complete", 10, ())]
+
+
+def test_audio_that_has_come_may_be_sent_as_slowly_as_the_ear_takes_it() -> None:
+    response = putting_out()
+    response.closed("vocoder", {}, 20)
+    response.came("audio")
+    assert response.next_deadline_ns() == 10 + SHORT.whole_ns_max
+    assert response.tick(1_000) == []
+
+
+def test_a_stage_that_owes_nothing_may_let_go_at_any_time() -> None:
+    response = putting_out()
+    response.closed("talker", {}, 20)
+    assert response.next_deadline_ns() == 10 + SHORT.whole_ns_max
+
+
+# ---- observers ---------------------------------------------------------------------------------------
+
+
+def test_an_observer_is_opened_with_the_others_and_before_the_head() -> None:
+    response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
+    assert response.admit() == [OpenStage("talker"), OpenStage("vocoder"), OpenStage("aligner")]
+    response.opened("talker")
+    assert response.opened("vocoder") == []
+    assert response.opened("aligner") == [OpenStage("thinker")]
+
+
+def test_an_observer_that_will_not_be_opened_rolls_all_back() -> None:
+    response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
+    response.admit()
+    rejected = Done(Phase.REJECTED, "capacity", "capacity", "full")
+    assert response.refused("aligner", "capacity", "full", 20) == [Abort("talker"), Abort("vocoder"), rejected]
+
+
+def test_an_observer_that_is_lost_before_it_was_open_fails_the_response() -> None:
+    response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
+    response.admit()
+    effects = response.stage_lost("aligner", 20)
+    assert effects[:3] == [Abort("talker"), Abort("vocoder"), Abort("aligner")]
+    assert response.phase is Phase.FAILED
+
+
+def test_done_never_waits_for_an_observer_and_drained_always_does() -> None:
+    response = observed()
+    response.output()
+    assert complete(response) == [Done(Phase.SUCCEEDED, "")]
+    for stage in LINE:
+        response.closed(stage, {}, 30)
+    assert response.playout_released(0, 30) == []
+    assert response.holds == {"aligner"}
+    assert response.closed("aligner", {"gathered_audio": 3}, 90) == [
+        Drained("complete", 70, (("aligner.gathered_audio", 3),))
+    ]
+
+
+def test_what_becomes_of_an_observer_is_no_matter_to_the_response() -> None:
+    response = observed()
+    assert response.stage_failed("aligner", "engine", "it broke", 20) == []
+    assert response.closed("aligner", {}, 20) == []
+    assert response.phase is Phase.RUNNING
+    response = observed()
+    assert response.stage_lost("aligner", 20) == []
+    assert response.process_died("aligner", 30) == []
+    assert response.holds == {PLAYOUT, *LINE}
+    assert response.phase is Phase.RUNNING
+
+
+def test_a_stage_of_the_line_that_fails_fails_the_response() -> None:
+    response = observed()
+    done = Done(Phase.FAILED, "failed", "engine", "it broke")
+    assert done in response.stage_failed("talker", "engine", "it broke", 20)
+
+
+def test_when_a_response_ends_early_its_observer_has_a_last_look_for_so_long() -> None:
+    response = observed()
+    effects = response.cancel("turn_detected", 1_000)
+    assert effects == [*map(Abort, LINE), Cut("aligner"), Done(Phase.CANCELLED, "turn_detected")]
+    assert response.next_deadline_ns() == 1_000 + SHORT.observer_ns_max
+    assert response.tick(1_199) == []
+    assert response.tick(1_200) == [Abort("aligner")]
+    for stage in LINE:
+        response.closed(stage, {}, 1_210)
+    response.playout_released(0, 1_210)
+    assert response.next_deadline_ns() == 1_200 + SHORT.drain_ns_max
+    assert response.closed("aligner", {}, 1_220) == [Drained("complete", 220, ())]
+
+
+def test_an_observer_that_never_lets_go_is_orphaned() -> None:
+    response = observed()
+    complete(response)
+    response.tick(220)
+    assert response.tick(319) == []
+    assert response.tick(320) == [Drained("orphaned", 300, ())]
+
+
 # ---- any order of events ---------------------------------------------------------------------------
 
 
@@ -347,7 +492,7 @@ class ResponseMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 10
-        self.response = spoken()
+        self.response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
         self.effects: list[Effect] = []
         self.opened: set[str] = set()
         self.released: set[str] = set()
@@ -359,11 +504,15 @@ class ResponseMachine(RuleBasedStateMachine):
             match effect:
                 case OpenStage(stage):
                     assert stage not in {done.stage for done in self.effects if isinstance(done, OpenStage)}
-                    assert stage != "thinker" or {"talker", "vocoder"} <= self.opened
+                    assert stage != "thinker" or {"talker", "vocoder", "aligner"} <= self.opened
                     assert stage in held, "entered before it is asked for"
                 case Abort(stage):
                     assert stage not in self.released, "aborts only for stages that hold"
-                    assert not self.ended, "aborts only with the end"
+                    assert not self.ended or stage == "aligner", "aborts only with the end, observers later"
+                case Cut(stage):
+                    assert stage == "aligner"
+                    assert stage in held & self.opened
+                    assert not self.ended
                 case _:
                     pass
             self.effects.append(effect)
@@ -376,31 +525,41 @@ class ResponseMachine(RuleBasedStateMachine):
     def admit(self) -> None:
         self.take(self.response.admit())
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def open_one(self, stage: str) -> None:
         if OpenStage(stage) in self.effects:
             self.opened.add(stage)
             self.take(self.response.opened(stage))
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def close_one(self, stage: str) -> None:
         if OpenStage(stage) in self.effects:
             self.released.add(stage)
             self.take(self.response.closed(stage, {"items": 1}, self.now_ns))
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def refuse(self, stage: str) -> None:
         if OpenStage(stage) in self.effects and stage not in self.opened:
             self.released.add(stage)
             self.take(self.response.refused(stage, "capacity", "full", self.now_ns))
 
-    @rule(stage=st.sampled_from((*LINE, "encoder")))
+    @rule(stage=st.sampled_from((*SEEN, "encoder")))
     def lose(self, stage: str) -> None:
         self.take(self.response.stage_lost(stage, self.now_ns))
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def bury(self, stage: str) -> None:
         self.take(self.response.process_died(stage, self.now_ns))
+
+    @rule(stage=st.sampled_from(SEEN))
+    def fail_one(self, stage: str) -> None:
+        before = self.response.phase
+        self.take(self.response.stage_failed(stage, "engine", "it broke", self.now_ns))
+        assert stage != "aligner" or self.response.phase is before
+
+    @rule()
+    def receive_the_last_audio(self) -> None:
+        self.response.came("audio")
 
     @rule()
     def put_out(self) -> None:
