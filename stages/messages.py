@@ -9,8 +9,8 @@ Theory of operation
 Rules
 * `Hello` first, answered by `Welcome`; another version is refused by closing the link with a log line.
 * `Feed.units` have been taken from the producer's credit; `Grant.units` give them back, exactly once.
-* `Closed` is the one terminal of a stream at a stage, on the control link; an observer's follows its words, on the media
-  link. A stage that refused a stream sends `Refused` and no `Closed`.
+* `Closed` is the one terminal of a stream at a stage, on the control link; an observer's follows its words, on the
+  media link. A stage that refused a stream sends `Refused` and no `Closed`.
 """
 
 from __future__ import annotations

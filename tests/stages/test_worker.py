@@ -61,11 +61,13 @@ class ThreadStep(PuppetStep):
 class Running:
     """A worker of puppets that serves on `address`."""
 
-    def __init__(self, folder: Path, *, onward: str = "", onward_window: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, onward: str = "", onward_window: int = 0, edges: tuple[OutEdge, ...] = ()
+    ) -> None:
         self.address = f"unix:{folder}/stage.sock"
         self.path = folder / "stage.sock"
         self.model = PuppetModel()
-        edges = (OutEdge(NEXT, "clauses", onward_window, onward),) if onward else ()
+        edges = edges or ((OutEdge(NEXT, "clauses", onward_window, onward),) if onward else ())
         spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
         self.worker = Worker(spec, spec.stage_of(self.model), "rev", 1)
         self.ready = asyncio.Event()
@@ -307,6 +309,34 @@ def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
             next_stage.link.send(WELCOME)
             assert await gateway.frame() == OnwardChanged(up=True)
             await one.ready.wait()
+            one.stopped.set()
+            await serving
+            await gateway.end()
+
+    play(scenario())
+
+
+def test_a_worker_with_two_next_stages_is_ready_once_both_are_and_keeps_each_by_itself(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        addresses = {name: f"unix:{tmp_path}/{name}.sock" for name in ("one", "two")}
+        async with Listener(addresses["one"]) as first, Listener(addresses["two"]) as second:
+            edges = tuple(OutEdge(name, "clauses", 320, address) for name, address in addresses.items())
+            one = Running(tmp_path, edges=edges)
+            serving = asyncio.create_task(one.serve())
+            async with greeting(first) as greeted:
+                await greeted
+            gateway = await one.link(HELLO)
+            assert await gateway.frame() == Welcome(1, "stage", 3, "rev", onward_up=False)
+            assert not one.ready.is_set()
+            async with greeting(second) as greeted:
+                other = await greeted
+            assert await gateway.frame() == OnwardChanged(up=True)
+            await one.ready.wait()
+            await other.abort()
+            assert await gateway.frame() == OnwardChanged(up=False)
+            async with greeting(second) as greeted:
+                await greeted
+            assert await gateway.frame() == OnwardChanged(up=True)
             one.stopped.set()
             await serving
             await gateway.end()
