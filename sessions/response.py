@@ -191,7 +191,8 @@ class Response:
         if self._done_ns is not None:
             if self._is_watched:
                 return self._done_ns + self._deadlines.observer_ns_max
-            return (self._observers_aborted_ns or self._done_ns) + self._deadlines.drain_ns_max
+            since_ns = self._done_ns if self._observers_aborted_ns is None else self._observers_aborted_ns
+            return since_ns + self._deadlines.drain_ns_max
         waits = self._phase is not Phase.OUTPUT_OPEN
         limit = self._deadlines.first_output_ns_max if waits else self._deadlines.whole_ns_max
         return min((self._accepted_ns + limit, *self._overdue.values()))

@@ -281,11 +281,18 @@ class Graph(BaseModel):
                 self._check_given(stage, taken)
             if stage.profile.makes and not self.edges_from(stage.name):
                 raise GraphError(f"stage {stage.name!r} leads nowhere: lead an edge from it, or remove it")
-        finals = {final for stage in self.stages for final in self.finals_of(stage)}
-        if "text" not in finals:
+        self._check_finals()
+
+    def _check_finals(self) -> None:
+        if not any("text" in self.finals_of(stage) for stage in self.stages):
             raise GraphError("no stage gives the text of a response: add a thinker")
-        if "audio" not in finals:
+        speakers = [stage.name for stage in self.stages if "audio" in self.finals_of(stage)]
+        if not speakers:
             raise GraphError(f"no stage gives the audio of a response: lead an edge of audio to the {GATEWAY}")
+        if len(speakers) > 1:
+            raise GraphError(
+                f"stages {', '.join(speakers)} each give the audio of a response: remove all edges but one"
+            )
 
     def _check_given(self, stage: StageNode, taken: Takes) -> None:
         given = sum(edge.payload == taken.payload for edge in self.edges_to(stage.name))

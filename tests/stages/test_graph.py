@@ -326,6 +326,13 @@ def test_a_graph_whose_sound_goes_nowhere_but_to_an_observer_lacks_its_audio() -
     assert said_in(caught.value) == "no stage gives the audio of a response: lead an edge of audio to the gateway"
 
 
+def test_a_response_has_one_voice() -> None:
+    also = (changed(LATENTS, target="also"), changed(AUDIO, source="also"))
+    with pytest.raises(ValidationError) as caught:
+        line(edges=(*LINE, *also), also=node("sound", name="also"))
+    assert said_in(caught.value) == ("stages sound, also each give the audio of a response: remove all edges but one")
+
+
 def test_a_cycle_is_refused_and_shown(monkeypatch: pytest.MonkeyPatch, free_engine: str) -> None:
     usual = PROFILES["scripted", "talker"]
     echo = replace(usual, takes=(*usual.takes, Takes("latents", ("frame", "channel"))), options=None)
