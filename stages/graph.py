@@ -133,6 +133,7 @@ def address_of(run_dir: Path, stage: str) -> str:
 def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int) -> WorkerSpec:
     """What the worker process of `stage` is told."""
     edge = graph.edge_from(stage.name)
+    chunk_bytes = 2 * (stage.chunk_ms_max * graph.output_rate // 1000)  # 16-bit mono
     onward = edge is not None and edge.target != GATEWAY
     return WorkerSpec(
         stage.name,
@@ -145,4 +146,5 @@ def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int)
         onward=address_of(run_dir, edge.target) if edge and onward else "",
         onward_window=edge.window if edge and onward else 0,
         publish_window=edge.window if edge and not onward else 0,
+        payload_bytes_max=chunk_bytes if edge and edge.payload == "audio" else 0,
     )

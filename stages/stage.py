@@ -114,6 +114,7 @@ class _Entry:
     queued_ns: int = 0
     started_ns: int = 0
     leaving: tuple[Outcome, str, str] | None = None
+    paused: bool = False  # what it sent last waits for room on its link
 
 
 _Wanted = Callable[[_Entry], bool]
@@ -331,7 +332,7 @@ class Stage:
 
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
         key = entry.tag.key
-        if entry.leaving or entry.outbox or self._scheduler.waits(key) or self._scheduler.runs(key):
+        if entry.leaving or entry.outbox or entry.paused or self._scheduler.waits(key) or self._scheduler.runs(key):
             return []
         try:
             step = entry.model.next_step()
@@ -392,7 +393,7 @@ class Stage:
 
     def _flush(self, entry: _Entry) -> list[Effect]:
         effects: list[Effect] = []
-        while entry.outbox:
+        while entry.outbox and not entry.paused:
             output = entry.outbox[0]
             credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
             assert credit is not None or not output.units, "an output that costs units goes over an edge with credit"
@@ -400,29 +401,51 @@ class Stage:
                 return effects + self._leave_too_large(entry, output.units, credit)
             if credit is not None and not credit.take(output.units):
                 break
-            effects.append(self._hand_over(entry, output))
+            effects += self._hand_over(entry, output)
             entry.outbox.popleft()
-        entry.flags.stalled = bool(entry.outbox)
+        entry.flags.stalled = bool(entry.outbox) or entry.paused
         return effects
 
-    def _hand_over(self, entry: _Entry, output: Emit | Publish) -> Send:
+    def _hand_over(self, entry: _Entry, output: Emit | Publish) -> list[Effect]:
         if isinstance(output, Publish):
             return self._published(entry, output.event)
         assert self._onward_link is not None, "a stream without its next stage has left"
-        return Send(self._onward_link, Feed(entry.tag, output.item, output.units))
+        return [Send(self._onward_link, Feed(entry.tag, output.item, output.units))]
 
     def _leave_too_large(self, entry: _Entry, units: int, credit: Credit) -> list[Effect]:
         message = f"{units} units never fit the window of {credit.window}"
         return self._leave(entry, "failed", "hand_over_too_large", message)
 
-    def _published(self, entry: _Entry, event: Event) -> Send:
-        return Send(self._media_link(entry.control), Published(entry.tag, event))
+    def _published(self, entry: _Entry, event: Event) -> list[Effect]:
+        media = self._media_link(entry.control)
+        return self._drop_stale() if media is None else [Send(media, Published(entry.tag, event))]
 
-    def _media_link(self, control: int) -> int:
-        """The media link of the gateway behind `control`; its control link until that one is there."""
+    def _media_link(self, control: int) -> int | None:
+        """The media link of the gateway behind `control`, which drops both where one is lost."""
         peer = self._peers.get(control)
         name = peer.name if peer else ""
-        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), control)
+        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), None)
+
+    # ---- what becomes of what was sent -----------------------------------------------------------
+
+    def pause(self, key: str) -> None:
+        """What stream `key` sent last waits for room: it sends nothing more, and starts no further step."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.paused = entry.flags.stalled = True
+
+    def go_on(self, key: str, now_ns: int) -> list[Effect]:
+        """All that stream `key` has sent is on its way."""
+        entry = self._entries.get(key)
+        if entry is None or entry.leaving:
+            return []
+        entry.paused = False
+        return self._flush(entry) + self.run_steps(now_ns)
+
+    def send_failed(self, key: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        """What stream `key` sent last can never be sent."""
+        entry = self._entries.get(key)
+        return (self._leave(entry, "failed", code, message) if entry else []) + self.run_steps(now_ns)
 
     # ---- endings ---------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import sys
@@ -26,9 +25,13 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
+from stages.arena import Arena
+from stages.block_table import BlockTable
 from stages.engines import registry
-from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
-from stages.messages import LINK_VERSION, Frame, Hello, Welcome
+from stages.exchange import Exchange
+from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
+from stages.messages import LINK_VERSION, Frame, Hello, Open, PayloadFrame, Refused, Welcome
+from stages.outgoing import FrameTooLargeError
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Output, StageFailure, Step
 
@@ -49,6 +52,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
 
     `secrets`: options that are not on the command line but in the environment, by the names of their variables.
+    `payload_bytes_max`: the largest payload that the stage hands over or publishes, where that is known (else 0).
     """
 
     stage: str
@@ -61,6 +65,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     onward: str = ""
     onward_window: int = 0
     publish_window: int = 0
+    payload_bytes_max: int = 0
 
 
 class Worker:
@@ -71,9 +76,8 @@ class Worker:
         self._stage = stage
         self._revision = revision
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.stage}-engine")
+        self._exchange = Exchange(Arena(BlockTable(spec.stage, spec.incarnation)), self._pause)
         self._links: dict[int, Link] = {}
-        self._numbers: dict[Link, int] = {}
-        self._next_number = itertools.count(1)
         self._steps: set[asyncio.Future[None]] = set()
         self._onward_lost = asyncio.Event()
         self._onward_greeted = asyncio.Event()
@@ -81,53 +85,45 @@ class Worker:
     # ---- links -----------------------------------------------------------------------------------
 
     def _accepted(self) -> Link:
-        return Link(self._frame, self._lost)
-
-    def _adopt(self, link: Link) -> int:
-        number = next(self._next_number)
-        self._links[number], self._numbers[link] = link, number
-        return number
+        return Link(self._frame, self._lost, self._exchange)
 
     def _frame(self, link: Link, frame: Frame) -> None:
-        number = self._numbers.get(link)
-        if number is None:
+        if isinstance(frame, Hello):
             self._greet(link, frame)
+        elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
+            link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
-            self._carry_out(self._stage.handle(number, frame, time.monotonic_ns()))
+            self._carry_out(self._stage.handle(link.number, frame, time.monotonic_ns()))
 
-    def _greet(self, link: Link, frame: Frame) -> None:
-        if not isinstance(frame, Hello) or frame.version != LINK_VERSION:
-            _log.error("link_refused", frame=type(frame).__name__, wanted_version=LINK_VERSION)
-            link.close()
-            return
-        self._stage.link_up(self._adopt(link), frame)
+    def _greet(self, link: Link, hello: Hello) -> None:
+        self._links[link.number] = link
+        self._stage.link_up(link.number, hello)
         link.send(
             Welcome(LINK_VERSION, self._spec.stage, self._spec.incarnation, self._revision, self._stage.is_onward_up)
         )
 
     def _lost(self, link: Link) -> None:
-        number = self._numbers.pop(link, None)
-        if number is not None:
-            del self._links[number]
-            self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
+        if self._links.pop(link.number, None) is not None:
+            self._carry_out(self._stage.link_lost(link.number, time.monotonic_ns()))
 
     async def keep_onward(self) -> None:
         """Stay connected to the next stage. Raises `LinkError`."""
         while True:
             self._onward_lost.clear()
-            link = await connect(self._spec.onward, lambda: Link(self._onward_frame, self._onward_down))
+            link = await connect(self._spec.onward, lambda: Link(self._onward_frame, self._onward_down, self._exchange))
             link.send(Hello(LINK_VERSION, "data", f"{self._spec.stage}/{self._spec.incarnation}"))
             await self._onward_lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
-            await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+            await asyncio.sleep(link.retry_ms / 1000)
 
     def _onward_frame(self, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
-        if link in self._numbers:
-            self._frame(link, frame)
-        elif isinstance(frame, Welcome):
-            self._carry_out(self._stage.onward_up(self._adopt(link)))
+        if isinstance(frame, Welcome):
+            self._links[link.number] = link
+            self._carry_out(self._stage.onward_up(link.number))
             self._onward_greeted.set()
+        else:
+            self._frame(link, frame)
 
     def _onward_down(self, link: Link) -> None:
         self._lost(link)
@@ -139,13 +135,27 @@ class Worker:
         for effect in effects:
             match effect:
                 case Send(number, frame):
-                    link = self._links.get(number)
-                    if link is not None:
-                        link.send(frame)
+                    self._send(number, frame)
                 case StartStep(key, step, flags):
                     task = asyncio.ensure_future(self._run_step(key, step, flags))
                     self._steps.add(task)
                     task.add_done_callback(self._steps.discard)
+
+    def _send(self, number: int, frame: Frame) -> None:
+        try:
+            self._exchange.send(number, frame)
+        except FrameTooLargeError as error:
+            if not isinstance(frame, PayloadFrame):
+                raise
+            self._exchange.fail(frame.tag, "hand_over_too_large", str(error))
+            effects = self._stage.send_failed(frame.tag.key, "hand_over_too_large", str(error), time.monotonic_ns())
+            self._carry_out(effects)
+
+    def _pause(self, key: str, *, paused: bool) -> None:
+        if paused:
+            self._stage.pause(key)
+        else:
+            self._carry_out(self._stage.go_on(key, time.monotonic_ns()))
 
     async def _run_step(self, key: str, step: Step, flags: StepFlags) -> None:
         loop = asyncio.get_running_loop()
@@ -160,6 +170,13 @@ class Worker:
 
     async def serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
         """Listen until `stopped`; call `ready` once the stage can take streams. Raises `LinkError`."""
+        try:
+            self._check_payload_fits()
+            await self._serve(ready, stopped)
+        finally:
+            self._exchange.close()
+
+    async def _serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
         server = await listen(self._spec.address, self._accepted)
         lasting: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
         try:
@@ -176,8 +193,16 @@ class Worker:
                 task.cancel()
             await asyncio.wait(lasting)
             server.close()
-            unix_path(self._spec.address).unlink(missing_ok=True)
+            remove_socket(self._spec.address)
             await self._end_links()
+
+    def _check_payload_fits(self) -> None:
+        address = self._spec.onward or self._spec.address
+        if self._spec.payload_bytes_max > payload_bytes_max(address):
+            raise LinkError(
+                f"stage {self._spec.stage!r} hands over up to {self._spec.payload_bytes_max} bytes at once, "
+                f"and a link to {address!r} carries {payload_bytes_max(address)}: make smaller pieces"
+            )
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
         """Start to keep the link to the next stage, and wait until it is there or something of `lasting` has ended."""
@@ -187,7 +212,7 @@ class Worker:
         up.cancel()
 
     async def _end_links(self) -> None:
-        for link in list(self._numbers):
+        for link in list(self._links.values()):
             # Now, and not when the loop gets to it: no stream may outlive the model.
             self._lost(link)
             link.abort()

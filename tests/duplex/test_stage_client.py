@@ -23,6 +23,7 @@ from duplex.stage_client import (
 from duplex.vad_service import stop_task
 from stages.contracts import Clause, Pause, Tag, TalkerOptions
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
     EndEpoch,
@@ -77,7 +78,7 @@ class Worker:
 
     def welcome(self, incarnation: int = 1, *, onward_up: bool = True) -> None:
         for end in (self.media, self.control):
-            end.link.send(Welcome(1, "talker", incarnation, "rev", onward_up))
+            end.link.send(Welcome(LINK_VERSION, "talker", incarnation, "rev", onward_up))
 
     async def orders(self, count: int) -> list[Frame]:
         return [await self.control.frame() for _ in range(count)]
@@ -108,9 +109,9 @@ class Bench:
     async def worker(self) -> Worker:
         """The next connection of the client."""
         media = await self.listener.accepted()
-        assert await media.frame() == Hello(1, "media", "gw_1")
+        assert await media.frame() == Hello(LINK_VERSION, "media", "gw_1")
         control = await self.listener.accepted()
-        assert await control.frame() == Hello(1, "control", "gw_1")
+        assert await control.frame() == Hello(LINK_VERSION, "control", "gw_1")
         return Worker(media, control)
 
     async def ready_worker(self, incarnation: int = 1) -> Worker:

@@ -204,7 +204,15 @@ def test_each_worker_is_told_its_links_and_windows() -> None:
             onward="unix:/run/duplex/sound.sock",
             onward_window=48,
         ),
-        "sound": WorkerSpec("sound", "vocoder", "scripted", "unix:/run/duplex/sound.sock", 4, publish_window=9_600),
+        "sound": WorkerSpec(
+            "sound",
+            "vocoder",
+            "scripted",
+            "unix:/run/duplex/sound.sock",
+            4,
+            publish_window=9_600,
+            payload_bytes_max=2 * 160 * 24,
+        ),
     }
 
 
