@@ -109,14 +109,17 @@ class Exchange:
         due_ns = self._arena.table.next_expiry_ns() if self._arena else None
         if self._expiry is None and due_ns is not None:
             delay_s = max(0, due_ns - time.monotonic_ns()) / 1e9
-            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._expire)
+            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._leases_due)
 
-    def _expire(self) -> None:
+    def _leases_due(self) -> None:
         self._expiry = None
-        assert self._arena is not None, "only an arena has leases"
-        for ref in self._arena.table.expire(time.monotonic_ns()):
-            _log.error("block_orphaned", block=ref.block, length=ref.length)
+        self.expire(time.monotonic_ns())
         self._watch_leases()
+
+    def expire(self, now_ns: int) -> None:
+        """Report the blocks whose readers have kept them for too long."""
+        for ref in self._arena.table.expire(now_ns) if self._arena else ():
+            _log.error("block_orphaned", block=ref.block, length=ref.length)
 
     def close(self) -> None:
         """Give up all links, then the arena."""

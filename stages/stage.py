@@ -433,6 +433,7 @@ class Stage:
         entry = self._entries.get(key)
         if entry is not None:
             entry.paused = entry.flags.stalled = True
+            self._scheduler.withdraw(key)
 
     def go_on(self, key: str, now_ns: int) -> list[Effect]:
         """All that stream `key` has sent is on its way."""

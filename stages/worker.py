@@ -35,6 +35,7 @@ from stages.outgoing import FrameTooLargeError
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Output, StageFailure, Step
 
+HAND_OVER_TOO_LARGE = "hand_over_too_large"
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
 # One JSON object a line. Tracebacks without locals, which may hold what somebody said.
@@ -132,24 +133,27 @@ class Worker:
     # ---- effects ---------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
+        failures: dict[str, str] = {}
         for effect in effects:
             match effect:
                 case Send(number, frame):
-                    self._send(number, frame)
+                    self._send(number, frame, failures)
                 case StartStep(key, step, flags):
                     task = asyncio.ensure_future(self._run_step(key, step, flags))
                     self._steps.add(task)
                     task.add_done_callback(self._steps.discard)
+        for key, message in failures.items():
+            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, time.monotonic_ns()))
 
-    def _send(self, number: int, frame: Frame) -> None:
+    def _send(self, number: int, frame: Frame, failures: dict[str, str]) -> None:
+        """Send `frame`, or note why its stream fails. Until that has closed, the exchange drops what it sends."""
         try:
             self._exchange.send(number, frame)
         except FrameTooLargeError as error:
             if not isinstance(frame, PayloadFrame):
                 raise
-            self._exchange.fail(frame.tag, "hand_over_too_large", str(error))
-            effects = self._stage.send_failed(frame.tag.key, "hand_over_too_large", str(error), time.monotonic_ns())
-            self._carry_out(effects)
+            self._exchange.fail(frame.tag, HAND_OVER_TOO_LARGE, str(error))
+            failures[frame.tag.key] = str(error)
 
     def _pause(self, key: str, *, paused: bool) -> None:
         if paused:

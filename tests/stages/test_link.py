@@ -424,11 +424,8 @@ def test_more_than_the_window_is_never_in_flight_and_terminals_pass() -> None:
 
 
 def test_a_peer_that_ignores_the_window_is_refused() -> None:
-    wired = Wired()
-    wired.come(wire(HELLO))
-    wired.link.send = lambda _: None  # type: ignore[method-assign]
-    intake = wired.link._intake
-    intake.came(LINK_WINDOW_BYTES)
+    wired = taking(HELLO)
+    wired.link._intake.came(LINK_WINDOW_BYTES)
     wired.come(wire(FRAMES[2]))
     assert (wired.frames, wired.transport.closed_by) == ([HELLO], "close")
 
