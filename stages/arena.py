@@ -13,7 +13,7 @@ Rules
 * The file starts with a nonce and one word for each block: the generation that is being written, or lies there.
 * The writer sets the word before it touches the payload, and the reader looks at it before and after it has copied.
   So a reader that was stopped, and given up meanwhile, gets nothing rather than what lies there now.
-* Sealed: it can neither shrink, by which a reader would die, nor be written by anybody but its maker's first mapping.
+* Sealed: it cannot shrink, by which a reader would die of SIGBUS. Readers map it read-only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from stages.messages import ArenaOffer, FrameError
 
 NONCE_BYTES = 16
 WORD_STRIDE_BYTES = 64  # one cache line for each word
-F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; not in Python's fcntl before 3.13
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def _word(block: int) -> int:

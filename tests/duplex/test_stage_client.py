@@ -438,7 +438,7 @@ def test_a_link_that_is_lost_before_it_is_ours_is_made_again(tmp_path: Path, mon
         made.append(link)
         if len(made) == 1:
             async with asyncio.timeout(WAIT_S_MAX):
-                while link.is_up:  # noqa: ASYNC110 - nobody else has been told of this link
+                while not link._lost:  # noqa: ASYNC110 - nobody else has been told of this link
                     await asyncio.sleep(0)
         return link
 
