@@ -187,6 +187,11 @@ class Gateway:
         self._empty.clear()
         self.metrics.calls.set(self._admitted)
 
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """Those that a session can ask for, the usual one first; none where the engine has no choice."""
+        return self._defaults.voices
+
     def leave(self) -> None:
         self._admitted -= 1
         self.metrics.calls.set(self._admitted)

@@ -7,6 +7,7 @@ from typing import Any
 from duplex.config import Config
 from media.chunk import ms_to_samples
 from sessions.settings import OUTPUT_RATE
+from stages.engines.local.loaded_voices import voice_name
 from stages.graph import GATEWAY, Edge, Graph, StageNode
 
 # Two clauses of the longest kind, and three latent items: one being used, one in flight, one being made.
@@ -14,6 +15,7 @@ CLAUSE_WINDOW_CHARACTERS = 320
 LATENT_WINDOW_FRAMES = 48
 # 16 frames of 256 samples at 22.05 kHz, rounded up.
 VOCODER_CHUNK_MS = 190
+SHIPPED_VOICE = "en_US-joe-medium"
 
 
 def graph_of(config: Config) -> Graph:
@@ -50,11 +52,17 @@ def _encoder_options(config: Config) -> dict[str, Any]:
 
 
 def voice_options(config: Config) -> dict[str, Any]:
-    """Options of the Talker and of the vocoder: one voice, split in two."""
+    """Options of the Talker and of the vocoder: each voice is split in two."""
     if config.engine == "scripted":
         return {}
-    options: dict[str, Any] = {"cache_dir": str(config.data_dir / "cache")}
-    return options | ({"voice": str(config.voice)} if config.voice else {})
+    return {"cache_dir": str(config.data_dir / "cache"), "voices": [str(path) for path in config.voice]}
+
+
+def voices_of(config: Config) -> tuple[str, ...]:
+    """The voices that a session can ask for, the usual one first. None where the engine has no choice."""
+    if config.engine == "scripted":
+        return ()
+    return tuple(map(voice_name, config.voice)) or (SHIPPED_VOICE,)
 
 
 def _thinker(config: Config) -> StageNode:

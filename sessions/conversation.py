@@ -85,7 +85,7 @@ class ReplyDefaults:
     """What a response is where neither client nor session says otherwise. `examples` open every prompt.
 
     `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
-    much as a prompt brings along.
+    much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
     """
 
     instructions: str
@@ -94,6 +94,7 @@ class ReplyDefaults:
     examples: tuple[Message, ...] = ()
     prepare: bool = True
     context_characters_max: int = 2_400
+    voices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,10 +485,11 @@ class Conversation:
         thinker = ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation)
         if "audio" not in (spec.modalities or settings.modalities):
             return ((names.thinker, thinker),)
+        voice = settings.voice if settings.voice in defaults.voices else ""
         return (
             (names.thinker, thinker),
-            (names.talker, TalkerOptions(settings.voice, settings.speed)),
-            (names.vocoder, VocoderOptions()),
+            (names.talker, TalkerOptions(voice, settings.speed)),
+            (names.vocoder, VocoderOptions(voice=voice)),
         )
 
     def _messages(self, spec: ResponseSpec | None = None) -> tuple[Message, ...]:

@@ -89,9 +89,10 @@ class TalkerOptions(Wire, frozen=True):
 
 
 class VocoderOptions(Wire, frozen=True):
-    """Make PCM16 at `sample_rate`, resampled once, continuously over the response."""
+    """Make PCM16 at `sample_rate`, resampled once, continuously over the response. `voice`: that of the latents."""
 
     sample_rate: int = 24_000
+    voice: str = ""
 
 
 class ObserverOptions(Wire, frozen=True):

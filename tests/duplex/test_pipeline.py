@@ -7,9 +7,21 @@ from pathlib import Path
 import pytest
 
 from duplex.config import Config, load
-from duplex.pipeline import graph_of
+from duplex.pipeline import graph_of, voices_of
 from media.chunk import ms_to_samples
+from stages import weights
+from stages.engines.local.loaded_voices import voice_name
 from stages.graph import GATEWAY, worker_spec
+
+
+def test_the_voices_that_sessions_can_ask_for() -> None:
+    assert voices_of(Config(engine="scripted")) == ()
+    assert voices_of(Config(voice=(Path("/m/b.onnx"), Path("/m/c.onnx")))) == ("b", "c")
+
+
+@pytest.mark.models
+def test_the_shipped_voice_is_called_as_its_file() -> None:
+    assert voices_of(Config()) == (voice_name(weights.locate("piper-en-us-joe")),)
 
 
 def test_a_line_of_four_stages() -> None:
@@ -47,10 +59,12 @@ def test_the_script_reaches_its_stages() -> None:
 
 
 def test_other_models_are_named_to_their_stages() -> None:
-    graph = graph_of(Config(thinker_gguf=Path("/m/a.gguf"), voice=Path("/m/b.onnx"), data_dir=Path("/d")))
+    graph = graph_of(
+        Config(thinker_gguf=Path("/m/a.gguf"), voice=(Path("/m/b.onnx"), Path("/m/c.onnx")), data_dir=Path("/d"))
+    )
     assert graph.stage("thinker").options["gguf"] == "/m/a.gguf"
     for stage in ("talker", "vocoder"):
-        assert graph.stage(stage).options == {"cache_dir": "/d/cache", "voice": "/m/b.onnx"}
+        assert graph.stage(stage).options == {"cache_dir": "/d/cache", "voices": ["/m/b.onnx", "/m/c.onnx"]}
 
 
 def test_a_key_is_on_no_command_line() -> None:

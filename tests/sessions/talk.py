@@ -91,7 +91,9 @@ class Talk:
         self.core = Conversation(
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
-            ReplyDefaults(INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare),
+            ReplyDefaults(
+                INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare, voices=("joe", "amy")
+            ),
             transport_lead_ms=lead_ms,
             items=items,
             deadlines=deadlines,
