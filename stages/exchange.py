@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -25,14 +26,20 @@ from stages.outgoing import GoOn, Outgoing, Pause, Place, SendEffect, Write
 _log = structlog.get_logger("stages.exchange")
 
 
+class OnPause(Protocol):
+    """Stream `key` should send nothing for now, or may go on."""
+
+    def __call__(self, key: str, *, paused: bool) -> None: ...
+
+
 def _ignore(key: str, *, paused: bool) -> None:
     """For a process whose streams are held back by their credit alone."""
 
 
 class Exchange:
-    """`on_pause(key, paused=…)` is called when a stream should send nothing for now, and when it may go on."""
+    """`arena` is let go of by `close`."""
 
-    def __init__(self, arena: Arena | None = None, on_pause: Callable[..., None] = _ignore) -> None:
+    def __init__(self, arena: Arena | None = None, on_pause: OnPause = _ignore) -> None:
         self._arena = arena
         self._on_pause = on_pause
         self._outgoing = Outgoing(arena.table if arena else None)

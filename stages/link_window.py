@@ -16,7 +16,7 @@ from stages.messages import FrameError
 
 FRAME_BYTES_MAX = 1 << 18  # a prompt of a full context is about 64 KiB; everything else is far smaller
 HEADER_BYTES = 4
-# Half of what a kernel's socket buffers and ours hold for a stalled peer; a dozen of the largest inline payloads.
+# 64 of the largest payloads that travel in a frame, or four of the largest frames of a link without an arena.
 LINK_WINDOW_BYTES = 1 << 20
 GIVE_BACK_BYTES = LINK_WINDOW_BYTES // 4
 
