@@ -261,7 +261,8 @@ def test_events_go_to_the_media_link_of_the_gateway_that_opened_the_stream() -> 
     bench.stage.link_up(23, Hello(1, "media", "gw_1"))
     bench.finish()
     sent = [effect for effect in bench.take_sent() if isinstance(effect.frame, Published)]
-    assert sent == [Send(link, Published(TAG, TEXT)) for link in (MEDIA, CONTROL, 23)]
+    assert sent == [Send(link, Published(TAG, TEXT)) for link in (MEDIA, 23)]
+    assert bench.stale() == 1, "no payload goes over a control link"
 
 
 def test_events_of_a_lost_gateway_go_nowhere_else() -> None:
