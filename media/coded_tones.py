@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -43,6 +44,7 @@ from media.pcm import FloatSamples
 from media.resample import StreamResampler
 from media.word_code import (
     AGREEING_IN_A_ROW,
+    FIELD,
     RESPONSES,
     SYMBOLS,
     Candidate,
@@ -109,13 +111,19 @@ def encode(response: int, word: int, sample_rate: int) -> FloatSamples:
 
 
 def render(symbols: Symbols, sample_rate: int) -> FloatSamples:
-    """The sound of symbols, float32[n * sample_rate / 80]; a negative one is silence."""
+    """The sound of symbols int64[n], each 0..250 or -1 for silence: float32[n * sample_rate / 80]."""
+    return _sounds(sample_rate)[symbols].ravel()
+
+
+@lru_cache(maxsize=len(RATES))
+def _sounds(sample_rate: int) -> FloatSamples:
+    """The sound of every symbol; in the last row, which is also number -1, silence."""
     assert sample_rate in RATES, f"{sample_rate} is not one of {RATES}"
     clock = np.arange(sample_rate // SYMBOL_RATE) / sample_rate
-    hz = np.stack((LOW_HZ + SYMBOL_RATE * (symbols // TONES), HIGH_HZ + SYMBOL_RATE * (symbols % TONES)))
-    tones = np.sin(2 * np.pi * hz[..., None] * clock).sum(axis=0) * (symbols >= 0)[:, None]
-    sound: FloatSamples = (tones.ravel() * TONE_LEVEL).astype(np.float32)
-    return sound
+    low, high = np.divmod(np.arange(FIELD)[:, None], TONES)
+    hz = LOW_HZ + SYMBOL_RATE * low, HIGH_HZ + SYMBOL_RATE * high
+    tones = sum(np.sin(2 * np.pi * one * clock) for one in hz) * TONE_LEVEL
+    return np.concatenate((tones, np.zeros((1, len(clock))))).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

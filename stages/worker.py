@@ -16,6 +16,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -207,9 +208,15 @@ class _Context:
     def __init__(self, flags: StepFlags, hand_over: Any) -> None:
         self._flags = flags
         self._hand_over = hand_over
+        self._woken = threading.Event()
+        flags.wake = self._woken.set
 
     def cancelled(self) -> bool:
         return self._flags.cancelled
+
+    def wait_cancelled(self, ns_max: int) -> bool:
+        # One that was cancelled before it began has woken nobody.
+        return self._flags.cancelled or self._woken.wait(ns_max / 1e9)
 
     def stalled(self) -> bool:
         return self._flags.stalled
