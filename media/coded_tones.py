@@ -200,26 +200,19 @@ class Decoder:
 # ---- one block --------------------------------------------------------------------------------------------------
 
 
-def _measure() -> FloatSamples:
-    """(SYMBOL, 2 * 2 * TONES): cosines, then sines of all tones."""
-    hz = np.concatenate([first + SYMBOL_RATE * np.arange(TONES) for first in (LOW_HZ, HIGH_HZ)])
-    phases = 2 * np.pi * np.arange(SYMBOL)[:, None] * hz / EAR_RATE
-    return np.concatenate((np.cos(phases), np.sin(phases)), axis=1).astype(np.float32)
-
-
-_MEASURE = _measure()
+_LOW_BINS, _HIGH_BINS = (slice(first // SYMBOL_RATE, first // SYMBOL_RATE + TONES) for first in (LOW_HZ, HIGH_HZ))
 
 
 def _symbols_in(samples: FloatSamples) -> Symbols:
     """The symbol that is heard from each `HOP` on, or -1."""
     windows = sliding_window_view(samples, SYMBOL)[::HOP]
-    amplitudes = windows @ _MEASURE
-    energies = (amplitudes[:, : 2 * TONES] ** 2 + amplitudes[:, 2 * TONES :] ** 2).reshape(-1, 2, TONES)
-    low, high = energies.argmax(axis=2).T
+    energies = np.abs(np.fft.rfft(windows)) ** 2
+    lows, highs = energies[:, _LOW_BINS], energies[:, _HIGH_BINS]
     power = np.vecdot(windows, windows) / SYMBOL
     # A tone of amplitude a has the energy (a * SYMBOL / 2)^2 here, and the power a^2 / 2.
-    clear = energies.max(axis=2).sum(axis=1) * 2 / SYMBOL**2 >= CLARITY_MIN * power
-    return np.where(clear & (power >= AUDIBLE_POWER_MIN), low * TONES + high, -1)
+    tonal = (lows.max(axis=1) + highs.max(axis=1)) * 2 / SYMBOL**2
+    clear = (tonal >= CLARITY_MIN * power) & (power >= AUDIBLE_POWER_MIN)
+    return np.where(clear, lows.argmax(axis=1) * TONES + highs.argmax(axis=1), -1)
 
 
 def _pieces_in(samples: FloatSamples, block_start: int) -> list[_Piece]:

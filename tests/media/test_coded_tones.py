@@ -108,10 +108,10 @@ def test_words_are_heard_where_they_are(words: list[Ids], rate: int, pause: int,
     sound = joined(silence(pause), *(encode(*word, rate) for word in words)) * np.float32(gain)
     heard = decode(sound, rate)
     assert numbers(heard) == words
-    assert all(piece.whole and piece.skipped <= 1 for piece in heard)
+    assert all(piece.whole and piece.skipped <= 2 for piece in heard)
     for piece, wanted in zip(heard, whole(words, rate, pause), strict=True):
-        assert abs(piece.start_sample - wanted.start_sample) <= 1
-        assert abs(piece.samples_heard - wanted.samples_heard) <= 1
+        assert abs(piece.start_sample - wanted.start_sample) <= 2
+        assert abs(piece.samples_heard - wanted.samples_heard) <= 2
 
 
 def test_at_the_rate_of_the_ear_every_border_is_exact() -> None:
