@@ -49,7 +49,7 @@ class Config(BaseModel):
     message_bytes_max: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
     input_bytes_per_second_max: int = Field(default=4 << 20, ge=64 << 10)
     # What computes.
-    engine: Literal["local", "scripted"] = "local"
+    engine: Literal["local", "scripted", "synthetic"] = "local"
     thinker: Literal["local", "openai"] = "local"
     thinker_gguf: Path | None = None
     voice: Path | None = None
@@ -58,6 +58,7 @@ class Config(BaseModel):
     openai_api_key: SecretStr | None = None
     scripted_heard: tuple[str, ...] = Field(default=("hello",), min_length=1)
     scripted_replies: tuple[str, ...] = Field(default=("Hello. How can I help you today?",), min_length=1)
+    synthetic_profile: Path | None = None
     # How it talks.
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
@@ -102,7 +103,11 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
 
 def check_files(config: Config) -> None:
     """Raises `ConfigError` where a setting names a file that is not there."""
-    wanted = [("thinker_gguf", config.thinker_gguf), ("voice", config.voice)]
+    wanted = [
+        ("thinker_gguf", config.thinker_gguf),
+        ("voice", config.voice),
+        ("synthetic_profile", config.synthetic_profile),
+    ]
     if config.voice is not None:
         wanted.append(("voice", config.voice.with_name(config.voice.name + ".json")))
     for name, path in wanted:

@@ -23,6 +23,10 @@ _BUILDERS: dict[tuple[str, str], str] = {
     ("scripted", "thinker"): "stages.engines.scripted:build_thinker",
     ("scripted", "talker"): "stages.engines.scripted:build_talker",
     ("scripted", "vocoder"): "stages.engines.scripted:build_vocoder",
+    ("synthetic", "encoder"): "stages.engines.synthetic.build:encoder",
+    ("synthetic", "thinker"): "stages.engines.synthetic.build:thinker",
+    ("synthetic", "talker"): "stages.engines.synthetic.build:talker",
+    ("synthetic", "vocoder"): "stages.engines.synthetic.build:vocoder",
 }
 
 
