@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from duplex.config import Config, load
+from duplex.config import Config, ConfigError, load
 from duplex.pipeline import graph_of
 from media.chunk import ms_to_samples
+from stages.engines.registry import build
 from stages.graph import GATEWAY, worker_spec
 
 
@@ -69,3 +70,26 @@ def test_a_key_is_on_no_command_line() -> None:
 @pytest.mark.parametrize("lead_ms", [400, 5_000])
 def test_every_lead_that_can_be_configured_makes_a_graph(lead_ms: int) -> None:
     graph_of(Config(generation_lead_ms=lead_ms))
+
+
+def test_a_synthetic_graph_says_what_each_stage_takes(tmp_path: Path) -> None:
+    graph = graph_of(load({}, engine="synthetic"))
+    assert {stage.engine for stage in graph.stages} == {"synthetic"}
+    assert graph.stage("thinker").options["reply_words"] == {"kind": "uniform", "low": 8, "high": 24}
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[thinker]\nreply_words = 3\nsessions_max = 9\n[talker]\nword_ms = 2\n[encoder]\nseed = 5\n")
+    asked = {"DUPLEX_SYNTHETIC_PROFILE": str(profile), "DUPLEX_CALLS_MAX": "7"}
+    graph = graph_of(load(asked, engine="synthetic"))
+    assert graph.stage("thinker").options["reply_words"] == 3
+    assert graph.stage("thinker").options["sessions_max"] == 7
+    assert graph.stage("talker").options["word_ms"] == 2
+    assert graph.stage("encoder").options["seed"] == 5
+    for stage in graph.stages:
+        build("synthetic", stage.kind, stage.options).close()
+
+
+def test_a_profile_that_cannot_be_used_is_told_with_its_setting_and_option(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[thinker]\nword_ms = -1\n")
+    with pytest.raises(ConfigError, match=r"^synthetic_profile \(DUPLEX_SYNTHETIC_PROFILE\): .*thinker\.word_ms"):
+        graph_of(Config(engine="synthetic", synthetic_profile=profile))

@@ -182,7 +182,7 @@ def _symbols_in(item: Latents) -> Symbols:
     """Raises `StageFailure("wrong_item")` where these are no symbols, such as latents of another engine's Talker."""
     if len(item.data) != item.frames * BYTES_PER_VALUE:
         raise StageFailure("wrong_item", f"{len(item.data)} bytes for {item.frames} frames")
-    symbols = np.frombuffer(item.data, dtype="<f4").astype(np.int64)
-    if ((symbols < SILENT_SYMBOL) | (symbols >= FIELD)).any():
+    values = np.frombuffer(item.data, dtype="<f4")
+    if not ((values >= SILENT_SYMBOL) & (values < FIELD)).all():
         raise StageFailure("wrong_item", "what came are no symbols of coded tones")
-    return symbols
+    return values.astype(np.int64)
