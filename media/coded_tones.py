@@ -22,7 +22,7 @@ Rules
   latest, in the order of the pieces' beginnings.
 * Gains of 0.1 to 1, 20 dB of noise, 8 and 16 kHz, G.711 and Opus at 32 kbit/s change nothing. A cut is seen where it
   is, or a few samples late where the sound behind it begins like the word would have gone on: of 100, half are exact
-  and 98 right to within `EDGE_SAMPLES`, twice that where another word follows.
+  and 98 right to within `EDGE_SAMPLES`, twice that where another word follows (tests/media/test_coded_tones.py).
 
 Limits
 * Silence of less than 3 ms within a word goes unnoticed, as does a single sample that is lost. A fade counts as heard

@@ -23,6 +23,7 @@ _BUILDERS: dict[tuple[str, str], str] = {
     ("scripted", "thinker"): "stages.engines.scripted:build_thinker",
     ("scripted", "talker"): "stages.engines.scripted:build_talker",
     ("scripted", "vocoder"): "stages.engines.scripted:build_vocoder",
+    ("scripted", "observer"): "stages.engines.scripted:build_observer",
     ("synthetic", "encoder"): "stages.engines.synthetic.build:encoder",
     ("synthetic", "thinker"): "stages.engines.synthetic.build:thinker",
     ("synthetic", "talker"): "stages.engines.synthetic.build:talker",

@@ -62,14 +62,16 @@ class ThinkerProfile(StageProfile, frozen=True, kw_only=True):
 
 
 class TalkerProfile(StageProfile, frozen=True, kw_only=True):
-    """`spoken_word_ms`: from a word's beginning to the next; beyond the 200 ms of its tones it is silent. Clauses are
-    handed on in items of 12.5 ms frames."""
+    """`spoken_word_ms`: from a word's beginning to the next; beyond the 200 ms of its tones it is silent.
+
+    `chunk_first`, `chunk_then`: frames of 12.5 ms in the response's first hand-over, and in all others.
+    """
 
     clause_ms: Distribution = Lognormal(median=5, sigma=0.2)
     word_ms: Distribution = Lognormal(median=6, sigma=0.15)
     spoken_word_ms: Annotated[int, msgspec.Meta(ge=WORD_MS, le=5_000, multiple_of=25)] = WORD_MS
-    first_item_frames: _Frames = 12
-    item_frames: _Frames = ITEM_FRAMES_MAX
+    chunk_first: _Frames = 12
+    chunk_then: _Frames = ITEM_FRAMES_MAX
 
     @property
     def frames_per_word(self) -> int:

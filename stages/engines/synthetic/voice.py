@@ -6,7 +6,7 @@ Theory of operation
     whose number is `response_number` of its id, and the word, whose number is its place in the text.
 
 Rules
-* The Talker hands on items of `item_frames`, the response's first of `first_item_frames`; the vocoder makes one chunk
+* The Talker hands on items of `chunk_then` frames, the response's first of `chunk_first`; the vocoder makes one chunk
   of each. The last item is final and holds no frames.
 * `speed`, `seed` and `voice` change nothing.
 """
@@ -108,7 +108,7 @@ class _Speech(TimedStream):
         items: list[Output] = []
         at = 0
         while at < frames.size:
-            size = self._profile.item_frames if first + at else self._profile.first_item_frames
+            size = self._profile.chunk_then if first + at else self._profile.chunk_first
             piece = frames.ravel()[at : at + size]
             ends = at + size >= frames.size
             items.append(Emit(Latents(first + at, piece.size, piece.tobytes(), clause_end=ends), piece.size))

@@ -42,7 +42,7 @@ def test_what_is_not_named_keeps_its_default(tmp_path: Path) -> None:
         ("[talker]\nspeed = 2\n", "speed"),
         ("[talker]\nspoken_word_ms = 210\n", r"talker\.spoken_word_ms"),
         ("[talker]\nspoken_word_ms = 175\n", r"talker\.spoken_word_ms"),
-        ("[talker]\nitem_frames = 16\n", r"talker\.item_frames"),
+        ("[talker]\nchunk_then = 16\n", r"talker\.chunk_then"),
         ("[thinker]\nwords_per_clause = 21\n", r"thinker\.words_per_clause"),
         (
             "[thinker]\nword_ms = {kind = 'uniform', low = 2, high = 1}\n",

@@ -65,7 +65,7 @@ def test_every_sample_is_determined_by_response_and_word(rate: int) -> None:
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(1, 15), st.integers(1, 15))
 def test_items_and_clauses_make_no_difference(clauses: list[int], first: int, others: int) -> None:
     texts = [" word" * words for words in clauses]
-    pcm = spoken(texts, 8_000, first_item_frames=first, item_frames=others)
+    pcm = spoken(texts, 8_000, chunk_first=first, chunk_then=others)
     assert pcm == float_to_pcm16(
         np.concatenate([np.zeros(0, np.float32), *(encode(NUMBER, word, 8_000) for word in range(sum(clauses)))])
     )
