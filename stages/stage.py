@@ -84,10 +84,19 @@ Effect = Send | StartStep
 
 @dataclass(slots=True)
 class StepFlags:
-    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed."""
+    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed.
+
+    `wake` is set by whoever runs the step, before it starts, and called once `cancelled` is true.
+    """
 
     cancelled: bool = False
     stalled: bool = False
+    wake: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.wake is not None:
+            self.wake()
 
 
 @dataclass(slots=True)
@@ -514,7 +523,7 @@ class Stage:
         if entry.leaving:
             return []
         entry.leaving = (outcome, code, message)
-        entry.flags.cancelled = True
+        entry.flags.cancel()
         if self._scheduler.runs(entry.tag.key):
             return []
         self._scheduler.withdraw(entry.tag.key)

@@ -15,6 +15,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -248,9 +249,15 @@ class _Context:
     def __init__(self, flags: StepFlags, hand_over: Any) -> None:
         self._flags = flags
         self._hand_over = hand_over
+        self._woken = threading.Event()
+        flags.wake = self._woken.set
 
     def cancelled(self) -> bool:
         return self._flags.cancelled
+
+    def wait_cancelled(self, ns_max: int) -> bool:
+        # One that was cancelled before it began has woken nobody.
+        return self._flags.cancelled or self._woken.wait(ns_max / 1e9)
 
     def stalled(self) -> bool:
         return self._flags.stalled

@@ -529,13 +529,15 @@ def test_a_step_that_no_window_can_hold_fails_its_stream_uncomputed() -> None:
 
 def test_a_cancelled_stream_is_closed_when_its_step_has_come_back_and_its_result_is_dropped() -> None:
     bench = Puppets(PuppetStep((sound(1),)), publish_window=4)
+    flags, woken = bench.running[TAG.key].flags, []
+    flags.wake = lambda: woken.append(flags.cancelled)
     assert bench.frame(Cancel(TAG)) == []
-    assert bench.running[TAG.key].flags.cancelled
     assert bench.progress(sound(1)) == []
     assert bench.frame(Feed(TAG, CLAUSE)) == []
     assert bench.frame(Grant(TAG, 1)) == []
     assert bench.frame(Cancel(TAG)) == []
     assert bench.stale() == 3
+    assert woken == [True]
     assert bench.finish() == [Closed(TAG, "cancelled", {})]
     assert bench.stream.closed == 1
     assert bench.is_empty()

@@ -139,6 +139,47 @@ def test_a_step_runs_on_a_thread_of_the_engine_and_is_told_of_its_cancel(tmp_pat
     play(scenario())
 
 
+def test_a_step_that_sleeps_is_woken_by_its_cancel(tmp_path: Path) -> None:
+    started, woken = threading.Event(), []
+
+    def sleep(context: StepContext) -> None:
+        woken.append(context.wait_cancelled(1))
+        started.set()
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=sleep))
+            gateway.link.send(Feed(TAG, Clause(0, "")))
+            await asyncio.to_thread(started.wait, WAIT_S_MAX)
+            gateway.link.send(Cancel(TAG))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+    assert woken == [False, True, True]
+
+
+def test_a_step_that_is_cancelled_before_it_begins_does_not_sleep(tmp_path: Path) -> None:
+    """Feed and cancel come in one piece, so the cancel is there before a thread is."""
+    woken = []
+
+    def sleep(context: StepContext) -> None:
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=sleep))
+            gateway.link.send(Feed(TAG, Clause(0, "")))
+            gateway.link.send(Cancel(TAG))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+    assert woken == [True]
+
+
 def test_a_step_is_told_that_its_outputs_wait(tmp_path: Path) -> None:
     seen = []
 
