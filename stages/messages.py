@@ -95,11 +95,13 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `onward`: emitted items go to the next stage."""
+    """Open a stream. Idempotent for the same tag. `onward`: emitted items go to the next stage. `tenant`: on whose
+    share of the stage's time its steps run."""
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
     onward: bool = False
+    tenant: str = ""
 
 
 class Opened(Wire, frozen=True):
@@ -156,12 +158,14 @@ class Closed(Wire, frozen=True):
 
 
 class StepDone(Wire, frozen=True):
-    """One step of a stream took `service_ns`, after `queued_ns` in the queue."""
+    """One step of a stream took `service_ns`, after `queued_ns` in the queue, in a batch of `batch` steps that took as
+    long together."""
 
     tag: Tag
     kind: str
     queued_ns: int
     service_ns: int
+    batch: int = 1
 
 
 Frame = (

@@ -19,18 +19,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
 from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
 from stages.messages import LINK_VERSION, Frame, Hello, Welcome
-from stages.stage import Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, Step
+from stages.stage import Stage
+from stages.stream import Output, StageFailure
 
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
@@ -44,11 +45,14 @@ _LOG_PROCESSORS: list[Processor] = [
 
 _log = structlog.get_logger("stages.worker")
 
+TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
 
     `secrets`: options that are not on the command line but in the environment, by the names of their variables.
+    `tenant_weights`: shares of the stage's time, as in `Stage`.
     """
 
     stage: str
@@ -61,6 +65,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     onward: str = ""
     onward_window: int = 0
     publish_window: int = 0
+    tenant_weights: dict[str, TenantWeight] = {}
 
 
 class Worker:
@@ -74,7 +79,7 @@ class Worker:
         self._links: dict[int, Link] = {}
         self._numbers: dict[Link, int] = {}
         self._next_number = itertools.count(1)
-        self._steps: set[asyncio.Future[None]] = set()
+        self._batches: set[asyncio.Future[None]] = set()
         self._onward_lost = asyncio.Event()
         self._onward_greeted = asyncio.Event()
 
@@ -142,16 +147,22 @@ class Worker:
                     link = self._links.get(number)
                     if link is not None:
                         link.send(frame)
-                case StartStep(key, step, flags):
-                    task = asyncio.ensure_future(self._run_step(key, step, flags))
-                    self._steps.add(task)
-                    task.add_done_callback(self._steps.discard)
+                case StartBatch():
+                    task = asyncio.ensure_future(self._run_batch(effect))
+                    self._batches.add(task)
+                    task.add_done_callback(self._batches.discard)
+                case ReportFault(key, error):
+                    _log.error("engine_fault", stream=key, error=type(error).__name__, exc_info=error)
 
-    async def _run_step(self, key: str, step: Step, flags: StepFlags) -> None:
+    async def _run_batch(self, batch: StartBatch) -> None:
         loop = asyncio.get_running_loop()
-        context = _Context(flags, lambda outputs: loop.call_soon_threadsafe(self._progress, key, outputs))
-        result, failure = await loop.run_in_executor(self._threads, _compute, step, context)
-        self._carry_out(self._stage.step_done(key, result, failure, time.monotonic_ns()))
+
+        def context(start: StartStep) -> _Context:
+            return _Context(start.flags, lambda outputs: loop.call_soon_threadsafe(self._progress, start.key, outputs))
+
+        contexts = [context(start) for start in batch.steps]
+        results = await loop.run_in_executor(self._threads, _compute, batch, contexts)
+        self._carry_out(self._stage.batch_done(batch.number, results, time.monotonic_ns()))
 
     def _progress(self, key: str, outputs: Sequence[Output]) -> None:
         self._carry_out(self._stage.progress(key, outputs))
@@ -191,14 +202,14 @@ class Worker:
             # Now, and not when the loop gets to it: no stream may outlive the model.
             self._lost(link)
             link.abort()
-        if self._steps:
-            await asyncio.wait(self._steps, timeout=STOP_STEP_MS_MAX / 1000)
-        self._threads.shutdown(wait=not self._steps, cancel_futures=True)
+        if self._batches:
+            await asyncio.wait(self._batches, timeout=STOP_STEP_MS_MAX / 1000)
+        self._threads.shutdown(wait=not self._batches, cancel_futures=True)
 
     @property
     def hangs(self) -> bool:
         """After `serve`: a step is still running, so neither the model nor its thread can be ended."""
-        return bool(self._steps)
+        return bool(self._batches)
 
 
 class _Context:
@@ -218,15 +229,16 @@ class _Context:
         self._hand_over(outputs)
 
 
-def _compute(step: Step, context: _Context) -> tuple[object, StageFailure | None]:
-    """Run the step. Whatever a model throws is a failure of this one stream, not of the worker."""
+def _compute(batch: StartBatch, contexts: Sequence[_Context]) -> Sequence[object]:
+    """Run the batch. Whatever a model throws is a failure of the streams in it, not of the worker."""
     try:
-        return step.run(context), None
+        return batch.run(contexts)
     except StageFailure as failure:
-        return None, failure
+        return [failure] * len(batch.steps)
     except Exception as error:  # noqa: BLE001 - the boundary between our code and the model libraries
-        _log.error("step_failed", step=step.kind, error=type(error).__name__, exc_info=True)
-        return None, StageFailure("step_failed", f"{type(error).__name__} in a {step.kind} step")
+        kind, steps = batch.steps[0].step.kind, len(batch.steps)
+        _log.error("step_failed", step=kind, batch=steps, error=type(error).__name__, exc_info=True)
+        return [StageFailure("step_failed", f"{type(error).__name__} in a {kind} step")] * steps
 
 
 async def _run(spec: WorkerSpec) -> bool:
@@ -239,7 +251,12 @@ async def _run(spec: WorkerSpec) -> bool:
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
     secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
     model = registry.build(spec.engine, spec.kind, spec.options | secrets)
-    stage = Stage(model, onward_window=spec.onward_window, publish_window=spec.publish_window)
+    stage = Stage(
+        model,
+        onward_window=spec.onward_window,
+        publish_window=spec.publish_window,
+        tenant_weights=spec.tenant_weights,
+    )
     worker = Worker(spec, stage, model.revision, model.concurrency)
     try:
         await worker.serve(_announce, stopped)

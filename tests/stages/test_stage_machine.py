@@ -40,7 +40,8 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions
+from stages.effects import Send
+from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions, ScriptedVocoder
 from stages.messages import (
     Cancel,
     Closed,
@@ -60,7 +61,6 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
-from stages.stage import Send
 from stages.stream import StageFailure
 from tests.stages.stage_bench import CONTROL, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
@@ -116,13 +116,17 @@ class RecordedModel(ScriptedModel):
         self.kept.remove(session)
 
 
+class RecordedVocoder(RecordedModel, ScriptedVocoder):
+    """Takes chunks of several streams at once."""
+
+
 class Walk:
     """One stage, and what must be true of it after the actions so far."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind = kind
         self.random = Random(seed)
-        self.model = RecordedModel(kind)
+        self.model = RecordedVocoder(kind) if kind == "vocoder" else RecordedModel(kind)
         onward_window, publish_window = WINDOWS[kind]
         self.window = onward_window or publish_window
         self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window)
@@ -157,6 +161,7 @@ class Walk:
         assert (statistics.streams, statistics.sessions, statistics.scheduler.waiting) == (0, 0, 0)
         assert not self.lives
         assert not self.model.kept
+        assert not self.bench.faults
 
     # ---- what the stage says ------------------------------------------------------------------------
 
@@ -214,7 +219,7 @@ class Walk:
         statistics = self.bench.stage.statistics()
         assert statistics.streams == len(self.lives)
         assert statistics.sessions == len(self.owners)
-        assert statistics.scheduler.running == len(self.bench.running) <= self.model.concurrency
+        assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import structlog
+import structlog.testing
 
 from stages import worker
 from stages.contracts import Clause, ObserverOptions, Tag, TextDelta
@@ -38,7 +39,7 @@ from stages.stage import Stage
 from stages.stream import Emit, Publish, StageFailure, StepContext
 from stages.worker import Worker, WorkerSpec
 from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
-from tests.stages.puppet import PuppetModel, PuppetStep
+from tests.stages.puppet import BatchingPuppets, PuppetModel, PuppetStep
 
 TAG = Tag("s", 1, 1, "r")
 WELCOME = Welcome(1, "next", 1, "rev", onward_up=True)
@@ -59,10 +60,12 @@ class ThreadStep(PuppetStep):
 class Running:
     """A worker of puppets that serves on `address`."""
 
-    def __init__(self, folder: Path, *, onward: str = "", onward_window: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, onward: str = "", onward_window: int = 0, model: PuppetModel | None = None
+    ) -> None:
         self.address = f"unix:{folder}/stage.sock"
         self.path = folder / "stage.sock"
-        self.model = PuppetModel()
+        self.model = model or PuppetModel()
         stage = Stage(self.model, onward_window=onward_window)
         spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, onward=onward, onward_window=onward_window)
         self.worker = Worker(spec, stage, "rev", 1)
@@ -109,9 +112,11 @@ async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, onward: str = "", onward_window: int = 0) -> AsyncIterator[Running]:
+async def running(
+    folder: Path, *, onward: str = "", onward_window: int = 0, model: PuppetModel | None = None
+) -> AsyncIterator[Running]:
     """Serve until the block ends; then nothing may be left."""
-    one = Running(folder, onward=onward, onward_window=onward_window)
+    one = Running(folder, onward=onward, onward_window=onward_window, model=model)
     serving = asyncio.create_task(one.serve())
     try:
         async with asyncio.timeout(WAIT_S_MAX):
@@ -259,6 +264,65 @@ def test_whatever_a_model_throws_fails_its_stream_alone(
             assert await gateway.frame() == Closed(TAG, "failed", {}, code, message)
             gateway.link.send(Open(TAG, ObserverOptions()))
             assert await gateway.frame() == Opened(TAG)
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("gives", [ZeroDivisionError(), StageFailure("engine", "it broke"), None], ids=repr)
+def test_a_batch_runs_on_one_thread_and_what_breaks_it_fails_its_streams(
+    tmp_path: Path, gives: Exception | None
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def hold(_: StepContext) -> None:
+        started.set()
+        go_on.wait(WAIT_S_MAX)
+
+    def speak(context: StepContext) -> None:
+        context.progress([Publish(TextDelta("early"))])
+
+    async def scenario() -> None:
+        model = BatchingPuppets()
+        model.batch_gives = gives
+        async with running(tmp_path, model=model) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=hold, batch_key=""))
+            gateway.link.send(Feed(TAG, Clause(0, "")))
+            await asyncio.to_thread(started.wait, WAIT_S_MAX)
+            tags = [Tag("s", 1, 1, name) for name in "ab"]
+            for tag in tags:
+                gateway.link.send(Open(tag, ObserverOptions()))
+                assert await gateway.frame() == Opened(tag)
+                model.streams[tag.key].steps.append(ThreadStep(work=speak))
+                gateway.link.send(Feed(tag, Clause(0, "")))
+            gateway.link.send(OpenSession("s", 1))
+            assert await gateway.frame() == SessionOpened("s"), "both wait now"
+            go_on.set()
+            assert [type(await gateway.frame()) for _ in range(2)] == [StepDone, Closed]
+            if isinstance(gives, Exception):
+                code = "engine" if isinstance(gives, StageFailure) else "step_failed"
+                closed = [await gateway.frame() for _ in tags]
+                assert [(one.tag, one.code) for one in closed if isinstance(one, Closed)] == [(t, code) for t in tags]
+                return
+            frames = [await gateway.frame() for _ in range(4)]
+            assert frames[:2] == [Published(tag, TextDelta("early")) for tag in tags]
+            assert [(one.tag, one.batch) for one in frames if isinstance(one, StepDone)] == [(tag, 2) for tag in tags]
+
+    play(scenario())
+
+
+def test_what_an_engine_throws_on_the_loop_goes_to_the_log_and_its_stream_fails(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.model.streams[TAG.key].feed_fails = ZeroDivisionError("a text that nobody is to see")
+            with structlog.testing.capture_logs() as logs:
+                gateway.link.send(Feed(TAG, Clause(0, "")))
+                closed = await gateway.frame()
+            assert closed == Closed(TAG, "failed", {}, "engine_fault", "the engine threw ZeroDivisionError")
+            (entry,) = logs
+            assert (entry["event"], entry["stream"], entry["error"]) == ("engine_fault", TAG.key, "ZeroDivisionError")
+            assert isinstance(entry["exc_info"], ZeroDivisionError)
 
     play(scenario())
 
@@ -437,6 +501,7 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
         ({"options": {"volume": 11}}, "volume"),
         ({"options": {"replies": []}}, "replies"),
+        ({"tenant_weights": {"a": 0}}, "tenant_weights"),
         ({"address": "tcp:0.0.0.0:1"}, "'tcp:0.0.0.0:1'"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
         ({"onward": "tcp:next:1", "onward_window": 320}, "'tcp:next:1'"),
