@@ -1,22 +1,22 @@
 """Which streams' steps run next on a worker's engine threads, and which of them together.
 
 Theory of operation
-    A step that becomes ready is to be started by a moment of its own, `start_by`: when it became ready, plus the slack
-    of its urgency, plus what its consumer still has to play, less the time that the step is expected to take. The
-    earliest `start_by` heads the next batch. First chunks thus overtake steady work, which overtakes speculation; the
-    less a consumer has, the sooner it is served; and age tells among equals. Between tenants the accounts of
+    A step that becomes ready is to be started by a moment of its own, `start_by`: when it became ready, plus its slack,
+    less the time that it is expected to take. A first chunk has no slack, steady work as much as its consumer still has
+    to play, speculation the most. The earliest `start_by` heads the next batch. First chunks thus overtake steady work,
+    unless a caller is about to hear a gap; and age tells among equals. Between tenants the accounts of
     `stages.tenant_shares` say who may go.
 
     Steps of one kind and one batch key can be computed together. Whoever heads a batch is joined by those of his group
     that wait now, most urgent first, up to `batch_max`; so batches fill while the threads are busy and are small when
-    they are not. With several threads, a step that is no first chunk leaves a free one alone while a batch of its
-    group is running that will be back before `start_by`: the streams in that batch are the company worth waiting for.
-    There are no timers; the wait ends with that batch.
+    they are not. With several threads, a step leaves a free one alone while a batch of its group is running that will
+    be back before its `start_by`: the streams in that batch are the company worth waiting for. There are no timers; the
+    wait ends with that batch.
 
 Rules
 * A stream has at most one step offered or running. At most `concurrency` batches run at once. Nobody owns a place in
   a batch: each step asks for one anew.
-* A first chunk never waits for company.
+* A first chunk never waits for company, having no slack.
 * The bound on waiting: once `start_by` is past, a step is overtaken by at most one batch headed by each other stream
   of its tenant; and by other tenants only while they have had no more than their share (`stages.tenant_shares`).
   For whatever became ready after that moment has a later one, and a stream that has run becomes ready only later.
@@ -34,8 +34,8 @@ from stages.tenant_shares import Account, TenantService, TenantShares
 
 FIRST, STEADY, SPECULATIVE = 0, 1, 2
 
-# Slack per urgency class. Steady chunks carry about 190 ms of sound, so one may wait that long; speculation
-# (partials, prefill) is worth less than either but must move within a caller's sentence.
+# Slack per urgency class. Steady chunks carry about 190 ms of sound, so one may wait that long where no lead is known;
+# speculation (partials, prefill) is worth less than either but must move within a caller's sentence.
 URGENCY_SLACK_NS = (0, 150_000_000, 600_000_000)
 
 
@@ -43,15 +43,15 @@ URGENCY_SLACK_NS = (0, 150_000_000, 600_000_000)
 class Ready:
     """A step of stream `key` that can run since `ready_ns`.
 
-    `lead_ns`: the sound that its consumer holds unplayed. `batch_key`: what it can be computed together with, among
-    steps of its `kind`; empty for a step that runs alone.
+    `lead_ns`: the sound that its consumer holds unplayed, where that is known. `batch_key`: what it can be computed
+    together with, among steps of its `kind`; empty for a step that runs alone.
     """
 
     key: str
     kind: str
     urgency: int
     ready_ns: int
-    lead_ns: int = 0
+    lead_ns: int | None = None
     tenant: str = ""
     batch_key: str = ""
 
@@ -150,7 +150,9 @@ class StageScheduler:
         self._waiting_peak = max(self._waiting_peak, len(self._waiting))
 
     def _start_by_ns(self, ready: Ready) -> int:
-        slack_ns = URGENCY_SLACK_NS[ready.urgency] + (ready.lead_ns if ready.urgency == STEADY else 0)
+        slack_ns = URGENCY_SLACK_NS[ready.urgency]
+        if ready.urgency == STEADY and ready.lead_ns is not None:
+            slack_ns = ready.lead_ns
         return ready.ready_ns + max(0, slack_ns - self._times.predicted_ns(ready.kind))
 
     def withdraw(self, key: str) -> int | None:
@@ -194,8 +196,8 @@ class StageScheduler:
 
     def _awaits_company(self, lane: _Lane, now_ns: int) -> bool:
         """Whether a batch of the lane's group is out whose streams can still join the lane's most urgent step."""
-        start_by_ns, _, key = lane.places[0]
-        if not lane.group[1] or self._waiting[key].ready.urgency == FIRST or now_ns >= start_by_ns:
+        start_by_ns = lane.places[0][0]
+        if not lane.group[1] or now_ns >= start_by_ns:
             return False
         if sum(len(other.places) for other in self._lanes_of(lane.group)) >= self._batch_max:
             return False

@@ -341,7 +341,7 @@ class Stage:
         if credit is not None and step.units > credit.available:
             return [] if step.units <= credit.window else self._leave_too_large(entry, step.units, credit)
         entry.step = step
-        lead_ns = WINDOW_LEAD_NS * (credit.window - credit.available) // credit.window if credit else 0
+        lead_ns = WINDOW_LEAD_NS * (credit.window - credit.available) // credit.window if credit else None
         self._scheduler.offer(Ready(key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
         return []
 

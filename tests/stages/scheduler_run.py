@@ -63,7 +63,8 @@ class Run:
 
 def overdue_ns(step: Ready) -> int:
     """From here on the bound holds: no earlier than when the step was to be started."""
-    return step.ready_ns + URGENCY_SLACK_NS[step.urgency] + (step.lead_ns if step.urgency == STEADY else 0)
+    known = step.urgency == STEADY and step.lead_ns is not None
+    return step.ready_ns + (step.lead_ns or 0 if known else URGENCY_SLACK_NS[step.urgency])
 
 
 def crowd(sizes: Sequence[int]) -> dict[str, Stream]:

@@ -33,7 +33,7 @@ BATCH_MAX = 3
 def ready(
     key: str, at_ns: int = 0, urgency: int = STEADY, *, kind: str = "chunk", together: str = "", tenant: str = ""
 ) -> Ready:
-    return Ready(key, kind, urgency, at_ns, 0, tenant, together)
+    return Ready(key, kind, urgency, at_ns, None, tenant, together)
 
 
 def start(scheduler: StageScheduler, now_ns: int = 0) -> str:
@@ -81,11 +81,11 @@ def test_equals_keep_their_order() -> None:
     assert [start(scheduler) for _ in range(3)] == ["b", "a", "c"]
 
 
-def test_who_has_much_unplayed_is_less_urgent_but_a_first_chunk_and_speculation_are_as_ever() -> None:
+def test_steady_work_may_wait_while_there_is_sound_but_a_first_chunk_and_speculation_are_as_ever() -> None:
     scheduler = StageScheduler(6)
     full = [replace(ready(key, 0, urgency), lead_ns=400 * MS) for urgency, key in enumerate("fst")]
     offer(scheduler, *full, ready("e"), ready("l", 300 * MS), ready("m", 450 * MS))
-    assert "".join(start(scheduler, 450 * MS) for _ in range(6)) == "felstm"
+    assert "".join(start(scheduler, 450 * MS) for _ in range(6)) == "fesltm"
 
 
 def test_a_step_that_takes_long_must_go_earlier() -> None:
@@ -276,6 +276,42 @@ def test_tenants_that_are_about_even_go_by_urgency() -> None:
     assert "".join(start(scheduler, 5 * MS) for _ in range(4)) == "abcx"
 
 
+@pytest.mark.parametrize("left_by", ["running", "dropping", "withdrawing"])
+def test_a_tenant_that_was_away_has_saved_nothing_up(left_by: str) -> None:
+    scheduler, now_ns = StageScheduler(1), 0
+
+    def serve(keys: str) -> str:
+        nonlocal now_ns
+        served = ""
+        for _ in keys:
+            batch = scheduler.start(now_ns)
+            assert batch is not None
+            now_ns += SHARE_LEAD_NS + MS
+            scheduler.done(batch.number, now_ns)
+            served += batch.keys[0]
+        return served
+
+    offer(scheduler, ready("x", tenant="few"))
+    if left_by == "running":
+        serve("x")
+    elif left_by == "dropping":
+        scheduler.drop("x")
+    else:
+        scheduler.withdraw("x")
+    offer(scheduler, *(ready(key, now_ns, tenant="many") for key in "abcdefgh"))
+    assert serve("abcd") == "abcd"
+    offer(scheduler, *(ready(key, now_ns, tenant="few") for key in "xyz"))
+    assert serve("exfyg") == "xeyfz"
+
+
+def test_the_steps_of_a_batch_are_charged_together_as_much_as_one() -> None:
+    scheduler = StageScheduler(3, 2)
+    teach(scheduler, "chunk", SHARE_LEAD_NS - MS)
+    offer(scheduler, ready("a", together="t", tenant="many"), ready("b", together="t", tenant="many"))
+    offer(scheduler, ready("c", MS, tenant="many"), ready("x", 2 * MS, tenant="few"))
+    assert [start(scheduler, 2 * MS) for _ in range(3)] == ["ab", "c", "x"]
+
+
 def test_others_ride_along_where_there_is_room_and_the_least_served_is_asked_first() -> None:
     scheduler = StageScheduler(2, 3)
     offer(scheduler, ready("a", tenant="many"))
@@ -313,15 +349,15 @@ class Machine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         urgency=st.sampled_from((FIRST, STEADY, STEADY, SPECULATIVE)),
-        lead_ns=st.integers(0, 400 * MS),
+        lead_ns=st.none() | st.integers(0, 400 * MS),
         together=st.sampled_from(("", "t", "t", "u")),
     )
-    def offer(self, data: st.DataObject, urgency: int, lead_ns: int, together: str) -> None:
+    def offer(self, data: st.DataObject, urgency: int, lead_ns: int | None, together: str) -> None:
         key = data.draw(st.sampled_from(self._offerable()))
         step = Ready(key, "chunk", urgency, self.now_ns, lead_ns, "", together)
         self.scheduler.offer(step)
-        slack_ns = URGENCY_SLACK_NS[urgency] + (lead_ns if urgency == STEADY else 0)
         self.waiting[key] = step
+        slack_ns = overdue_ns(step) - self.now_ns
         self.start_by_ns[key] = self.now_ns + max(0, slack_ns - self.times.predicted_ns("chunk"))
         self.peak = max(self.peak, len(self.waiting))
 
@@ -417,7 +453,8 @@ def test_once_its_time_has_come_a_step_waits_for_one_batch_of_each_other_stream(
     random = Random(seed)
 
     def next_step(stream: Stream, now_ns: int) -> Ready:
-        urgency, lead_ns = random.choice((FIRST, FIRST, STEADY, SPECULATIVE)), random.randint(0, 400 * MS)
+        urgency = random.choice((FIRST, FIRST, STEADY, SPECULATIVE))
+        lead_ns = random.choice((None, random.randint(0, 400 * MS)))
         return Ready(stream.key, random.choice("kl"), urgency, now_ns, lead_ns, "", random.choice(("", "t", "u")))
 
     streams = {str(number): Stream(str(number)) for number in range(count)}

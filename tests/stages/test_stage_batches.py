@@ -21,7 +21,6 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
-from stages.scheduler import URGENCY_SLACK_NS
 from stages.stage import WINDOW_LEAD_NS
 from stages.stream import Publish, StageFailure
 from stages.tenant_shares import SHARE_LEAD_NS
@@ -157,7 +156,7 @@ def test_the_slack_of_a_full_window_is_the_sound_in_it() -> None:
     bench.frame(Feed(A, Clause(0, "")))
     full.steps.append(PuppetStep())
     bench.wake()
-    bench.now_ns += WINDOW_LEAD_NS + URGENCY_SLACK_NS[1]
+    bench.now_ns += WINDOW_LEAD_NS
     first = bench.another(B, PuppetStep(urgency=0))
     bench.now_ns -= 1
     bench.another(C, PuppetStep(urgency=0))
