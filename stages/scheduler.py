@@ -117,7 +117,7 @@ class StageScheduler:
     """`concurrency` engine threads take batches of up to `batch_max` steps. `weights` as in `TenantShares`."""
 
     def __init__(self, concurrency: int, batch_max: int = 1, weights: Mapping[str, int] | None = None) -> None:
-        assert concurrency >= 1 <= batch_max, "a stage runs something"
+        assert min(concurrency, batch_max) >= 1, "a stage runs something"
         self._concurrency = concurrency
         self._batch_max = batch_max
         self._waiting: dict[str, _Waiting] = {}
