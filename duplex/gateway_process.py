@@ -29,7 +29,7 @@ from duplex.app import build_app
 from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
 from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
-from duplex.pipeline import graph_of
+from duplex.pipeline import graph_of, voices_of
 from duplex.tls_dev import development_tls
 from duplex.vad_service import SpeechModel, stop_task
 from duplex.webrtc.loopback import offer_loopback
@@ -107,6 +107,7 @@ def _defaults(config: Config) -> ReplyDefaults:
         examples,
         config.prepare_replies,
         config.context_characters,
+        voices_of(config),
     )
 
 

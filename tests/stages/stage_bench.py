@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Tag
+from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Payload, Tag
+from stages.edges import GATEWAY, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Stage
@@ -13,9 +14,16 @@ from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 
 CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
 OTHER_CONTROL, OTHER_MEDIA = 11, 12
+NEXT = "next"
 SESSION = "task"
 TAG = Tag(SESSION, 5, 1, "resp_1")
 INPUT = Tag(SESSION, 5, 1)
+
+
+def line_edges(onward_window: int, publish_window: int, payload: Payload) -> tuple[OutEdge, ...]:
+    """An edge of `payload` to the next stage and one of audio to the gateway, where they have windows."""
+    onward = (OutEdge(NEXT, payload, onward_window),) if onward_window else ()
+    return (*onward, OutEdge(GATEWAY, "audio", publish_window)) if publish_window else onward
 
 
 class Flags:
@@ -44,11 +52,11 @@ class StageBench:
         onward_window: int = 0,
         publish_window: int = 0,
         onward: bool = True,
+        payload: Payload = "latents",
         tenant_weights: Mapping[str, int] | None = None,
     ) -> None:
-        self.stage = Stage(
-            model, onward_window=onward_window, publish_window=publish_window, tenant_weights=tenant_weights
-        )
+        edges = line_edges(onward_window, publish_window, payload)
+        self.stage = Stage(model, edges, tenant_weights=tenant_weights)
         self.now_ns = 1_000_000_000
         self.running: dict[str, StartStep] = {}
         self.batches: dict[int, StartBatch] = {}
@@ -58,7 +66,7 @@ class StageBench:
         self.stage.link_up(MEDIA, Hello(1, "media", "gw_1"))
         self.stage.link_up(SOURCE, Hello(1, "data", "before/1"))
         if onward_window and onward:
-            self.carry_out(self.stage.onward_up(ONWARD))
+            self.carry_out(self.stage.onward_up(NEXT, ONWARD))
 
     def carry_out(self, effects: Sequence[Effect]) -> list[Frame]:
         """Keep steps, note what is sent; gives the frames of these effects."""
@@ -89,7 +97,7 @@ class StageBench:
     def open(self, tag: Tag = TAG, options: Options | None = None, *, onward: bool = False) -> list[Frame]:
         """Open session and stream."""
         self.frame(OpenSession(tag.session, 0))
-        return self.frame(Open(tag, options or ObserverOptions(), onward))
+        return self.frame(Open(tag, options or ObserverOptions(), (NEXT,) if onward else ()))
 
     def finish(self, key: str = TAG.key, failure: StageFailure | None = None) -> list[Frame]:
         """Run the batch with the step of `key` and bring back its results, or `failure` for this step."""
