@@ -9,6 +9,8 @@ Rules
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 EPOCHS_PER_FENCE = 1 << 20
@@ -37,10 +39,15 @@ class Tag(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of the conversation as the Thinker sees it; role is system, user or assistant."""
+    """One turn of the conversation as the Thinker sees it; role is system, user or assistant.
+
+    `audio_turn`: the turn in which this was said aloud. A Thinker that keeps the embeddings of that turn's sound
+    listens to them; any other reads `content`.
+    """
 
     role: str
     content: str
+    audio_turn: int | None = None
 
 
 class EncoderOptions(Wire, frozen=True):
@@ -142,7 +149,40 @@ class Latents(Wire, frozen=True):
     final: bool = False
 
 
-Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents
+# audio: what the encoder made of sound. prefill: layer-0 embeddings of text in the prompt. hidden: hidden states of
+# sound in the prompt, of the layer that the Talker accepts. step: the layer-0 embedding of one token of the reply.
+EmbeddingRole = Literal["audio", "prefill", "hidden", "step"]
+
+
+class Embeddings(Wire, frozen=True):
+    """`count` vectors of `dim` float32, little-endian, row-major `(position, channel)`; the first is number `start`
+    of the stream.
+
+    The last item of the stream is `final` and may hold none.
+    """
+
+    start: int
+    count: int
+    dim: int
+    data: bytes
+    role: EmbeddingRole
+    final: bool = False
+
+
+class CodecFrames(Wire, frozen=True):
+    """`frames` codec frames from `start_frame` of the response: int64, little-endian, codebook-major
+    `(codebook, frame)`.
+
+    The last item of the response is `final` and may hold no frames.
+    """
+
+    start_frame: int
+    frames: int
+    codes: bytes
+    final: bool = False
+
+
+Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames
 
 
 # ---- events: published by a stage to the gateway ---------------------------------------------------

@@ -22,6 +22,8 @@ from stages.contracts import (
     AudioIn,
     AudioOut,
     Clause,
+    CodecFrames,
+    Embeddings,
     EncoderOptions,
     EndOfTurn,
     Latents,
@@ -116,7 +118,7 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents
+    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames
     units: int = 0
 
 
