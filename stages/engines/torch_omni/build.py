@@ -7,60 +7,79 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from stages.engines.registry import EngineUnknownError
 from stages.stream import StageModel
 
+if TYPE_CHECKING:
+    from stages.engines.torch_omni.code2wav import Code2WavSettings
+    from stages.engines.torch_omni.model import ModelOptions
+    from stages.engines.torch_omni.talker import TalkerSettings
+    from stages.engines.torch_omni.thinker import ThinkerSettings
+
+Settings = TypeVar("Settings", "ThinkerSettings", "TalkerSettings", "Code2WavSettings")
+
 LIBRARIES = ("torch", "transformers")
 
 
 def encoder(options: Mapping[str, object]) -> StageModel:
-    """Options: those of the model, `ModelOptions`, and no others."""
-    model, revision, _ = _load(options, ())
+    """Options: `ModelOptions`."""
+    _require_libraries()
     from stages.engines.torch_omni.encoder import EncoderModel
+    from stages.engines.torch_omni.model import ModelOptions, load
 
-    return EncoderModel(model, revision)
+    return EncoderModel(*load(msgspec.convert(options, ModelOptions)))
 
 
 def thinker(options: Mapping[str, object]) -> StageModel:
-    """Options: those of the model, and `ThinkerSettings`."""
-    model, revision, own = _load(options, ("sessions", "context_tokens", "output_tokens_max", "piece_tokens_max"))
-    from stages.engines.torch_omni.model import vocabulary_of
+    """Options: `ModelOptions` and `ThinkerSettings`."""
+    _require_libraries()
+    from stages.engines.torch_omni.model import load, vocabulary_of
     from stages.engines.torch_omni.thinker import ThinkerModel, ThinkerSettings
 
-    settings = msgspec.convert(own, ThinkerSettings)
+    of_model, settings = _parted(options, ThinkerSettings)
+    model, revision = load(of_model)
     return ThinkerModel(model, revision, vocabulary_of(model.config), settings)
 
 
 def talker(options: Mapping[str, object]) -> StageModel:
-    """Options: those of the model, and `TalkerSettings`."""
-    model, revision, own = _load(options, ("first_chunk_frames", "chunk_frames", "frames_max", "temperature"))
+    """Options: `ModelOptions` and `TalkerSettings`."""
+    _require_libraries()
+    from stages.engines.torch_omni.model import load
     from stages.engines.torch_omni.talker import TalkerModel, TalkerSettings
 
-    return TalkerModel(model, revision, msgspec.convert(own, TalkerSettings))
+    of_model, settings = _parted(options, TalkerSettings)
+    return TalkerModel(*load(of_model), settings)
 
 
 def vocoder(options: Mapping[str, object]) -> StageModel:
-    """Options: those of the model, and `Code2WavSettings`."""
-    model, revision, own = _load(options, ("decode_frames_max",))
+    """Options: `ModelOptions` and `Code2WavSettings`."""
+    _require_libraries()
     from stages.engines.torch_omni.code2wav import Code2WavModel, Code2WavSettings
+    from stages.engines.torch_omni.model import load
 
-    return Code2WavModel(model, revision, msgspec.convert(own, Code2WavSettings))
+    of_model, settings = _parted(options, Code2WavSettings)
+    return Code2WavModel(*load(of_model), settings)
 
 
-def _load(options: Mapping[str, object], own: tuple[str, ...]) -> tuple[Any, str, dict[str, object]]:
-    """The model that the options name, its revision, and the stage's `own` options."""
+def _require_libraries() -> None:
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise EngineUnknownError(
             f"engine 'torch' needs {' and '.join(missing)}; docs/dependencies.md says how to install them"
         )
-    from stages.engines.torch_omni.model import ModelOptions, load
 
-    chosen = {name: value for name, value in options.items() if name in own}
-    of_model = {name: value for name, value in options.items() if name not in own}
-    return *load(msgspec.convert(of_model, ModelOptions)), chosen
+
+def _parted(options: Mapping[str, object], of_stage: type[Settings]) -> tuple[ModelOptions, Settings]:
+    """The options of the model, and those of the stage. Raises `msgspec.ValidationError`."""
+    from stages.engines.torch_omni.model import ModelOptions
+
+    names = {field.name for field in fields(of_stage)}
+    own = {name: value for name, value in options.items() if name in names}
+    others = {name: value for name, value in options.items() if name not in names}
+    return msgspec.convert(others, ModelOptions), msgspec.convert(own, of_stage)

@@ -81,11 +81,13 @@ def chained(*streams: StageStream) -> list[Place]:
 def pump(places: Sequence[Place], steps_max: int = STEPS_MAX) -> int:
     """Run steps, in turn, until nothing is left to do or `steps_max` have run. Gives how many ran."""
     steps = 0
-    while steps < steps_max:
-        ran = sum(place.step() for place in places[: steps_max - steps])
-        steps += ran
-        if not ran:
-            break
+    ran = True
+    while ran and steps < steps_max:
+        ran = False
+        for place in places:
+            if steps < steps_max and place.step():
+                ran = True
+                steps += 1
     return steps
 
 

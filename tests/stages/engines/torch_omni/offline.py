@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +63,9 @@ def generate(
     ids = torch.tensor([[key if key >= 0 else model.config.thinker_config.audio_token_id for key in keys]])
     media = _media(model, list((sounds or {}).values()))
     sampling = {"talker_do_sample": False} | sampling
-    with kept_codes(model) as kept:
+    with kept_codes(model) as kept, warnings.catch_warnings():
+        # The library notes each time that the repetition penalty does not act on the Talker's prompt.
+        warnings.simplefilter("ignore", UserWarning)
         sequence, wave = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
