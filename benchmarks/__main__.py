@@ -20,6 +20,13 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+async def _torch_omni(say: Callable[[str], None]) -> bool:
+    # Only this one needs torch.
+    from benchmarks.torch_omni import torch_omni
+
+    return await torch_omni(say)
+
+
 # Each takes how many turns (0: its own number) and how many calls at once.
 MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "voice-to-voice": lambda turns, calls: voice.voice_to_voice(_say, turns=turns or 50, calls=calls),
@@ -29,6 +36,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hearing": lambda _turns, _calls: hearing.hearing(_say),
     "page": lambda turns, _: page.page(_say, turns=turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
+    "torch-omni": lambda _turns, _calls: _torch_omni(_say),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
 }
 

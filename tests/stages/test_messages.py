@@ -13,6 +13,8 @@ from stages.contracts import (
     AudioIn,
     AudioOut,
     Clause,
+    CodecFrames,
+    Embeddings,
     EncoderOptions,
     EndOfTurn,
     Latents,
@@ -60,7 +62,9 @@ TAG = Tag("sess_1", 5 * 2**20 + 3, 7, "resp_1")
 OPTIONS = (
     EncoderOptions(partials=False),
     PrefillOptions(),
-    ThinkerOptions((Message("user", "hi"), Message("assistant", "ho")), 64, 0.5, spare=True),
+    ThinkerOptions(
+        (Message("user", "hi"), Message("assistant", "ho"), Message("user", "", audio_turn=7)), 64, 0.5, spare=True
+    ),
     TalkerOptions("joe", 1.25, 3),
     VocoderOptions(8_000),
     ObserverOptions(),
@@ -72,6 +76,8 @@ ITEMS = (
     EndOfTurn(480),
     Prompt((Message("system", "be brief"),), complete=True),
     Clause(3, "Grüße, 世界.", final=True),
+    Embeddings(24, 1, 2, bytes(8), "hidden"),
+    CodecFrames(4, 1, bytes(128), final=True),
     Latents(16, 1, b"\x00" * 4, clause_end=True, final=True),
 )
 EVENTS = (
