@@ -57,7 +57,8 @@ class EncoderOptions(Wire, frozen=True):
 
 
 class PrefillOptions(Wire, frozen=True):
-    """Thinker, input work: keep the session's KV in step with a growing prompt; produces nothing."""
+    """Thinker, input work: keep the session's KV in step with a growing prompt, and with the turn's sound where the
+    encoder gives embeddings; produces nothing."""
 
 
 class ThinkerOptions(Wire, frozen=True):

@@ -86,7 +86,7 @@ def test_a_window_holds_two_of_the_largest_hand_overs_and_not_one_unit_less(edge
         (
             (),
             {"speak": StageNode(name="speak", kind="talker", engine="openai")},
-            "stage 'speak': engine 'openai' is no talker; use one of local, scripted",
+            "stage 'speak': engine 'openai' is no talker; use one of local, scripted, torch",
         ),
         (
             (changed(CLAUSES, source="thinker"),),

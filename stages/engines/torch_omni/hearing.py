@@ -33,12 +33,17 @@ class Hearing:
         """The sounds by their numbers, which keys name."""
         return {sound.number: sound for sound in self._sounds.values()}
 
+    def expect(self, turn: int) -> None:
+        """`turn` is being heard: what is to be read of it waits for its end, even before anything has come."""
+        if turn not in self._sounds:
+            self._sounds[turn] = Sound(next(self._numbers))
+
     def add(self, turn: int, rows: Sequence[object], *, complete: bool) -> None:
         """`turn` goes on with `rows`. Raises `StageFailure("audio_too_long")` where it alone exceeds the room."""
-        sound = self._sounds.get(turn)
-        if sound is None or sound.complete:
-            self._sounds.pop(turn, None)
-            sound = self._sounds[turn] = Sound(next(self._numbers))
+        if turn in self._sounds and self._sounds[turn].complete:
+            del self._sounds[turn]
+        self.expect(turn)
+        sound = self._sounds[turn]
         if len(sound.rows) + len(rows) > self._rows_max:
             raise StageFailure("audio_too_long", f"turn {turn} has more than {self._rows_max} embeddings of sound")
         sound.rows += rows

@@ -39,11 +39,11 @@ class TalkerNet:
 
     def text(self, rows: Any) -> Any:
         """The text side of layer-0 embeddings, float (position, channel)."""
-        return self._talker.text_projection(rows)
+        return self._talker.text_projection(rows.to(self._talker.dtype))
 
     def sound(self, rows: Any) -> Any:
         """The text side of hidden states of sound."""
-        return self._talker.hidden_projection(rows)
+        return self._talker.hidden_projection(rows.to(self._talker.dtype))
 
     def codec(self, codes: list[int]) -> Any:
         """The codec side of first codes and marks."""

@@ -186,16 +186,17 @@ class _PrefillStream:
         self._turn = turn
         self._intake = RowIntake(engine.net.dim, engine.net.device, ("audio",))
         self._prompt: Prompt | None = None
-        self._planned: _PrefillStep | None = None
-        self._is_read = True
+        self._fed = self._planned = self._read = 0  # items: that came, that the step knows of, that have been read
+        session.hearing.expect(turn)
 
     @property
     def finished(self) -> bool:
-        return self._intake.ended and (self._is_read or self._prompt is None or self._session.responses > 0)
+        is_left_to_others = self._prompt is None or self._session.responses > 0
+        return self._intake.ended and (self._read == self._fed or is_left_to_others)
 
     def feed(self, item: Item) -> Sequence[Output]:
         """A newer prompt replaces the older one."""
-        self._is_read = False
+        self._fed += 1
         if isinstance(item, Prompt):
             self._engine.check(item.messages)
             self._prompt = item
@@ -206,18 +207,18 @@ class _PrefillStream:
         return [Consumed(item.count)] if item.count else []
 
     def next_step(self) -> _PrefillStep | None:
-        if self._prompt is None or self._is_read or self._session.responses:
+        if self._prompt is None or self._read == self._fed or self._session.responses:
             return None
         hearing = self._session.hearing
         is_whole = self._prompt.complete and not hearing.waits(self._prompt.messages)
         rendered = self._engine.render(self._prompt.messages, hearing, answer=is_whole)
-        self._is_read = True  # unless the step says otherwise, or more comes in
+        self._planned = self._fed
         return _PrefillStep(self._engine, self._session.context, rendered.keys, hearing.by_number())
 
     def finish_step(self, result: object) -> Sequence[Output]:
         """`result` is true where nothing is left to read of what the step knew."""
-        if not result:
-            self._is_read = False
+        if result:
+            self._read = self._planned
         return ()
 
     def held(self) -> dict[str, int]:
@@ -281,8 +282,10 @@ class _ResponseStream:
     def _begin(self) -> _Writer | None:
         messages, hearing = self._options.messages, self._session.hearing
         hearing.check(messages)
+        if hearing.waits(messages):
+            return None
         context = self._spare.take(self) if self._spare else self._session.context
-        if context is None or hearing.waits(messages):
+        if context is None:
             return None
         rendered = self._engine.render(messages, hearing, answer=True)
         return _Writer(self._engine, context, rendered, hearing.by_number(), self._options)

@@ -70,6 +70,17 @@ def test_a_prompt_waits_for_the_sounds_that_are_coming_in() -> None:
     assert hearing.waits([aloud(1), aloud(2)])
 
 
+def test_a_sound_that_is_expected_is_waited_for() -> None:
+    hearing = Hearing(10)
+    hearing.expect(1)
+    hearing.check([aloud(1)])
+    assert hearing.waits([aloud(1)])
+    hearing.add(1, ["a"], complete=True)
+    hearing.expect(1)
+    assert not hearing.waits([aloud(1)])
+    assert heard(hearing) == {1: 1}
+
+
 def test_a_message_has_a_sound_or_text() -> None:
     hearing = Hearing(10)
     hearing.add(1, [], complete=False)

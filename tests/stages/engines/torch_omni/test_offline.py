@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +130,14 @@ def test_the_pieces_of_the_sound_change_nothing(tiny: Any, aloud: Offline, sampl
     made = stages(tiny, piece=piece)
     made.hear(samples)
     check(made.answer(ALOUD), aloud)
+
+
+def test_a_model_in_bfloat16_hands_over_float32_all_the_same(tiny: Any) -> None:
+    made = stages(copy.deepcopy(tiny).bfloat16())
+    made.hear(1_600)
+    places = made.answer(ALOUD)
+    pump(places)
+    assert len(sound_of(places[2].events)) == FRAMES_MAX * 1_920 - 555
 
 
 def test_a_reply_after_a_cancelled_one_is_whole(tiny: Any, typed: Offline) -> None:

@@ -201,6 +201,17 @@ def test_a_reply_waits_for_a_sound_that_is_coming_in(tiny: Any) -> None:
     assert replied(place)[0]
 
 
+def test_a_reply_waits_for_a_sound_of_which_nothing_has_come(tiny: Any) -> None:
+    model = thinker(tiny)
+    prefill = Place(model.open(INPUT, PrefillOptions()))
+    place = answer(model, ALOUD)
+    assert pump([place]) == 0
+    for emit in emit_in_pieces(0, SOUND, "audio"):
+        prefill.feed(emit.item, emit.units)
+    end_sound(prefill)
+    assert replied(place)[0]
+
+
 def test_a_sound_that_never_ends_is_forgotten(tiny: Any) -> None:
     model = thinker(tiny)
     prefill = hear(model, ALOUD)
