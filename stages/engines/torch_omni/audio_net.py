@@ -46,6 +46,7 @@ class AudioNet:
         config = model.config.thinker_config.audio_config
         self._tower = model.thinker.model.audio_tower
         self._device = str(model.device)
+        self.dim: int = config.output_dim
         self.window_frames: int = config.n_window_infer
         self._chunk_frames = 2 * config.n_window
         bands = mel_filter_bank(
@@ -63,6 +64,8 @@ class AudioNet:
     def encode(self, window: Window, peak: float) -> tuple[Any, float]:
         """The embeddings of `window`, float (position, channel), given the loudest value before it; and the loudest
         value now."""
+        if not window.frames:
+            return torch.zeros((0, self.dim), device=self._device), peak
         levels = self._levels(window)
         peak = max(peak, float(levels.max()))
         features = (levels.clamp(min=peak - _DECADES) + 4.0) / 4.0

@@ -37,7 +37,6 @@ class EncoderModel:
 
     def __init__(self, model: Any, revision: str) -> None:
         self._net = AudioNet(model)
-        self._dim = model.config.thinker_config.text_config.hidden_size
         self._revision = revision
 
     @property
@@ -54,7 +53,7 @@ class EncoderModel:
         """An utterance of `tag`'s turn. Raises `StageFailure("wrong_options")`."""
         if not isinstance(options, EncoderOptions):
             raise StageFailure("wrong_options", f"{type(options).__name__} for {tag.key} at the encoder")
-        return _EncoderStream(self._net, self._dim)
+        return _EncoderStream(self._net)
 
     def close(self) -> None:
         """The weights go with their last reference."""
@@ -83,16 +82,16 @@ class _Listen:
 
     def run(self, context: StepContext) -> _Heard:  # noqa: ARG002 - bounded, so it need not ask
         with torch.inference_mode():
-            return _Heard(*self.net.encode(self.window, self.peak))
+            rows, peak = self.net.encode(self.window, self.peak)
+        return _Heard(rows, peak)
 
 
 class _EncoderStream:
     """One utterance. Frames are counted from its first sample on."""
 
-    def __init__(self, net: AudioNet, dim: int) -> None:
+    def __init__(self, net: AudioNet) -> None:
         high_samples = net.window_frames * HOP_SAMPLES + SAMPLE_RATE
         self._net = net
-        self._dim = dim
         self._intake = Intake(high_samples, high_samples + INPUT_CREDIT_SAMPLES)
         self._high_samples = high_samples
         self._owed = 0
@@ -119,7 +118,7 @@ class _EncoderStream:
                 return [Consumed(len(pcm) // 2)]
             case EndOfTurn(sample):
                 self._end = self._intake.position(sample)
-                return [] if self._frames_left() > 0 else self._finish([])
+                return []
             case Pause() | SpeechResumed():
                 return []
         raise StageFailure("wrong_item", f"an encoder takes no {type(item).__name__}")
@@ -129,23 +128,19 @@ class _EncoderStream:
         returned, self._owed = self._owed - withheld, withheld
         return [Consumed(returned)] if returned else []
 
-    def _frames_left(self) -> int:
-        """Frames of an ended turn that have not been encoded."""
-        assert self._end is not None, "the turn has ended"
-        heard = self._end - (self._begin or 0)
-        return heard // HOP_SAMPLES - self._frames_encoded if heard >= HEARABLE_SAMPLES_MIN else 0
-
     def next_step(self) -> _Listen | None:
-        self._window = None if self._finished or self._begin is None else self._next_window(self._begin)
+        self._window = None if self._finished else self._next_window()
         return None if self._window is None else _Listen(self._net, self._window, self._peak)
 
-    def _next_window(self, begin: int) -> Window | None:
-        frames = self._net.window_frames
-        is_last = self._end is not None and self._frames_left() <= frames
-        if is_last and self._end is not None:
-            frames, until = self._frames_left(), self._end
-        else:
-            until = begin + (self._frames_encoded + frames - 1) * HOP_SAMPLES + REACH_SAMPLES
+    def _next_window(self) -> Window | None:
+        """The next full window; the last one, which may have no frames; or None until there is more."""
+        begin, frames, is_last = self._begin or 0, self._net.window_frames, False
+        until = begin + (self._frames_encoded + frames - 1) * HOP_SAMPLES + REACH_SAMPLES
+        if self._end is not None:
+            heard = self._end - begin
+            left = heard // HOP_SAMPLES - self._frames_encoded if heard >= HEARABLE_SAMPLES_MIN else 0
+            is_last = left <= frames
+            frames, until = (max(0, left), self._end) if is_last else (frames, until)
         if until > self._intake.end:
             return None
         return Window(samples_of(self._intake.take(until)), frames, self._frames_encoded == 0, is_last)
@@ -153,24 +148,23 @@ class _EncoderStream:
     def finish_step(self, result: object) -> Sequence[Output]:
         assert isinstance(result, _Heard), "only a listening comes back"
         assert self._window is not None, "a window was listened to"
-        assert self._begin is not None, "it had a first sample"
         self._frames_encoded += self._window.frames
         self._peak = result.peak
         emits: list[Output] = list(emit_in_pieces(self._handed_over, result.rows, "audio"))
         self._handed_over += len(result.rows)
-        if self._window.is_last or (self._end is not None and self._frames_left() <= 0):
-            return self._finish(emits)
-        self._intake.drop(self._begin + self._frames_encoded * HOP_SAMPLES - REACH_SAMPLES)
+        if self._window.is_last:
+            return emits + self._finish()
+        self._intake.drop((self._begin or 0) + self._frames_encoded * HOP_SAMPLES - REACH_SAMPLES)
         return emits + self._credit()
 
-    def _finish(self, outputs: list[Output]) -> list[Output]:
+    def _finish(self) -> list[Output]:
         self._finished = True
-        none = pack(self._handed_over, torch.zeros((0, self._dim)), "audio", final=True)
-        outputs += [Consumed(self._owed)] if self._owed else []
+        owed: list[Output] = [Consumed(self._owed)] if self._owed else []
         self._owed = 0
-        through = self._intake.sample(self._end or 0)
+        none = pack(self._handed_over, torch.zeros((0, self._net.dim)), "audio", final=True)
+        heard = Transcript("", self._intake.sample(self._end or 0), settled=True, final=True)
         self.close()
-        return [*outputs, Emit(none, 0), Publish(Transcript("", through, settled=True, final=True))]
+        return [*owed, Emit(none, 0), Publish(heard)]
 
     def held(self) -> dict[str, int]:
         """Samples that are not encoded, or are still looked back on."""

@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
 * Nothing is downloaded: a checkpoint is a folder that `save_pretrained` wrote.
-* Evaluation is float32 on one CPU thread; what a stage hands over is float32 whatever the model computes in.
+* On the CPU a stage computes on one thread. What it hands over is float32, whatever the model computes in.
 """
 
 from __future__ import annotations

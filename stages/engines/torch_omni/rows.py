@@ -35,7 +35,7 @@ def pack(start: int, rows: Any, role: EmbeddingRole, *, final: bool = False) -> 
 
 def emit_in_pieces(start: int, rows: Any, role: EmbeddingRole) -> Iterator[Emit]:
     """`rows`, float (position, channel), cut into items, each at the price of its vectors."""
-    for piece in rows.split(rows_per_item(rows.shape[1])):
+    for piece in rows.split(rows_per_item(rows.shape[1])) if len(rows) else ():
         yield Emit(pack(start, piece, role), len(piece))
         start += len(piece)
 

@@ -159,9 +159,13 @@ class _TalkerStream:
             self._tokens += rows.unbind(0)
         elif self._tokens or self._voice.has_begun:
             raise StageFailure("wrong_item", "the prompt goes on after the reply has begun")
-        else:
+        elif item.count:
             self._prompt.append((rows, item.role == "hidden"))
-        return self._end() if self._intake.ended and not self._tokens and not self._voice.has_begun else []
+        return self._end() if self._has_nothing_to_say() else []
+
+    def _has_nothing_to_say(self) -> bool:
+        """The reply is over before its first token; and no step runs, since what one takes in stays here meanwhile."""
+        return self._intake.ended and not self._prompt and not self._tokens and not self._voice.has_begun
 
     def next_step(self) -> _Read | _Open | _Speak | None:
         self._step = None if self._ended else self._plan()
@@ -182,7 +186,8 @@ class _TalkerStream:
         outputs: list[Output] = [Consumed(used)] if used else []
         if isinstance(result, tuple):
             self._frames.append(result)
-        if self._voice.has_ended or self._handed_over + len(self._frames) >= self._settings.frames_max:
+        is_full = self._handed_over + len(self._frames) >= self._settings.frames_max
+        if is_full or self._voice.has_ended or self._has_nothing_to_say():
             return outputs + self._end()
         chunk = self._settings.chunk_frames if self._handed_over else self._settings.first_chunk_frames
         return outputs + ([self._hand_over(final=False)] if len(self._frames) >= chunk else [])
@@ -201,9 +206,8 @@ class _TalkerStream:
 
     def _end(self) -> list[Output]:
         """Hand over the last frames, and give back what will not be spoken."""
-        unused = sum(len(rows) for rows, _ in self._prompt) + len(self._tokens)
         self._ended = True
-        outputs: list[Output] = [Consumed(unused)] if unused else []
+        outputs: list[Output] = [Consumed(len(self._tokens))] if self._tokens else []
         outputs.append(self._hand_over(final=True))
         self.close()
         return outputs

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from stages.engines.torch_omni.context import Context, ThinkerNet
 from stages.engines.torch_omni.prompt import Sound
@@ -42,7 +43,7 @@ def test_the_talker_gets_embeddings_of_text_and_hidden_states_of_sound(net: Thin
     context = Context()
     read(net, context, KEYS)
     inputs = net.inputs(KEYS, SOUNDS)
-    _, accepted = net.evaluate(inputs, Context()._cache)
+    _, accepted = net.evaluate(inputs, DynamicCache())
     for position, key in enumerate(KEYS):
         expected = accepted if key < 0 else inputs
         torch.testing.assert_close(context.rows([position])[0], expected[position])

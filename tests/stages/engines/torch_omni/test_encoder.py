@@ -81,6 +81,17 @@ def test_a_full_window_does_not_wait_for_the_end_of_the_turn(place: Place) -> No
     assert place.stream.held() == {"samples": 40_000 - 32_000 + 200}
 
 
+def test_the_end_of_a_turn_is_more_urgent_than_its_middle(place: Place) -> None:
+    place.feed(AudioIn(START, noise(40_000).tobytes()), 40_000)
+    middle = place.stream.next_step()
+    assert place.step()
+    place.feed(EndOfTurn(START + 40_000))
+    end = place.stream.next_step()
+    assert middle is not None
+    assert end is not None
+    assert (middle.urgency, end.urgency) == (1, 0)
+
+
 def test_what_follows_the_end_of_the_turn_is_not_heard(place: Place) -> None:
     pcm = noise(9_000)
     hear(place, pcm, 9_000)
@@ -100,12 +111,15 @@ def test_an_end_that_lies_in_what_is_encoded_adds_nothing(place: Place) -> None:
     assert place.stream.finished
 
 
-def test_an_end_that_comes_amid_a_step_is_seen_after_it(place: Place) -> None:
+@pytest.mark.parametrize("end", [32_000, 31_000, 100])
+def test_an_end_that_comes_amid_a_step_is_seen_after_it(place: Place, end: int) -> None:
     place.feed(AudioIn(START, noise(32_040).tobytes()), 32_040)
     step = place.stream.next_step()
     assert step is not None
-    place.feed(EndOfTurn(START + 32_000))
+    place.feed(EndOfTurn(START + end))
     place.take(place.stream.finish_step(step.run(Free())))
+    assert not place.events
+    assert pump([place]) == 1
     assert len(rows_of(place)) == 26
     assert place.stream.finished
 
@@ -114,7 +128,7 @@ def test_an_end_that_comes_amid_a_step_is_seen_after_it(place: Place) -> None:
 def test_nothing_said_is_an_end_without_embeddings(place: Place, samples: int) -> None:
     hear(place, noise(samples), 1_600)
     place.feed(EndOfTurn(START + samples))
-    assert pump([place]) == 0
+    assert pump([place]) == 1
     assert place.stream.finished
     assert len(rows_of(place)) == 0
     assert len(place.events) == 1

@@ -26,7 +26,7 @@ from stages.engines.torch_omni.rows import pack
 from stages.engines.torch_omni.talker import TalkerModel, TalkerSettings
 from stages.engines.torch_omni.thinker import ThinkerModel, ThinkerSettings
 from stages.stream import StageFailure
-from tests.stages.engines.torch_omni.chain import Place, pump
+from tests.stages.engines.torch_omni.chain import Free, Place, pump
 from tests.stages.engines.torch_omni.offline import generate
 
 MESSAGES = (Message("system", "Be kind."), Message("user", "Hello there."))
@@ -142,14 +142,26 @@ def test_a_step_is_urgent_until_the_first_chunk_is_out(tiny: Any, mind: list[Emb
     assert urgencies == [0] * (len(urgencies) - FRAMES_MAX + 1) + [1] * (FRAMES_MAX - 1)
 
 
-def test_nothing_to_say_is_an_end_without_frames(tiny: Any, mind: list[Embeddings]) -> None:
+def test_nothing_to_say_is_an_end_without_frames(tiny: Any) -> None:
     place = talker(tiny)
-    place.feed(mind[0], mind[0].count)
-    place.feed(pack(mind[0].count, torch.zeros(0, 64), "step", final=True))
+    place.feed(pack(0, torch.zeros(0, 64), "step", final=True))
     assert pump([place]) == 0
     assert codes_of(place).shape == (16, 0)
     assert place.stream.finished
+
+
+def test_a_reply_may_turn_out_empty_while_the_prompt_is_read(tiny: Any, mind: list[Embeddings]) -> None:
+    place = talker(tiny)
+    place.feed(mind[0], mind[0].count)
+    step = place.stream.next_step()
+    assert step is not None
+    place.feed(pack(mind[0].count, torch.zeros(0, 64), "step", final=True))
+    assert not place.emitted
+    place.take(place.stream.finish_step(step.run(Free())))
+    assert codes_of(place).shape == (16, 0)
+    assert place.stream.finished
     assert place.returned_units == place.fed_units
+    assert not any(place.stream.held().values())
 
 
 @pytest.mark.parametrize("steps", [1, 3, 6])

@@ -267,8 +267,9 @@ def test_a_cancelled_reply_gives_back_what_it_holds(tiny: Any, steps: int) -> No
 def test_replies_outside_the_conversation_have_a_context_of_their_own_in_turn(tiny: Any) -> None:
     model = thinker(tiny)
     replied(answer(model, TYPED))
-    one, other = (answer(model, TYPED, number, spare=True) for number in (2, 3))
+    one, other, third = (answer(model, TYPED, number, spare=True) for number in (2, 3, 5))
     assert one.step()
+    third.stream.close()
     assert not other.step()
     assert replied(one)[1].cached_tokens == replied(other)[1].cached_tokens == 0
     assert replied(answer(model, TYPED, 4))[1].cached_tokens > 0

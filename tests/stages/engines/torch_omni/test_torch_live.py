@@ -34,7 +34,7 @@ from tests.stages.engines.torch_omni.offline import Offline, generate
 from tests.stages.link_bench import play
 from tests.stages.test_worker_live import WorkerProcess, workers
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(300)]
 
 START_S_MAX = 60  # four processes import torch on a machine that may be busy
 TOKENS_MAX = 10
