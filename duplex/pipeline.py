@@ -1,4 +1,4 @@
-"""The graph that a configuration asks for."""
+"""The graph that a configuration asks for, and the way of a response through a graph."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 from duplex.config import Config
 from media.chunk import ms_to_samples
+from sessions.route import Leg, Route
 from sessions.settings import OUTPUT_RATE
+from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
-from stages.graph import GATEWAY, Edge, Graph, StageNode
+from stages.graph import Edge, Graph, GraphError, StageNode
 
 # Two clauses of the longest kind, and three latent items: one being used, one in flight, one being made.
 CLAUSE_WINDOW_CHARACTERS = 320
@@ -81,3 +83,25 @@ def _thinker(config: Config) -> StageNode:
         if config.thinker_gguf:
             options["gguf"] = str(config.thinker_gguf)
     return StageNode(name="thinker", kind="thinker", engine=config.engine, options=options)
+
+
+def route_of(graph: Graph) -> Route:
+    """How a response goes through `graph`, from its first Thinker on.
+
+    Raises `GraphError` where nobody hears, or nobody answers.
+    """
+    encoder = next((stage.name for stage in graph.stages if stage.kind == "encoder"), None)
+    head = next((stage.name for stage in graph.stages if stage.kind == "thinker"), None)
+    if encoder is None or head is None:
+        raise GraphError("the conversation needs a stage that hears and one that answers: add an encoder and a thinker")
+    legs: dict[str, Leg] = {}
+    for name in graph.downstream(head):
+        stage = graph.stage(name)
+        kind = stage.kind
+        assert kind != "encoder", "no edge leads to an encoder"
+        assert kind != "composite", "no edge leads to a composite"
+        fed_by = [legs[edge.source] for edge in graph.edges_to(name) if edge.source in legs]
+        spoken = kind in ("talker", "vocoder") or any(leg.spoken for leg in fed_by)
+        onward = tuple(edge.target for edge in graph.edges_from(name) if edge.target != GATEWAY)
+        legs[name] = Leg(name, kind, onward, graph.finals_of(stage), spoken)
+    return Route(encoder, tuple(legs.values()))

@@ -89,7 +89,7 @@ class VocoderOptions(Wire, frozen=True):
 
 
 class ObserverOptions(Wire, frozen=True):
-    """A side branch that publishes and emits nothing downstream."""
+    """Look at what others make; a side branch publishes and hands nothing on."""
 
 
 Options = EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
@@ -183,9 +183,6 @@ class CodecFrames(Wire, frozen=True):
     final: bool = False
 
 
-Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames
-
-
 # ---- events: published by a stage to the gateway ---------------------------------------------------
 
 
@@ -223,16 +220,24 @@ class Word(msgspec.Struct, frozen=True):
     end: int
 
 
+# How word times are known: by the Talker's durations, by progress in codec frames, or by a look at the finished sound.
+WordBasis = Literal["durations", "estimated", "aligned"]
+
+
 class WordTimes(Wire, frozen=True):
-    """Words of one clause, in order. Joined by blanks, the words of all clauses give the spoken text."""
+    """Words of one clause, in order. Joined by blanks, the words of all clauses give the spoken text.
+
+    `aligned` ones come once, are of the whole response (clause 0), and stand in place of all others.
+    """
 
     clause: int
     sample_rate: int
     words: tuple[Word, ...]
+    basis: WordBasis = "durations"
 
 
 class AudioOut(Wire, frozen=True):
-    """The chunk contract of `media.chunk` on a link."""
+    """The chunk contract of `media.chunk` on a link: an event to the gateway, an item to another stage."""
 
     seq: int
     sample_rate: int
@@ -242,3 +247,21 @@ class AudioOut(Wire, frozen=True):
 
 
 Event = Transcript | TextDelta | TextDone | WordTimes | AudioOut
+Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
+
+# ---- payloads: what edges carry ----------------------------------------------------------------------
+
+Payload = Literal["clauses", "latents", "embeddings", "codec", "audio"]
+
+_PAYLOADS: dict[type, Payload] = {
+    Clause: "clauses",
+    Latents: "latents",
+    Embeddings: "embeddings",
+    CodecFrames: "codec",
+    AudioOut: "audio",
+}
+
+
+def payload_of(piece: Item | Event) -> Payload | None:
+    """What kind of edge carries `piece`; None for what only goes between a stage and the gateway."""
+    return _PAYLOADS.get(type(piece))

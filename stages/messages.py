@@ -9,7 +9,8 @@ Theory of operation
 Rules
 * `Hello` first, answered by `Welcome`; another version is refused by closing the link with a log line.
 * `Feed.units` have been taken from the producer's credit; `Grant.units` give them back, exactly once.
-* `Closed` is the one terminal of a stream at a stage. A stage that refused a stream sends `Refused` and no `Closed`.
+* `Closed` is the one terminal of a stream at a stage, on the control link; an observer's follows its words, on the
+  media link. A stage that refused a stream sends `Refused` and no `Closed`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Welcome(Wire, frozen=True):
 
 
 class OnwardChanged(Wire, frozen=True):
-    """The worker's link to the next stage came up or went down: streams that need it can or cannot be opened."""
+    """The worker's links to the next stages are all up, or not any more: streams can or cannot be opened."""
 
     up: bool
 
@@ -97,11 +98,11 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `onward`: emitted items go to the next stage."""
+    """Open a stream. Idempotent for the same tag. `edges`: the next stages that this stream hands to, by name."""
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
-    onward: bool = False
+    edges: tuple[str, ...] = ()
 
 
 class Opened(Wire, frozen=True):
@@ -109,7 +110,7 @@ class Opened(Wire, frozen=True):
 
 
 class Refused(Wire, frozen=True):
-    """The stream was not opened. `code`: stale_epoch, unknown_session, capacity, downstream_lost, …"""
+    """The stream was not opened. `code`: stale_epoch, unknown_session, unknown_edge, capacity, downstream_lost, …"""
 
     tag: Tag
     code: str
@@ -118,7 +119,7 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames
+    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
     units: int = 0
 
 
@@ -135,8 +136,19 @@ class Cancel(Wire, frozen=True):
     tag: Tag
 
 
+class Cut(Wire, frozen=True):
+    """The response has ended early, and `samples` of its audio were sent: let the stream finish with these.
+
+    For streams that look back on what was said; any other is cancelled by it.
+    """
+
+    tag: Tag
+    samples: int
+
+
 class EndEpoch(Wire, frozen=True):
-    """End all output of the session that is older than `epoch`. Input work is left alone."""
+    """End all output of the session that is older than `epoch`. Input work is left alone, and so are observers:
+    the `Cut` of each response comes after it."""
 
     session: str
     epoch: int
@@ -180,6 +192,7 @@ Frame = (
     | Feed
     | Grant
     | Cancel
+    | Cut
     | EndEpoch
     | Published
     | Closed

@@ -2,9 +2,9 @@
 
 Theory of operation
     Gateways open sessions and streams over control links; input comes from a gateway's media link or from the
-    previous stage's data link; what streams produce waits in a small outbox until credit lets it go, and a stream
-    whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker, then the
-    Thinker, and an end of the epoch finds little to throw away.
+    previous stages' data links; what streams produce waits in a small outbox until the credit of each edge lets it go,
+    and a stream whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker,
+    then the Thinker, and an end of the epoch finds little to throw away.
 
     The worker calls `handle` for each frame, and `progress` and `step_done` for each step it runs; every call returns
     what to send and which steps to start, in order.
@@ -15,6 +15,8 @@ Rules
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
 * The loss of a gateway's control link ends everything that gateway opened.
+* The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
+  of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
   older epoch, or no longer its owner, can neither open nor close it.
 * What a stream does wrong ends that stream alone: an engine's `StageFailure`, an output that no window can hold, credit
@@ -23,16 +25,18 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, Event, Tag
-from stages.credit import Credit, CreditError
+from stages.contracts import OUT_OF_BAND, AudioOut, Item, Payload, Tag, payload_of
+from stages.credit import CreditError
+from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
@@ -51,6 +55,7 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
+from stages.outbox import GivenUp, Outbox, Overrun, Taken
 from stages.scheduler import SchedulerStatistics, StageScheduler
 from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
 
@@ -104,11 +109,10 @@ class _Entry:
     tag: Tag
     model: StageStream
     control: int
-    onward: bool
-    onward_credit: Credit | None
-    publish_credit: Credit | None
-    outbox: deque[Emit | Publish] = field(default_factory=deque)
-    source: int | None = None
+    outbox: Outbox
+    gatherings: dict[Payload, Gathering]
+    # Who fed the stream last, in all (None) and of each payload.
+    sources: dict[Payload | None, int] = field(default_factory=dict)
     flags: StepFlags = field(default_factory=StepFlags)
     step: Step | None = None
     queued_ns: int = 0
@@ -128,14 +132,25 @@ class StageStatistics:
 
 
 class Stage:
-    """`onward_window` and `publish_window`: the windows of the outgoing edges, in their units (0: no such edge)."""
+    """`edges` lead to other stages and to the gateway, `inputs` come in. Each of at most `streams_max` streams reserves
+    what it may gather. `observes`: the stage looks on from a side branch."""
 
-    def __init__(self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0) -> None:
+    def __init__(
+        self,
+        model: StageModel,
+        edges: Sequence[OutEdge] = (),
+        inputs: Sequence[InEdge] = (),
+        *,
+        streams_max: int = STREAMS_MAX,
+        observes: bool = False,
+    ) -> None:
         self._model = model
-        self._onward_window = onward_window
-        self._publish_window = publish_window
+        self._edges = {edge.target: edge for edge in edges}
+        self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
+        self._streams_max = streams_max
+        self._observes = observes
         self._peers: dict[int, _Peer] = {}
-        self._onward_link: int | None = None
+        self._onward: dict[str, int] = {}  # the links to next stages, by their names
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -149,27 +164,23 @@ class Stage:
         """A peer has introduced itself on `link`."""
         self._peers[link] = _Peer(hello.role, hello.name)
 
-    def onward_up(self, link: int) -> list[Effect]:
-        """`link` leads to the next stage."""
-        self._onward_link = link
-        return self._tell_onward(up=True)
+    def onward_up(self, target: str, link: int) -> list[Effect]:
+        """`link` leads to the next stage `target`."""
+        self._onward[target] = link
+        return self._tell_onward()
 
     @property
     def is_onward_up(self) -> bool:
-        """True where streams with `onward` can be opened, or are never asked for."""
-        return self._onward_link is not None or not self._onward_window
+        """True where streams can be opened that use every edge."""
+        return self._onward.keys() == self._edges.keys() - {GATEWAY}
 
-    def _tell_onward(self, *, up: bool) -> list[Effect]:
-        return [Send(link, OnwardChanged(up)) for link, peer in self._peers.items() if peer.role == "control"]
+    def _tell_onward(self) -> list[Effect]:
+        changed = OnwardChanged(self.is_onward_up)
+        return [Send(link, changed) for link, peer in self._peers.items() if peer.role == "control"]
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
-        effects: list[Effect] = []
-        if link == self._onward_link:
-            self._onward_link = None
-            effects += self._tell_onward(up=False)
-            for entry in self._entries_where(lambda entry: entry.onward):
-                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+        effects = self._onward_lost(link)
         peer = self._peers.pop(link, None)
         if peer is not None and peer.role == "control":
             for session in [name for name, held in self._sessions.items() if held.control == link]:
@@ -177,6 +188,23 @@ class Stage:
             for entry in self._entries_where(lambda entry: entry.control == link):
                 effects += self._leave(entry, "cancelled")
         return effects + self.run_steps(now_ns)
+
+    def _onward_lost(self, link: int) -> list[Effect]:
+        target = self._target_of(link)
+        if target == GATEWAY:
+            return []
+        del self._onward[target]
+        effects = self._tell_onward()
+        for entry in self._entries_where(lambda entry: entry.outbox.uses(target)):
+            if self._edges[target].observed:
+                entry.outbox.lose(target)
+            else:
+                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+        return effects
+
+    def _target_of(self, link: int) -> str:
+        """Where `link` leads: to a next stage, or else to a gateway."""
+        return next((target for target, number in self._onward.items() if number == link), GATEWAY)
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -197,10 +225,12 @@ class Stage:
             case Cancel(tag):
                 entry = self._entries.get(tag.key)
                 effects = self._leave(entry, "cancelled") if entry else []
+            case Cut():
+                effects = self._cut(frame)
             case EndEpoch():
                 effects = self._end_epoch(frame)
             case Welcome():
-                effects = []  # the next stage greets back; its incarnation is the supervisor's business
+                effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
                 effects = self._drop_stale()
         return effects + self.run_steps(now_ns)
@@ -217,7 +247,7 @@ class Stage:
                 return [Send(link, SessionRefused(frame.session, failure.code, str(failure)))]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
-        ended = self._end_epoch(EndEpoch(frame.session, frame.epoch))
+        ended = self._end_output(frame.session, frame.epoch)
         return [*ended, Send(link, SessionOpened(frame.session))]
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
@@ -251,14 +281,9 @@ class Stage:
             stream = self._model.open(tag, frame.options)
         except StageFailure as failure:
             return Send(link, Refused(tag, failure.code, str(failure)))
-        self._entries[tag.key] = _Entry(
-            tag,
-            stream,
-            link,
-            frame.onward,
-            Credit(self._onward_window) if frame.onward else None,
-            Credit(self._publish_window) if self._publish_window else None,
-        )
+        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in frame.edges]
+        gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
+        self._entries[tag.key] = _Entry(tag, stream, link, Outbox(used), gatherings)
         return Send(link, Opened(tag))
 
     def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
@@ -269,9 +294,15 @@ class Stage:
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
-        if len(self._entries) >= STREAMS_MAX:
-            return "capacity", f"{STREAMS_MAX} streams are open"
-        if frame.onward and self._onward_link is None:
+        if len(self._entries) >= self._streams_max:
+            return "capacity", f"{self._streams_max} streams are open"
+        return self._edges_refusal(set(frame.edges))
+
+    def _edges_refusal(self, targets: set[str]) -> tuple[str, str] | None:
+        unknown = sorted(targets - self._edges.keys())
+        if unknown:
+            return "unknown_edge", f"no edge leads to {', '.join(unknown)}"
+        if not targets <= self._onward.keys():
             return "downstream_lost", "the next stage is not connected"
         return None
 
@@ -279,12 +310,34 @@ class Stage:
         entry = self._entries.get(frame.tag.key)
         if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
-        entry.source = link
+        payload = payload_of(frame.item)
+        entry.sources[None] = entry.sources[payload] = link
+        gathering = entry.gatherings.get(payload) if payload else None
         try:
-            outputs = entry.model.feed(frame.item)
+            item = gathering.add(frame.item, frame.units) if gathering else frame.item
+        except StageFailure as failure:
+            return self._leave(entry, "failed", failure.code, str(failure))
+        return self._give(entry, item) if item else []
+
+    def _give(self, entry: _Entry, item: Item) -> list[Effect]:
+        try:
+            outputs = entry.model.feed(item)
         except StageFailure as failure:
             return self._leave(entry, "failed", failure.code, str(failure))
         return self._deliver(entry, outputs) + self._replan(entry)
+
+    def _cut(self, frame: Cut) -> list[Effect]:
+        entry = self._entries.get(frame.tag.key)
+        if entry is None or entry.leaving:
+            return []
+        if not entry.gatherings:
+            return self._leave(entry, "cancelled")
+        effects: list[Effect] = []
+        for gathering in entry.gatherings.values():
+            item = gathering.cut(frame.samples)
+            if item is not None and not entry.leaving:
+                effects += self._give(entry, item)
+        return effects
 
     def _replan(self, entry: _Entry) -> list[Effect]:
         """Input may have made a waiting step pointless or urgent: plan it anew, in its old place of the queue."""
@@ -295,22 +348,23 @@ class Stage:
         entry = self._entries.get(frame.tag.key)
         if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
-        credit = entry.onward_credit if link == self._onward_link else entry.publish_credit
-        if credit is None:
-            return self._drop_stale()
         try:
-            credit.give_back(frame.units)
+            known = entry.outbox.give_back(self._target_of(link), frame.units)
         except CreditError as error:
             return self._leave(entry, "failed", "credit_violated", str(error))
-        return self._flush(entry)
+        return self._flush(entry) if known else self._drop_stale()
 
     def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
         session = self._sessions.get(frame.session)
         if session is None:
             return self._drop_stale()
         session.epoch = max(session.epoch, frame.epoch)
+        return [] if self._observes else self._end_output(frame.session, frame.epoch)
+
+    def _end_output(self, session: str, epoch: int) -> list[Effect]:
+        """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: _is_output(entry.tag, frame)):
+        for entry in self._entries_where(lambda entry: _is_output(entry.tag, session, epoch)):
             effects += self._leave(entry, "cancelled")
         return effects
 
@@ -331,7 +385,7 @@ class Stage:
 
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
         key = entry.tag.key
-        if entry.leaving or entry.outbox or self._scheduler.waits(key) or self._scheduler.runs(key):
+        if entry.leaving or entry.outbox.waits or self._scheduler.waits(key) or self._scheduler.runs(key):
             return []
         try:
             step = entry.model.next_step()
@@ -339,9 +393,11 @@ class Stage:
             return self._leave(entry, "failed", failure.code, str(failure))
         if step is None:
             return self._leave(entry, "finished") if entry.model.finished else []
-        credit = entry.publish_credit or entry.onward_credit
-        if credit is not None and step.units > credit.available:
-            return [] if step.units <= credit.window else self._leave_too_large(entry, step.units, credit)
+        overrun = entry.outbox.overrun_by(step.units)
+        if overrun is not None:
+            return self._leave_too_large(entry, overrun)
+        if not entry.outbox.has_room(step.units):
+            return []
         entry.step = step
         self._scheduler.offer(key, step.urgency, ready_ns)
         return []
@@ -380,43 +436,36 @@ class Stage:
     def _deliver(self, entry: _Entry, outputs: Sequence[Output]) -> list[Effect]:
         effects: list[Effect] = []
         for output in outputs:
-            match output:
-                case Consumed(units):
-                    if entry.source is not None and units:
-                        effects.append(Send(entry.source, Grant(entry.tag, units)))
-                case Emit() if not entry.onward:
-                    pass
-                case _:
-                    entry.outbox.append(output)
+            if not isinstance(output, Consumed):
+                entry.outbox.add(output)
+            elif output.units and output.payload in entry.sources:
+                effects.append(Send(entry.sources[output.payload], Grant(entry.tag, output.units)))
         return effects + self._flush(entry)
 
     def _flush(self, entry: _Entry) -> list[Effect]:
         effects: list[Effect] = []
-        while entry.outbox:
-            output = entry.outbox[0]
-            credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
-            assert credit is not None or not output.units, "an output that costs units goes over an edge with credit"
-            if credit is not None and output.units > credit.window:
-                return effects + self._leave_too_large(entry, output.units, credit)
-            if credit is not None and not credit.take(output.units):
-                break
-            effects.append(self._hand_over(entry, output))
-            entry.outbox.popleft()
-        entry.flags.stalled = bool(entry.outbox)
+        for move in entry.outbox.take():
+            match move:
+                case Taken(target, output):
+                    effects.append(self._hand_over(entry, target, output))
+                case GivenUp(target):
+                    effects.append(Send(self._onward[target], Cancel(entry.tag)))
+                case _:
+                    return effects + self._leave_too_large(entry, move)
+        entry.flags.stalled = entry.outbox.waits
         return effects
 
-    def _hand_over(self, entry: _Entry, output: Emit | Publish) -> Send:
-        if isinstance(output, Publish):
-            return self._published(entry, output.event)
-        assert self._onward_link is not None, "a stream without its next stage has left"
-        return Send(self._onward_link, Feed(entry.tag, output.item, output.units))
+    def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> Send:
+        if isinstance(output, Emit):
+            return Send(self._onward[target], Feed(entry.tag, output.item, output.units))
+        if target == GATEWAY:
+            return Send(self._media_link(entry.control), Published(entry.tag, output.event))
+        assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
+        return Send(self._onward[target], Feed(entry.tag, output.event, output.units))
 
-    def _leave_too_large(self, entry: _Entry, units: int, credit: Credit) -> list[Effect]:
-        message = f"{units} units never fit the window of {credit.window}"
+    def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
+        message = f"{overrun.units} units never fit the window of {overrun.window}"
         return self._leave(entry, "failed", "hand_over_too_large", message)
-
-    def _published(self, entry: _Entry, event: Event) -> Send:
-        return Send(self._media_link(entry.control), Published(entry.tag, event))
 
     def _media_link(self, control: int) -> int:
         """The media link of the gateway behind `control`; its control link until that one is there."""
@@ -440,11 +489,14 @@ class Stage:
     def _depart(self, entry: _Entry) -> list[Effect]:
         assert entry.leaving is not None, "only a leaving stream departs"
         outcome, code, message = entry.leaving
-        released = {kind: count for kind, count in entry.model.held().items() if count}
+        held = entry.model.held() | {f"gathered_{payload}": one.units for payload, one in entry.gatherings.items()}
+        released = {kind: count for kind, count in held.items() if count}
         entry.model.close()
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
-        return [Send(entry.control, Closed(entry.tag, outcome, released, code, message))]
+        # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
+        link = self._media_link(entry.control) if self._observes else entry.control
+        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
 
     def _drop_stale(self) -> list[Effect]:
         self._stale += 1
@@ -457,5 +509,5 @@ class Stage:
         return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
 
 
-def _is_output(tag: Tag, ended: EndEpoch) -> bool:
-    return tag.session == ended.session and bool(tag.response) and OUT_OF_BAND < tag.epoch < ended.epoch
+def _is_output(tag: Tag, session: str, epoch: int) -> bool:
+    return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch

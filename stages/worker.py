@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,11 +27,12 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
+from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.engines import registry
 from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
 from stages.messages import LINK_VERSION, Frame, Hello, Welcome
-from stages.stage import Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, Step
+from stages.stage import STREAMS_MAX, Effect, Send, Stage, StartStep, StepFlags
+from stages.stream import Output, StageFailure, StageModel, Step
 
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
@@ -46,7 +48,7 @@ _log = structlog.get_logger("stages.worker")
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
+    """What one worker is. Addresses as in `stages.link`; `edges`, `inputs` and `streams_max` as in `stages.stage`.
 
     `secrets`: options that are not on the command line but in the environment, by the names of their variables.
     """
@@ -58,9 +60,14 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     incarnation: int
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
-    onward: str = ""
-    onward_window: int = 0
-    publish_window: int = 0
+    edges: tuple[OutEdge, ...] = ()
+    inputs: tuple[InEdge, ...] = ()
+    streams_max: int = STREAMS_MAX
+
+    def stage_of(self, model: StageModel) -> Stage:
+        """The stage that this worker runs, with `model`."""
+        observes = self.kind == "observer"
+        return Stage(model, self.edges, self.inputs, streams_max=self.streams_max, observes=observes)
 
 
 class Worker:
@@ -75,8 +82,8 @@ class Worker:
         self._numbers: dict[Link, int] = {}
         self._next_number = itertools.count(1)
         self._steps: set[asyncio.Future[None]] = set()
-        self._onward_lost = asyncio.Event()
-        self._onward_greeted = asyncio.Event()
+        self._onward = [edge for edge in spec.edges if edge.target != GATEWAY]
+        self._all_onward_up = asyncio.Event()
 
     # ---- links -----------------------------------------------------------------------------------
 
@@ -111,27 +118,31 @@ class Worker:
             del self._links[number]
             self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
 
-    async def keep_onward(self) -> None:
-        """Stay connected to the next stage. Raises `LinkError`."""
+    async def keep_onward(self, edge: OutEdge) -> None:
+        """Stay connected to the next stage at the end of `edge`. Raises `LinkError`."""
         while True:
-            self._onward_lost.clear()
-            link = await connect(self._spec.onward, lambda: Link(self._onward_frame, self._onward_down))
+            lost = asyncio.Event()
+            link = await connect(edge.address, partial(self._onward_link, edge.target, lost))
             link.send(Hello(LINK_VERSION, "data", f"{self._spec.stage}/{self._spec.incarnation}"))
-            await self._onward_lost.wait()
+            await lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
             await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
 
-    def _onward_frame(self, link: Link, frame: Frame) -> None:
+    def _onward_link(self, target: str, lost: asyncio.Event) -> Link:
+        def down(link: Link) -> None:
+            self._lost(link)
+            lost.set()
+
+        return Link(partial(self._onward_frame, target), down)
+
+    def _onward_frame(self, target: str, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
         if link in self._numbers:
             self._frame(link, frame)
         elif isinstance(frame, Welcome):
-            self._carry_out(self._stage.onward_up(self._adopt(link)))
-            self._onward_greeted.set()
-
-    def _onward_down(self, link: Link) -> None:
-        self._lost(link)
-        self._onward_lost.set()
+            self._carry_out(self._stage.onward_up(target, self._adopt(link)))
+            if self._stage.is_onward_up:
+                self._all_onward_up.set()
 
     # ---- effects ---------------------------------------------------------------------------------
 
@@ -163,7 +174,7 @@ class Worker:
         server = await listen(self._spec.address, self._accepted)
         lasting: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
         try:
-            if self._spec.onward:
+            if self._onward:
                 await self._connect_onward(lasting)
             if not any(task.done() for task in lasting):
                 ready()
@@ -180,9 +191,9 @@ class Worker:
             await self._end_links()
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
-        """Start to keep the link to the next stage, and wait until it is there or something of `lasting` has ended."""
-        lasting.append(asyncio.create_task(self.keep_onward()))
-        up = asyncio.create_task(self._onward_greeted.wait())
+        """Start to keep the links to the next stages, and wait until all are there or one of `lasting` has ended."""
+        lasting += [asyncio.create_task(self.keep_onward(edge)) for edge in self._onward]
+        up = asyncio.create_task(self._all_onward_up.wait())
         await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
 
@@ -239,8 +250,7 @@ async def _run(spec: WorkerSpec) -> bool:
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
     secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
     model = registry.build(spec.engine, spec.kind, spec.options | secrets)
-    stage = Stage(model, onward_window=spec.onward_window, publish_window=spec.publish_window)
-    worker = Worker(spec, stage, model.revision, model.concurrency)
+    worker = Worker(spec, spec.stage_of(model), model.revision, model.concurrency)
     try:
         await worker.serve(_announce, stopped)
     finally:

@@ -39,7 +39,7 @@ from stages.messages import (
 from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
 
 TAG = Tag("sess_1", 1 << 20, 1, "resp_1")
-OPEN = Open(TAG, TalkerOptions(), onward=True)
+OPEN = Open(TAG, TalkerOptions(), ("vocoder",))
 
 
 def tag(number: int) -> Tag:

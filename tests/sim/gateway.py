@@ -282,8 +282,8 @@ class Call:
         match effect:
             case do.Tell(event):
                 self._watcher.told(event)
-            case do.OpenStream(stage, tag, options, onward):
-                self.ports[stage].order(Open(tag, options, onward))
+            case do.OpenStream(stage, tag, options, edges):
+                self.ports[stage].order(Open(tag, options, edges))
             case do.FeedStream("encoder", tag, item):
                 self.feeder.tell(tag, item)
             case do.FeedStream(stage, tag, item):

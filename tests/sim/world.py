@@ -19,6 +19,7 @@ from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.items import Item
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings, TurnDetection
+from stages.edges import GATEWAY, OutEdge
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
 from stages.messages import LINK_VERSION, CloseSession, Hello
 from stages.stream import StageModel
@@ -30,8 +31,11 @@ from tests.sim.watch import Watch
 
 STAGES = ("encoder", "thinker", "talker", "vocoder")
 NEXT = {"thinker": "talker", "talker": "vocoder"}
-ONWARD_WINDOWS = {"thinker": 320, "talker": 48}
-PUBLISH_WINDOW = ms_to_samples(400, OUTPUT_RATE)
+EDGES = {
+    "thinker": (OutEdge("talker", "clauses", 320),),
+    "talker": (OutEdge("vocoder", "latents", 48),),
+    "vocoder": (OutEdge(GATEWAY, "audio", ms_to_samples(400, OUTPUT_RATE)),),
+}
 DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, whole_ns_max=60_000 * MS, drain_ns_max=2_000 * MS)
 TROUBLE_MS_MAX = 12_000
 REST_MS_MAX = 90_000
@@ -95,12 +99,10 @@ class World:
     # ---- stages ------------------------------------------------------------------------------------
 
     def _spec(self, name: str) -> HostSpec:
-        publish_window = PUBLISH_WINDOW if name == "vocoder" else 0
         return HostSpec(
             name,
             lambda: self._model(name),
-            ONWARD_WINDOWS.get(name, 0),
-            publish_window,
+            EDGES.get(name, ()),
             lambda: self._step_ms(name),
             lambda: self._happens("steps failed", 0.003),
         )
@@ -147,7 +149,7 @@ class World:
             return
         back = Wire(self.clock, lambda frame: source.frame(ONWARD, frame))
         target.link(DATA, back, Hello(LINK_VERSION, "data", f"{before}/{source.incarnation}"))
-        source.connect_onward(Wire(self.clock, lambda frame: target.frame(DATA, frame)))
+        source.connect_onward(after, Wire(self.clock, lambda frame: target.frame(DATA, frame)))
 
     def _kill(self, name: str) -> None:
         """The process dies at once; its neighbours notice when their links break."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Tag
+from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Payload, Tag
+from stages.edges import GATEWAY, OutEdge
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Emit, Output, Publish, StageFailure, StageModel
@@ -12,9 +13,16 @@ from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 
 CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
 OTHER_CONTROL, OTHER_MEDIA = 11, 12
+NEXT = "next"
 SESSION = "task"
 TAG = Tag(SESSION, 5, 1, "resp_1")
 INPUT = Tag(SESSION, 5, 1)
+
+
+def line_edges(onward_window: int, publish_window: int, payload: Payload) -> tuple[OutEdge, ...]:
+    """An edge of `payload` to the next stage and one of audio to the gateway, where they have windows."""
+    onward = (OutEdge(NEXT, payload, onward_window),) if onward_window else ()
+    return (*onward, OutEdge(GATEWAY, "audio", publish_window)) if publish_window else onward
 
 
 class Flags:
@@ -37,9 +45,15 @@ class StageBench:
     """One gateway with both links, one data link from the previous stage, and, if asked for, the next stage."""
 
     def __init__(
-        self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0, onward: bool = True
+        self,
+        model: StageModel,
+        *,
+        onward_window: int = 0,
+        publish_window: int = 0,
+        onward: bool = True,
+        payload: Payload = "latents",
     ) -> None:
-        self.stage = Stage(model, onward_window=onward_window, publish_window=publish_window)
+        self.stage = Stage(model, line_edges(onward_window, publish_window, payload))
         self.now_ns = 1_000_000_000
         self.running: dict[str, StartStep] = {}
         self.sent: list[Send] = []
@@ -47,7 +61,7 @@ class StageBench:
         self.stage.link_up(MEDIA, Hello(1, "media", "gw_1"))
         self.stage.link_up(SOURCE, Hello(1, "data", "before/1"))
         if onward_window and onward:
-            self.carry_out(self.stage.onward_up(ONWARD))
+            self.carry_out(self.stage.onward_up(NEXT, ONWARD))
 
     def carry_out(self, effects: Sequence[Effect]) -> list[Frame]:
         """Keep steps, note what is sent; gives the frames of these effects."""
@@ -70,7 +84,7 @@ class StageBench:
     def open(self, tag: Tag = TAG, options: Options | None = None, *, onward: bool = False) -> list[Frame]:
         """Open session and stream."""
         self.frame(OpenSession(tag.session, 0))
-        return self.frame(Open(tag, options or ObserverOptions(), onward))
+        return self.frame(Open(tag, options or ObserverOptions(), (NEXT,) if onward else ()))
 
     def finish(self, key: str = TAG.key, failure: StageFailure | None = None) -> list[Frame]:
         """Run the step of `key` and bring back its result, or `failure`."""

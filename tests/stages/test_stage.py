@@ -32,6 +32,7 @@ from tests.stages.stage_bench import (
     CONTROL,
     INPUT,
     MEDIA,
+    NEXT,
     ONWARD,
     OTHER_CONTROL,
     OTHER_MEDIA,
@@ -238,7 +239,7 @@ def test_the_next_stage_comes_and_goes() -> None:
     assert bench.open(onward=True) == [Refused(TAG, "downstream_lost", "the next stage is not connected")]
     assert bench.open(INPUT) == [Opened(INPUT)]
     bench.take_sent()
-    bench.carry_out(bench.stage.onward_up(ONWARD))
+    bench.carry_out(bench.stage.onward_up(NEXT, ONWARD))
     told = [Send(link, OnwardChanged(True)) for link in (CONTROL, OTHER_CONTROL)]
     assert (bench.take_sent(), bench.stage.is_onward_up) == (told, True)
     assert bench.frame(Welcome(1, "next", 1, "", True), ONWARD) == []

@@ -1,7 +1,7 @@
 """Vectors on a link: from tensors to `Embeddings` items and back.
 
 Rules
-* An item holds at most `ROWS_MAX` vectors and `ITEM_BYTES_MAX` bytes, so that it fits a frame beside its envelope.
+* An item holds at most `EMBEDDINGS_ITEM_MAX` vectors and `ITEM_BYTES_MAX` bytes: it fits a frame beside its envelope.
 * An item continues the stream exactly where the one before it ended; another one is refused.
 """
 
@@ -14,17 +14,17 @@ import numpy as np
 import torch
 
 from stages.contracts import EmbeddingRole, Embeddings, Item
+from stages.engines.profiles import EMBEDDINGS_ITEM_MAX
 from stages.stream import Emit, StageFailure
 
-# Three quarters of a frame. At the width of Qwen3-Omni's Thinker, 2,048, these are 24 vectors.
+# Three quarters of a frame. At the width of Qwen3-Omni's Thinker, 2,048, these are `EMBEDDINGS_ITEM_MAX` vectors.
 ITEM_BYTES_MAX = 192 << 10
-ROWS_MAX = 24
 BYTES_PER_VALUE = 4
 
 
 def rows_per_item(dim: int) -> int:
     """How many vectors of `dim` go into one item; at least one."""
-    return max(1, min(ROWS_MAX, ITEM_BYTES_MAX // (dim * BYTES_PER_VALUE)))
+    return max(1, min(EMBEDDINGS_ITEM_MAX, ITEM_BYTES_MAX // (dim * BYTES_PER_VALUE)))
 
 
 def pack(start: int, rows: Any, role: EmbeddingRole, *, final: bool = False) -> Embeddings:

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from stages.contracts import CodecFrames, Embeddings, Item, Options, Tag, TalkerOptions
+from stages.engines.profiles import CODEC_CHUNK_FRAMES
 from stages.engines.torch_omni.rows import RowIntake
 from stages.engines.torch_omni.talker_net import TalkerNet, Voice
 from stages.stream import Consumed, Emit, Output, StageFailure, StageStream, StepContext
@@ -36,13 +37,13 @@ class TalkerSettings:
     """Frames of the first chunk and of all others, the most frames of a response (at 12.5 a second, two minutes), and
     the temperature (0: the likeliest code; the published default is 0.9)."""
 
-    first_chunk_frames: int = 4
-    chunk_frames: int = 25
+    chunk_first: int = 4
+    chunk_then: int = CODEC_CHUNK_FRAMES
     frames_max: int = 1_500
     temperature: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.first_chunk_frames, self.chunk_frames, self.frames_max) < 1 or self.temperature < 0:
+        if min(self.chunk_first, self.chunk_then, self.frames_max) < 1 or self.temperature < 0:
             raise ValueError("chunks and responses have at least one frame, and no temperature is below 0")
 
 
@@ -189,7 +190,7 @@ class _TalkerStream:
         is_full = self._handed_over + len(self._frames) >= self._settings.frames_max
         if is_full or self._voice.has_ended or self._has_nothing_to_say():
             return outputs + self._end()
-        chunk = self._settings.chunk_frames if self._handed_over else self._settings.first_chunk_frames
+        chunk = self._settings.chunk_then if self._handed_over else self._settings.chunk_first
         return outputs + ([self._hand_over(final=False)] if len(self._frames) >= chunk else [])
 
     def _take_used(self) -> int:

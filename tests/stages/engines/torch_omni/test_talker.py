@@ -112,7 +112,7 @@ def test_speech_ends_where_the_talker_ends_it_and_the_rest_of_the_text_is_swallo
     ("first", "steady", "items"), [(4, 25, [4, 5]), (1, 1, [1] * 8 + [1]), (4, 5, [4, 5]), (3, 3, [3, 3, 3])]
 )
 def test_frames_go_on_in_chunks(tiny: Any, mind: list[Embeddings], first: int, steady: int, items: list[int]) -> None:
-    place = speak(talker(tiny, first_chunk_frames=first, chunk_frames=steady), mind)
+    place = speak(talker(tiny, chunk_first=first, chunk_then=steady), mind)
     assert [item.frames for item in place.emitted if isinstance(item, CodecFrames)] == items
 
 
@@ -132,7 +132,7 @@ def test_speech_waits_for_the_next_token(tiny: Any, mind: list[Embeddings]) -> N
 
 
 def test_a_step_is_urgent_until_the_first_chunk_is_out(tiny: Any, mind: list[Embeddings]) -> None:
-    place = talker(tiny, first_chunk_frames=1)
+    place = talker(tiny, chunk_first=1)
     for item in mind:
         place.feed(item, item.count)
     urgencies = []

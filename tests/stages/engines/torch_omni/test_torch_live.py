@@ -27,10 +27,10 @@ from stages.contracts import (
     Transcript,
     VocoderOptions,
 )
-from stages.graph import address_of
+from stages.graph import worker_spec
 from stages.messages import Cancel, Closed, Feed, Frame, Grant, Open, Opened, OpenSession, Published, SessionOpened
-from stages.worker import WorkerSpec
 from tests.stages.engines.torch_omni.offline import Offline, generate
+from tests.stages.engines.torch_omni.pipeline import omni_graph
 from tests.stages.link_bench import play
 from tests.stages.test_worker_live import WorkerProcess, workers
 
@@ -45,36 +45,14 @@ SESSION = "sess_1"
 MESSAGES = (Message("system", "Be kind."), Message("user", "", audio_turn=1))
 PCM = (np.random.default_rng(3).normal(size=50_000) * 2_000).astype(np.int16)
 PIECE = 1_600
-# kind, next stage, the window of that edge, options; the vocoder publishes half a second at most unheard.
-CHAIN: tuple[tuple[str, str, int, dict[str, int]], ...] = (
-    ("encoder", "thinker", 96, {}),
-    ("thinker", "talker", 96, {}),
-    ("talker", "vocoder", 64, {"frames_max": FRAMES_MAX}),
-    ("vocoder", "", 0, {}),
-)
-PUBLISH_WINDOW = 12_000
-
-
-def specs(folder: Path) -> list[WorkerSpec]:
-    return [
-        WorkerSpec(
-            kind,
-            kind,
-            "torch",
-            address_of(folder, kind),
-            1,
-            dict(options),
-            onward=address_of(folder, onward) if onward else "",
-            onward_window=window,
-            publish_window=0 if onward else PUBLISH_WINDOW,
-        )
-        for kind, onward, window, options in CHAIN
-    ]
+ONWARD = {"hear": ("think",), "think": ("speak",), "speak": ("sound",), "sound": ()}
 
 
 @asynccontextmanager
 async def started(folder: Path) -> AsyncIterator[list[WorkerProcess]]:
-    async with workers(*specs(folder), start_s_max=START_S_MAX) as stages:
+    wanted = omni_graph(frames_max=FRAMES_MAX)
+    specs = [worker_spec(wanted, stage, folder, 1) for stage in wanted.stages]
+    async with workers(*specs, start_s_max=START_S_MAX) as stages:
         for one in stages:
             one.order(OpenSession(SESSION, 1))
             await one.told(SessionOpened)
@@ -82,7 +60,7 @@ async def started(folder: Path) -> AsyncIterator[list[WorkerProcess]]:
 
 
 async def open_at(one: WorkerProcess, tag: Tag, options: Options, *, onward: bool) -> None:
-    one.order(Open(tag, options, onward))
+    one.order(Open(tag, options, ONWARD[one.spec.stage] if onward else ()))
     await one.told(Opened)
 
 
