@@ -50,6 +50,9 @@ class _Free:
     def cancelled(self) -> bool:
         return False
 
+    def wait_cancelled(self, ns_max: int) -> bool:  # noqa: ARG002 - nothing waits
+        raise AssertionError("these stages compute and do not wait")
+
     def stalled(self) -> bool:
         return False
 

@@ -9,6 +9,7 @@ Theory of operation
 Rules
 * What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream; it stands there for about a millisecond,
   or for as long as a worker takes to be restarted.
+* The worker is there once it has welcomed both links: what a stream publishes needs the media link.
 * A held stream that is cancelled is answered with `Closed`, as the worker would have done.
 """
 
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 import structlog
 
 from stages.contracts import Item, Tag
-from stages.link import CONNECT_RETRY_MS_MIN, Link, connect
+from stages.link import Link, connect
 from stages.messages import (
     LINK_VERSION,
     Cancel,
@@ -70,6 +71,7 @@ class StageClient:
         self._incarnation = -1
         self._onward_up = False
         self._usable = asyncio.Event()
+        self._welcomes = 0
         self._unopened: dict[str, list[Feed]] = {}
         self._held: dict[str, Open] = {}
         self._asked: dict[str, Open] = {}
@@ -90,20 +92,24 @@ class StageClient:
                 await self._connect()
                 await self._lost.wait()
                 was_up = self._welcomed.is_set()
+                retry_ms = max(link.retry_ms for link in (self._control, self._media) if link is not None)
                 self._drop_links()
                 if was_up:
                     _log.warning("stage_down", stage=self.stage)
                     self._callbacks.down(self.stage)
                 # For a moment, the socket of a dying worker still takes links.
-                await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+                await asyncio.sleep(retry_ms / 1000)
         finally:
             self._drop_links()
 
     async def _connect(self) -> None:
         self._lost.clear()
         self._welcomed.clear()
+        self._welcomes = 0
         self._media = await self._link("media")
         self._control = await self._link("control")
+        if not (self._media.is_up and self._control.is_up):
+            self._lost.set()  # either may have been lost before it was ours
         waits = [asyncio.ensure_future(event.wait()) for event in (self._welcomed, self._lost)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -132,12 +138,12 @@ class StageClient:
 
     # ---- frames ----------------------------------------------------------------------------------
 
-    def _frame(self, link: Link, frame: Frame) -> None:
+    def _frame(self, _: Link, frame: Frame) -> None:
         match frame:
-            case Welcome() if link is self._media:
-                return
             case Welcome():
-                self._welcome(frame)
+                self._welcomes += 1
+                if self._welcomes == 2:
+                    self._welcome(frame)
                 return
             case OnwardChanged(up):
                 self._onward_up = up

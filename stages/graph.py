@@ -331,6 +331,8 @@ def address_of(run_dir: Path, stage: str) -> str:
 
 def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int) -> WorkerSpec:
     """What the worker process of `stage` is told."""
+    chunk_bytes = 2 * (stage.chunk_ms_max * graph.output_rate // 1000)  # 16-bit mono
+    hands_over_audio = any(edge.payload == "audio" for edge in graph.edges_from(stage.name))
     return WorkerSpec(
         stage.name,
         stage.kind,
@@ -342,6 +344,7 @@ def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int)
         edges=tuple(_out_edge(graph, edge, run_dir) for edge in graph.edges_from(stage.name)),
         inputs=tuple(InEdge(edge.payload, edge.window, edge.need) for edge in graph.edges_to(stage.name)),
         streams_max=stage.streams_max,
+        payload_bytes_max=chunk_bytes if hands_over_audio else 0,
     )
 
 

@@ -1,7 +1,8 @@
 """Vectors on a link: from tensors to `Embeddings` items and back.
 
 Rules
-* An item holds at most `EMBEDDINGS_ITEM_MAX` vectors and `ITEM_BYTES_MAX` bytes: it fits a frame beside its envelope.
+* An item holds at most `EMBEDDINGS_ITEM_MAX` vectors and `ITEM_BYTES_MAX` bytes: where there is no arena, as over TCP, it
+  fits a frame.
 * An item continues the stream exactly where the one before it ended; another one is refused.
 """
 

@@ -21,6 +21,9 @@ class Free:
     def cancelled(self) -> bool:
         return False
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        raise AssertionError("these stages compute and do not wait")
+
     def stalled(self) -> bool:
         return False
 

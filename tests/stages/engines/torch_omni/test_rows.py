@@ -7,7 +7,7 @@ import torch
 
 from stages.contracts import CodecFrames, Embeddings, Item, Tag
 from stages.engines.torch_omni.rows import RowIntake, emit_in_pieces, pack, rows_per_item
-from stages.link import FRAME_BYTES_MAX
+from stages.link_window import FRAME_BYTES_MAX
 from stages.messages import Feed, encode
 from stages.stream import StageFailure
 
