@@ -1,8 +1,8 @@
 """Vectors on a link: from tensors to `Embeddings` items and back.
 
 Rules
-* An item holds at most `EMBEDDINGS_ITEM_MAX` vectors and `ITEM_BYTES_MAX` bytes: where there is no arena, as over TCP, it
-  fits a frame.
+* An item holds at most `EMBEDDINGS_ITEM_MAX` vectors and `ITEM_BYTES_MAX` bytes. So it fits a frame where there is no
+  arena, as over TCP.
 * An item continues the stream exactly where the one before it ended; another one is refused.
 """
 
