@@ -21,6 +21,13 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+async def _torch_omni(say: Callable[[str], None]) -> bool:
+    # Only this one needs torch.
+    from benchmarks.torch_omni import torch_omni
+
+    return await torch_omni(say)
+
+
 # Each takes how many turns (0: its own number) and how many calls at once.
 MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "voice-to-voice": lambda turns, calls: voice.voice_to_voice(_say, turns=turns or 50, calls=calls),
@@ -32,6 +39,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
     "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),
     "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
+    "torch-omni": lambda _turns, _calls: _torch_omni(_say),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
     "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
     "vocoder-batches": lambda _turns, _calls: vocoder_batches.vocoder_batches(_say),

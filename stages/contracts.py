@@ -54,10 +54,15 @@ class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of the conversation as the Thinker sees it; role is system, user or assistant."""
+    """One turn of the conversation as the Thinker sees it; role is system, user or assistant.
+
+    `audio_turn`: the turn in which this was said aloud. A Thinker that keeps the embeddings of that turn's sound
+    listens to them; any other reads `content`.
+    """
 
     role: str
     content: str
+    audio_turn: int | None = None
 
 
 class EncoderOptions(Wire, frozen=True):
@@ -67,7 +72,8 @@ class EncoderOptions(Wire, frozen=True):
 
 
 class PrefillOptions(Wire, frozen=True):
-    """Thinker, input work: keep the session's KV in step with a growing prompt; produces nothing."""
+    """Thinker, input work: keep the session's KV in step with a growing prompt, and with the turn's sound where the
+    encoder gives embeddings; produces nothing."""
 
 
 class ThinkerOptions(Wire, frozen=True):
@@ -159,6 +165,39 @@ class Latents(Wire, frozen=True):
     final: bool = False
 
 
+# audio: what the encoder made of sound. prefill: layer-0 embeddings of text in the prompt. hidden: hidden states of
+# sound in the prompt, of the layer that the Talker accepts. step: the layer-0 embedding of one token of the reply.
+EmbeddingRole = Literal["audio", "prefill", "hidden", "step"]
+
+
+class Embeddings(Wire, frozen=True):
+    """`count` vectors of `dim` float32, little-endian, row-major `(position, channel)`; the first is number `start`
+    of the stream.
+
+    The last item of the stream is `final` and may hold none.
+    """
+
+    start: int
+    count: int
+    dim: int
+    data: bytes
+    role: EmbeddingRole
+    final: bool = False
+
+
+class CodecFrames(Wire, frozen=True):
+    """`frames` codec frames from `start_frame` of the response: int64, little-endian, codebook-major
+    `(codebook, frame)`.
+
+    The last item of the response is `final` and may hold no frames.
+    """
+
+    start_frame: int
+    frames: int
+    codes: bytes
+    final: bool = False
+
+
 # ---- events: published by a stage to the gateway ---------------------------------------------------
 
 
@@ -223,13 +262,19 @@ class AudioOut(Wire, frozen=True):
 
 
 Event = Transcript | TextDelta | TextDone | WordTimes | AudioOut
-Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | AudioOut
+Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
 
 # ---- payloads: what edges carry ----------------------------------------------------------------------
 
-Payload = Literal["clauses", "latents", "codec", "audio"]
+Payload = Literal["clauses", "latents", "embeddings", "codec", "audio"]
 
-_PAYLOADS: dict[type, Payload] = {Clause: "clauses", Latents: "latents", AudioOut: "audio"}
+_PAYLOADS: dict[type, Payload] = {
+    Clause: "clauses",
+    Latents: "latents",
+    Embeddings: "embeddings",
+    CodecFrames: "codec",
+    AudioOut: "audio",
+}
 
 
 def payload_of(piece: Item | Event) -> Payload | None:
@@ -238,4 +283,10 @@ def payload_of(piece: Item | Event) -> Payload | None:
 
 
 # The field of each kind of item or event that may be large.
-PAYLOAD_FIELDS: dict[type[Wire], str] = {AudioIn: "pcm", Latents: "data", AudioOut: "pcm"}
+PAYLOAD_FIELDS: dict[type[Wire], str] = {
+    AudioIn: "pcm",
+    Latents: "data",
+    Embeddings: "data",
+    CodecFrames: "codes",
+    AudioOut: "pcm",
+}

@@ -1,7 +1,8 @@
 """Edges as their two ends are told of them.
 
 Rules
-* An edge has one window, in the unit of its payload: characters (clauses), frames (latents, codec) or samples (audio).
+* An edge has one window, in the unit of its payload: characters (clauses), frames (latents, codec), vectors
+  (embeddings) or samples (audio).
 * A consumer of *chunks* gives credit back as it uses them up. One that needs the growing *prefix* or the *complete*
   value gives none back while the response lives: its window is the most that a response can have.
 """

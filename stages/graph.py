@@ -7,9 +7,9 @@ Theory of operation
 
 Rules
 * Everything is validated when the graph is built; an error names the stage and how to mend it.
-* A window is in the edge's unit: samples (sound), frames (latents, codec) or characters (clauses). The largest single
-  hand-over of a producer must fit half of it, so that one can be made while another is in flight. Where the consumer
-  needs more than chunks, the window is the most that a response has; each of its streams reserves that.
+* A window is in the edge's unit: see `stages.edges`. The largest single hand-over of a producer must fit half of it, so
+  that one can be made while another is in flight. Where the consumer needs more than chunks, the window is the most
+  that a response has; each of its streams reserves that.
 * An observer holds up nobody: it needs the prefix or the complete value.
 * A response is whole when its finals are there: the Thinker's text, and the audio of who hands it to the gateway.
 """

@@ -28,7 +28,9 @@ from stages.contracts import (
     AudioIn,
     AudioOut,
     Clause,
+    CodecFrames,
     DataRef,
+    Embeddings,
     EncoderOptions,
     EndOfTurn,
     Latents,
@@ -160,7 +162,7 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | AudioOut
+    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
     units: int = 0
     body: DataRef | None = None
 

@@ -54,8 +54,15 @@ TEXT_AXES = ("character",)
 LATENT_AXES = ("frame", "channel")
 SOUND_AXES = ("sample",)
 
+# What an encoder hears and what a Thinker has in mind are both vectors, but an edge of one is none of the other.
+HEARD_AXES = ("heard position", "channel")
+MIND_AXES = ("position", "channel")
+CODEC_AXES = ("codebook", "frame")
+
 CLAUSE_CHARACTERS_MAX = 160
 LATENT_ITEM_FRAMES_MAX = 16
+EMBEDDINGS_ITEM_MAX = 24
+CODEC_CHUNK_FRAMES = 25  # unless the edge has a schedule of its own
 
 _CLAUSES = Makes("clauses", TEXT_AXES, CLAUSE_CHARACTERS_MAX)
 _LATENTS = Makes("latents", LATENT_AXES, LATENT_ITEM_FRAMES_MAX)
@@ -87,9 +94,30 @@ _OPTIONS: dict[tuple[str, str], tuple[str, ...]] = {
     ("scripted", "observer"): _SCRIPTED,
 }
 
+_OMNI = ("seed", "checkpoint", "device")
+
+_TORCH = {
+    "encoder": EngineProfile(makes=(Makes("embeddings", HEARD_AXES, EMBEDDINGS_ITEM_MAX),), options=frozenset(_OMNI)),
+    "thinker": EngineProfile(
+        makes=(Makes("embeddings", MIND_AXES, EMBEDDINGS_ITEM_MAX),),
+        takes=(Takes("embeddings", HEARD_AXES),),
+        options=frozenset((*_OMNI, "sessions", "context_tokens", "output_tokens_max", "piece_tokens_max")),
+    ),
+    "talker": EngineProfile(
+        makes=(Makes("codec", CODEC_AXES, CODEC_CHUNK_FRAMES),),
+        takes=(Takes("embeddings", MIND_AXES),),
+        options=frozenset((*_OMNI, "chunk_first", "chunk_then", "frames_max", "temperature")),
+    ),
+    "vocoder": EngineProfile(
+        makes=(Makes("audio", SOUND_AXES, 0, sample_rate=24_000),),
+        takes=(Takes("codec", CODEC_AXES),),
+        options=frozenset((*_OMNI, "decode_frames_max")),
+    ),
+}
+
 PROFILES = {
     (engine, kind): replace(_BY_KIND[kind], options=frozenset(options)) for (engine, kind), options in _OPTIONS.items()
-}
+} | {("torch", kind): profile for kind, profile in _TORCH.items()}
 
 
 def profile_of(engine: str, kind: str) -> EngineProfile:

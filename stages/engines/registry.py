@@ -28,6 +28,10 @@ _BUILDERS: dict[tuple[str, str], str] = {
     ("synthetic", "thinker"): "stages.engines.synthetic.build:thinker",
     ("synthetic", "talker"): "stages.engines.synthetic.build:talker",
     ("synthetic", "vocoder"): "stages.engines.synthetic.build:vocoder",
+    ("torch", "encoder"): "stages.engines.torch_omni.build:encoder",
+    ("torch", "thinker"): "stages.engines.torch_omni.build:thinker",
+    ("torch", "talker"): "stages.engines.torch_omni.build:talker",
+    ("torch", "vocoder"): "stages.engines.torch_omni.build:vocoder",
 }
 
 

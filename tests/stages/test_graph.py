@@ -167,7 +167,7 @@ def said_in(error: ValidationError) -> str:
         (
             (),
             {"speak": node("speak", engine="openai")},
-            "stage 'speak': engine 'openai' is no talker; use one of local, scripted, synthetic",
+            "stage 'speak': engine 'openai' is no talker; use one of local, scripted, synthetic, torch",
         ),
         (
             (),

@@ -13,7 +13,9 @@ from stages.contracts import (
     AudioIn,
     AudioOut,
     Clause,
+    CodecFrames,
     DataRef,
+    Embeddings,
     EncoderOptions,
     EndOfTurn,
     Latents,
@@ -73,7 +75,9 @@ OFFER = ArenaOffer("talker", 3, 9, bytes(16), 64, 2**20)
 OPTIONS = (
     EncoderOptions(partials=False),
     PrefillOptions(),
-    ThinkerOptions((Message("user", "hi"), Message("assistant", "ho")), 64, 0.5, spare=True),
+    ThinkerOptions(
+        (Message("user", "hi"), Message("assistant", "ho"), Message("user", "", audio_turn=7)), 64, 0.5, spare=True
+    ),
     TalkerOptions("joe", 1.25, 3),
     VocoderOptions(8_000),
     ObserverOptions(),
@@ -85,6 +89,8 @@ ITEMS = (
     EndOfTurn(480),
     Prompt((Message("system", "be brief"),), complete=True),
     Clause(3, "Grüße, 世界.", final=True),
+    Embeddings(24, 1, 2, bytes(8), "hidden"),
+    CodecFrames(4, 1, bytes(128), final=True),
     Latents(16, 1, b"\x00" * 4, clause_end=True, final=True),
 )
 EVENTS = (
@@ -110,6 +116,8 @@ FRAMES: tuple[Frame, ...] = (
     Refused(TAG, "busy", "a stream of that name is still leaving"),
     *(Feed(TAG, item, 5) for item in ITEMS),
     Feed(TAG, Latents(16, 1, b""), 1, body=REF),
+    Feed(TAG, Embeddings(24, 1, 2, b"", "audio"), 1, body=REF),
+    Feed(TAG, CodecFrames(4, 1, b""), 1, body=REF),
     Grant(TAG, 5),
     Cancel(TAG),
     Cut(TAG, 2_400),

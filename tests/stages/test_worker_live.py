@@ -111,9 +111,9 @@ class WorkerProcess:
             cwd=ROOT,
         )
 
-    async def ready(self) -> None:
+    async def ready(self, start_s_max: float) -> None:
         assert self.process.stdout is not None
-        async with asyncio.timeout(WAIT_S_MAX):
+        async with asyncio.timeout(start_s_max):
             assert await self.process.stdout.readline() == b"ready\n"
 
     async def link(self) -> Welcome:
@@ -180,14 +180,16 @@ class WorkerProcess:
 
 
 @asynccontextmanager
-async def workers(*specs: WorkerSpec, module: str = "stages.worker") -> AsyncIterator[list[WorkerProcess]]:
+async def workers(
+    *specs: WorkerSpec, module: str = "stages.worker", start_s_max: float = WAIT_S_MAX
+) -> AsyncIterator[list[WorkerProcess]]:
     """Ready workers with links; all are gone at the end of the block, however it ends."""
     started = [WorkerProcess(spec, module) for spec in specs]
     try:
         for one in started:
             await one.start()
         for one in started:
-            await one.ready()
+            await one.ready(start_s_max)
             await one.link()
         yield started
     finally:

@@ -20,7 +20,8 @@ TAKEN = {
 
 
 def test_the_options_of_an_engine_are_those_that_its_builder_takes() -> None:
-    assert PROFILES.keys() == TAKEN.keys()
+    # Those of `torch` are held to their builders beside them, where torch is.
+    assert {key for key in PROFILES if key[0] != "torch"} == TAKEN.keys()
     for (engine, kind), options in TAKEN.items():
         known = PROFILES[engine, kind].options
         assert known is not None
