@@ -23,10 +23,12 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
+    """`onward`: the stage that it hands over to, if any."""
+
     stage: str
     tag: Tag
     options: Options
-    onward: bool = False
+    onward: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,18 @@ Theory of operation
 
     The head stage is opened only when all others have said `Opened`, so nothing it makes can arrive unannounced.
 
+    A response whose stage is lost before anything of it was put out is made again, once, within its deadline and under
+    its ids; only the number of the attempt rises. What was put out is never made again: then the response fails.
+
 Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing (late events of an ended response
   only strike ledger entries).
 * Success needs every final that was asked for: the text, and with audio the last sample sent.
-* The ledger is struck by the stage's `Closed` or `Refused`, or by the death of its process; never by time.
+* The ledger holds an entry for each stage and attempt. It is struck by the stage's `Closed` or `Refused`, or by the
+  death of its process; never by time.
+* Of an attempt that was given up nothing counts any more but that it lets go.
+* Each deadline has an action of its own: admission rejects, first output and whole end it at all stages, silence amid
+  output does so unless it is the reader who waits, and drain reports it as orphaned.
   A drain that takes longer than `drain_ns_max` is reported as orphaned, once, and its late strikes are counted.
 """
 
@@ -23,6 +30,10 @@ from enum import Enum, auto
 from stages.contracts import Tag
 
 PLAYOUT = "playout"
+STAGE_LOST = "stage_lost"
+# Faults of a process or a link, which say nothing of the response: another may well make it.
+RETRIED = frozenset({STAGE_LOST})
+ATTEMPTS_MAX = 2
 
 
 class Phase(Enum):
@@ -40,6 +51,7 @@ class Phase(Enum):
 class Step(Enum):
     ADMIT = auto()
     OPENED = auto()
+    RETRY = auto()
     OUTPUT = auto()
     COMPLETE = auto()
     CANCEL = auto()
@@ -58,6 +70,8 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     # Orders and output travel on two links without a common order: the head's output may precede its `Opened`.
     (Phase.ADMITTED, Step.OUTPUT): Phase.OUTPUT_OPEN,
     (Phase.ADMITTED, Step.COMPLETE): Phase.SUCCEEDED,
+    (Phase.ADMITTED, Step.RETRY): Phase.ADMITTED,
+    (Phase.RUNNING, Step.RETRY): Phase.RUNNING,
     (Phase.RUNNING, Step.OUTPUT): Phase.OUTPUT_OPEN,
     (Phase.RUNNING, Step.REFUSE): Phase.REJECTED,
     (Phase.OUTPUT_OPEN, Step.COMPLETE): Phase.SUCCEEDED,
@@ -70,22 +84,28 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     },
 }
 
+_TOO_LONG = ("deadline_exceeded", "the response took too long")
+
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.DEADLINE_EXCEEDED, Phase.FAILED, Phase.REJECTED})
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In ns. `first_output`: from acceptance to the first text or audio; `whole`: to the terminal; `drain`: from
-    the terminal to the empty ledger, after which the response is reported as orphaned."""
+    """In ns. `admission`: from acceptance to the opening of its stages, while the caller is still being understood;
+    `first_output`: from there to the first text or audio; `whole`: from acceptance to the terminal; `idle`: between two
+    pieces of its output; `drain`: from the terminal to the empty ledger."""
 
+    admission_ns_max: int = 10_000_000_000  # longer than anybody waits for a transcript
     first_output_ns_max: int = 20_000_000_000
     whole_ns_max: int = 300_000_000_000
+    idle_ns_max: int = 20_000_000_000
     drain_ns_max: int = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStage:
     stage: str
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +113,14 @@ class Abort:
     """End the response at `stage`, whatever it is doing there."""
 
     stage: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Everything is made anew, as `attempt`; what there is of the one before is void."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +140,7 @@ class Drained:
     released: tuple[tuple[str, int], ...]
 
 
-Effect = OpenStage | Abort | Done | Drained
+Effect = OpenStage | Abort | Retry | Done | Drained
 
 
 class Response:
@@ -123,12 +151,13 @@ class Response:
         self.tag = tag
         self._stages = stages
         self._deadlines = deadlines
-        self._accepted_ns = now_ns
+        self._accepted_ns = self._admitted_ns = self._output_ns = now_ns
         self._phase = Phase.ACCEPTED
+        self._attempt = 0
         self._unopened = set(stages)
-        self._ledger: set[str] = {PLAYOUT} if with_audio else set()
-        self._finals_missing = {"text", "audio"} if with_audio else {"text"}
-        self._lost: set[str] = set()
+        self._ledger: set[tuple[str, int]] = {(PLAYOUT, 0)} if with_audio else set()
+        self._finals = frozenset({"text", "audio"} if with_audio else {"text"})
+        self._finals_missing = set(self._finals)
         self._released: dict[str, int] = {}
         self._finish_reason = ""
         self._done_ns: int | None = None
@@ -148,46 +177,56 @@ class Response:
 
     @property
     def holds(self) -> frozenset[str]:
-        """The open entries of the ledger."""
-        return frozenset(self._ledger)
+        """Who holds something of it, in any attempt."""
+        return frozenset(name for name, _ in self._ledger)
 
     def next_deadline_ns(self) -> int | None:
         if self._done_ns is not None:
             return None if self._drained else self._done_ns + self._deadlines.drain_ns_max
-        waits = self._phase is not Phase.OUTPUT_OPEN
-        limit = self._deadlines.first_output_ns_max if waits else self._deadlines.whole_ns_max
-        return self._accepted_ns + limit
+        whole_ns = self._accepted_ns + self._deadlines.whole_ns_max
+        match self._phase:
+            case Phase.ACCEPTED:
+                return self._accepted_ns + self._deadlines.admission_ns_max
+            case Phase.OUTPUT_OPEN:
+                return min(whole_ns, self._output_ns + self._deadlines.idle_ns_max)
+            case _:
+                return min(whole_ns, self._admitted_ns + self._deadlines.first_output_ns_max)
 
     # ---- the way up --------------------------------------------------------------------------------
 
-    def admit(self) -> list[Effect]:
+    def admit(self, now_ns: int) -> list[Effect]:
         """Resources are there: open every stage but the head."""
         if not self._move(Step.ADMIT):
             return []
-        followers = self._stages[1:]
-        return self._open(followers) if followers else self._open(self._stages[:1])
+        self._admitted_ns = now_ns
+        return self._open_followers()
+
+    def _open_followers(self) -> list[Effect]:
+        return self._open(self._stages[1:] or self._stages[:1])
 
     def _open(self, stages: tuple[str, ...]) -> list[Effect]:
-        self._ledger.update(stages)
-        return [OpenStage(stage) for stage in stages]
+        self._ledger.update((stage, self._attempt) for stage in stages)
+        return [OpenStage(stage, self._attempt) for stage in stages]
 
-    def opened(self, stage: str) -> list[Effect]:
-        self._unopened.discard(stage)
-        if self.ended:
+    def opened(self, stage: str, attempt: int = 0) -> list[Effect]:
+        if self.ended or attempt != self._attempt:
             return []
-        if self._unopened == {self._stages[0]} and self._stages[0] not in self._ledger:
+        self._unopened.discard(stage)
+        if self._unopened == {self._stages[0]} and (self._stages[0], attempt) not in self._ledger:
             return self._open(self._stages[:1])
         if not self._unopened:
             self._move(Step.OPENED)
         return []
 
-    def refused(self, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
+    def refused(self, stage: str, code: str, message: str, now_ns: int, attempt: int = 0) -> list[Effect]:
         """`stage` would not take the response: it holds nothing of it, and the others let go."""
-        self._ledger.discard(stage)
-        return self._end(Step.REFUSE, code, now_ns, code, message) + self._check_drained(now_ns)
+        self._ledger.discard((stage, attempt))
+        ends = self._end(Step.REFUSE, code, now_ns, code, message) if attempt == self._attempt else []
+        return ends + self._check_drained(now_ns)
 
-    def output(self) -> None:
-        """Text or audio is on its way to the client."""
+    def output(self, now_ns: int) -> None:
+        """More text or audio is there for the client, or has gone to it."""
+        self._output_ns = now_ns
         self._move(Step.OUTPUT)
 
     def final(self, kind: str, now_ns: int, reason: str = "") -> list[Effect]:
@@ -206,41 +245,56 @@ class Response:
     def fail(self, code: str, message: str, now_ns: int) -> list[Effect]:
         return self._end(Step.FAIL, "failed", now_ns, code, message)
 
-    def closed(self, stage: str, released: dict[str, int], now_ns: int) -> list[Effect]:
-        """`stage` holds nothing of the response any more."""
+    def failed(self, code: str, message: str, now_ns: int, attempt: int = 0) -> list[Effect]:
+        """A stage could not go on with `attempt`."""
+        if attempt != self._attempt:
+            return []
+        if code in RETRIED and attempt + 1 < ATTEMPTS_MAX and self._move(Step.RETRY):
+            return self._retry()
+        return self.fail(code, message, now_ns)
+
+    def _retry(self) -> list[Effect]:
+        aborts: list[Effect] = [*self._aborts()]
+        self._attempt += 1
+        self._unopened = set(self._stages)
+        self._finals_missing = set(self._finals)
+        self._finish_reason = ""
+        return [*aborts, Retry(self._attempt), *self._open_followers()]
+
+    def closed(self, stage: str, released: dict[str, int], now_ns: int, attempt: int = 0) -> list[Effect]:
+        """`stage` holds nothing of `attempt` any more."""
         for kind, count in released.items():
             self._released[f"{stage}.{kind}"] = self._released.get(f"{stage}.{kind}", 0) + count
-        return self._strike(stage, now_ns)
+        return self._strike(stage, attempt, now_ns)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
+    def lost(self, stage: str, now_ns: int, attempt: int = 0) -> list[Effect]:
         """No word reaches `stage` any more: what it was making cannot be finished. It may still hold what it has."""
-        if stage not in self._ledger:
+        if (stage, attempt) not in self._ledger:
             return []
-        self._lost.add(stage)
-        return self.fail("stage_lost", f"the {stage} was lost during the response", now_ns)
-
-    def process_died(self, stage: str, now_ns: int) -> list[Effect]:
-        """The process behind a lost `stage` is gone for certain, and all it held with it."""
-        if stage not in self._lost:
-            return []
-        self._lost.remove(stage)
-        self._released[f"{stage}.process_exit"] = 1
-        return self._strike(stage, now_ns)
+        return self.failed(STAGE_LOST, f"the {stage} was lost during the response", now_ns, attempt)
 
     def playout_released(self, discarded_samples: int, now_ns: int) -> list[Effect]:
         """The playout ledger is gone; `discarded_samples` had been generated and were never sent."""
         if discarded_samples:
             self._released["playout.samples"] = discarded_samples
-        return self._strike(PLAYOUT, now_ns)
+        return self._strike(PLAYOUT, 0, now_ns)
 
-    def tick(self, now_ns: int) -> list[Effect]:
-        """Act on deadlines that have passed."""
+    def tick(self, now_ns: int, *, reader_waits: bool = False) -> list[Effect]:
+        """Act on deadlines that have passed. `reader_waits`: there is output, and its reader is not taking it."""
         due_ns = self.next_deadline_ns()
         if due_ns is None or now_ns < due_ns:
             return []
         if self._done_ns is not None:
             return self._drain("orphaned", now_ns)
-        return self._end(Step.EXPIRE, "deadline", now_ns, "deadline_exceeded", "the response took too long")
+        if self._phase is Phase.ACCEPTED:
+            message = "what the caller said was not understood in time"
+            return self._end(Step.REFUSE, "deadline", now_ns, "admission_timeout", message)
+        is_idle = self._phase is Phase.OUTPUT_OPEN and now_ns < self._accepted_ns + self._deadlines.whole_ns_max
+        if is_idle and reader_waits:
+            self._output_ns = now_ns  # a slow reader is no slow stage
+            return []
+        code, message = ("stream_idle", "a stage fell silent") if is_idle else _TOO_LONG
+        return self._end(Step.EXPIRE, "deadline", now_ns, code, message)
 
     def _end(self, step: Step, reason: str, now_ns: int, code: str = "", message: str = "") -> list[Effect]:
         if not self._move(step):
@@ -248,12 +302,16 @@ class Response:
         self._done_ns = now_ns
         aborts: list[Effect] = []
         if self._phase is not Phase.SUCCEEDED:
-            aborts = [Abort(stage) for stage in self._stages if stage in self._ledger]
+            aborts = [*self._aborts()]
         # Whoever held something may have let go before the end.
         return [*aborts, Done(self._phase, reason, code, message), *self._check_drained(now_ns)]
 
-    def _strike(self, entry: str, now_ns: int) -> list[Effect]:
-        self._ledger.discard(entry)
+    def _aborts(self) -> list[Abort]:
+        """For all that still hold the present attempt; those of an earlier one have been told."""
+        return [Abort(stage, self._attempt) for stage in self._stages if (stage, self._attempt) in self._ledger]
+
+    def _strike(self, name: str, attempt: int, now_ns: int) -> list[Effect]:
+        self._ledger.discard((name, attempt))
         return self._check_drained(now_ns)
 
     def _check_drained(self, now_ns: int) -> list[Effect]:

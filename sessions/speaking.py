@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from media.chunk import AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
@@ -199,7 +201,7 @@ class Speaking:
         """Have an accepted response made, with the options that are known now."""
         run = self._runs[response]
         run.plan = replace(run.plan, stages=stages)
-        return self._carry(run, run.life.admit(), now_ns)
+        return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def item_left(self, item: str, before: str | None) -> None:
         """`item` has left the history: what was to stand after it stands after `before`."""
@@ -226,7 +228,7 @@ class Speaking:
         run.is_prepared = True
         self._prepared = plan.tag.response
         self._playout.hold(plan.tag.response)
-        return self._carry(run, run.life.admit(), now_ns)
+        return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:
         """The prepared response is the answer: tell the client what there is of it, and let it be heard."""
@@ -260,11 +262,13 @@ class Speaking:
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.opened(stage), now_ns) if run else self._drop_stale()
+        return self._carry(run, run.life.opened(stage, tag.attempt), now_ns) if run else self._drop_stale()
 
     def refused(self, tag: Tag, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.refused(stage, code, message, now_ns), now_ns) if run else self._drop_stale()
+        if run is None:
+            return self._drop_stale()
+        return self._carry(run, run.life.refused(stage, code, message, now_ns, tag.attempt), now_ns)
 
     def closed(
         self, tag: Tag, stage: str, released: dict[str, int], failure: tuple[str, str] | None, now_ns: int
@@ -273,24 +277,15 @@ class Speaking:
         run = self._runs.get(tag.response)
         if run is None:
             return self._drop_stale()
-        steps = run.life.closed(stage, released, now_ns)
+        steps = run.life.closed(stage, released, now_ns, tag.attempt)
         if failure is not None:
-            steps += run.life.fail(*failure, now_ns)
+            steps += run.life.failed(*failure, now_ns, tag.attempt)
         return self._carry(run, steps, now_ns)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
-        """No word reaches `stage` any more: what it was making cannot be finished."""
-        effects: list[Effect] = []
-        for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.stage_lost(stage, now_ns), now_ns)
-        return effects
-
-    def process_died(self, stage: str, now_ns: int) -> list[Effect]:
-        """The process of `stage` is gone for certain: strike what it held."""
-        effects: list[Effect] = []
-        for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.process_died(stage, now_ns), now_ns)
-        return effects
+    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        """No word reaches the response at `stage` any more: what was being made there cannot be finished."""
+        run = self._runs.get(tag.response)
+        return self._carry(run, run.life.lost(stage, now_ns, tag.attempt), now_ns) if run else self._drop_stale()
 
     def next_deadline_ns(self) -> int | None:
         waits = [run.life.next_deadline_ns() for run in self._runs.values()]
@@ -299,7 +294,9 @@ class Speaking:
     def tick(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.tick(now_ns), now_ns)
+            view = self.ledger(run.plan.tag.response, now_ns)
+            reader_waits = view is not None and view.unsent > 0
+            effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
         return effects
 
     # ---- output ------------------------------------------------------------------------------------
@@ -326,7 +323,7 @@ class Speaking:
 
     def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
-        run.life.output()
+        run.life.output(now_ns)
         run.reply.add_text(text)
         return [] if run.is_prepared else [self._reply_text(run, text)]
 
@@ -337,6 +334,7 @@ class Speaking:
             self._playout.push(run.plan.tag.response, chunk)
         except ChunkError as error:  # a fault of the stage ends this response and no call
             return self._carry(run, run.life.fail("invalid_audio", str(error), now_ns), now_ns)
+        run.life.output(now_ns)
         return []
 
     @staticmethod
@@ -357,7 +355,7 @@ class Speaking:
     def _send(self, run: _Run, frame: Frame, now_ns: int) -> list[Effect]:
         if not frame.samples:
             return []
-        run.life.output()
+        run.life.output(now_ns)
         effects: list[Effect] = [
             Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
             GrantCredit(run.plan.stages[-1][0], run.plan.tag, frame.samples),
@@ -372,20 +370,28 @@ class Speaking:
 
     def _carry(self, run: _Run, steps: list[life.Effect], now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        tag = run.plan.tag
         for step in steps:
             match step:
-                case life.OpenStage(stage):
-                    place = [name for name, _ in run.plan.stages].index(stage)
-                    onward = place + 1 < len(run.plan.stages)
-                    effects.append(OpenStream(stage, tag, run.plan.stages[place][1], onward))
-                case life.Abort(stage):
-                    effects.append(CancelStream(stage, tag))
+                case life.OpenStage(stage, attempt):
+                    effects.append(self._open_stream(run.plan, stage, attempt))
+                case life.Abort(stage, attempt):
+                    effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
+                case life.Retry(attempt):
+                    run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
+                    run.reply, run.usage, run.is_written = Reply(), Usage(), False
+                    effects.append(Measured("responses_retried", 1))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
                 case _:
                     effects += self._drained(run, step)
         return effects
+
+    @staticmethod
+    def _open_stream(plan: Plan, stage: str, attempt: int) -> Effect:
+        names = [name for name, _ in plan.stages]
+        place = names.index(stage)
+        onward = names[place + 1] if place + 1 < len(names) else ""
+        return OpenStream(stage, structs.replace(plan.tag, attempt=attempt), plan.stages[place][1], onward)
 
     def _done(self, run: _Run, done: life.Done, now_ns: int) -> list[Effect]:
         response = run.plan.tag.response

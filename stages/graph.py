@@ -20,6 +20,7 @@ StageKind = Literal["encoder", "thinker", "talker", "vocoder"]
 Payload = Literal["clauses", "latents", "audio"]
 
 GATEWAY = "gateway"
+REPLICAS_MAX = 16  # of one stage on one host; each loads its model anew
 
 # What each kind of stage hands over, and to what.
 _PAYLOADS: dict[tuple[str, str], Payload] = {
@@ -36,7 +37,10 @@ class GraphError(ValueError):
 
 
 class StageNode(BaseModel):
-    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once; `secrets` as in `WorkerSpec`."""
+    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once; `secrets` as in `WorkerSpec`.
+
+    `replicas`: processes that serve it side by side. `step_s_max`: a step that takes longer will never end.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,6 +50,15 @@ class StageNode(BaseModel):
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
     chunk_ms_max: int = Field(default=0, ge=0)
+    replicas: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    step_s_max: int = Field(default=60, ge=1)
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """A lone replica has the stage's own name."""
+        if self.replicas == 1:
+            return (self.name,)
+        return tuple(f"{self.name}-{number}" for number in range(1, self.replicas + 1))
 
 
 class Edge(BaseModel):
@@ -74,6 +87,10 @@ class Graph(BaseModel):
                 raise GraphError(f"stage {name!r} is named twice: give each stage a name of its own")
             if name == GATEWAY:
                 raise GraphError(f"stage {name!r}: edges end at the gateway by that name: give the stage another one")
+        replicas = [name for stage in self.stages for name in stage.replica_names]
+        for name in replicas:
+            if replicas.count(name) > 1:
+                raise GraphError(f"a stage and a replica of another are both named {name!r}: rename the stage")
         for stage in self.stages:
             self._check_engine(stage)
         for edge in self.edges:
@@ -125,24 +142,25 @@ class Graph(BaseModel):
         return next((edge for edge in self.edges if edge.source == name), None)
 
 
-def address_of(run_dir: Path, stage: str) -> str:
-    """Where the worker of `stage` listens."""
-    return f"unix:{run_dir / stage}.sock"
+def address_of(run_dir: Path, name: str) -> str:
+    """Where the process of that name listens: a replica of a stage, or the gateway."""
+    return f"unix:{run_dir / name}.sock"
 
 
-def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int) -> WorkerSpec:
-    """What the worker process of `stage` is told."""
+def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, incarnation: int) -> WorkerSpec:
+    """What the worker process `replica` of `stage` is told."""
     edge = graph.edge_from(stage.name)
     onward = edge is not None and edge.target != GATEWAY
+    targets = graph.stage(edge.target).replica_names if edge and onward else ()
     return WorkerSpec(
-        stage.name,
+        replica,
         stage.kind,
         stage.engine,
-        address_of(run_dir, stage.name),
+        address_of(run_dir, replica),
         incarnation,
         stage.options,
         stage.secrets,
-        onward=address_of(run_dir, edge.target) if edge and onward else "",
+        onward={target: address_of(run_dir, target) for target in targets},
         onward_window=edge.window if edge and onward else 0,
         publish_window=edge.window if edge and not onward else 0,
     )

@@ -3,8 +3,9 @@
 Theory of operation
     Control is a star: each gateway has one control link and one media link to each worker. Orders and terminals
     travel on the control link, on which no payload ever queues; what the gateway feeds and what a stage publishes
-    travels on the media link. Workers hand items to each other over direct data links. All three speak these frames;
-    the first one says which link it is.
+    travels on the media link. Workers hand items to each other over direct data links, from each replica of a stage to
+    each replica of the next. The supervisor keeps a probe link to each process. All speak these frames; the first one
+    says which link it is.
 
 Rules
 * `Hello` first, answered by `Welcome`; another version is refused by closing the link with a log line.
@@ -41,9 +42,9 @@ from stages.contracts import (
     WordTimes,
 )
 
-LINK_VERSION = 1
+LINK_VERSION = 2
 
-LinkRole = Literal["control", "media", "data"]
+LinkRole = Literal["control", "media", "data", "probe"]
 Outcome = Literal["finished", "cancelled", "failed"]
 
 
@@ -56,18 +57,23 @@ class Hello(Wire, frozen=True):
 
 
 class Welcome(Wire, frozen=True):
-    """Answer of the worker. A higher `incarnation` means that everything before it is gone."""
+    """Answer of the worker. A higher `incarnation` means that everything before it is gone.
+
+    `onward`: the replicas of the next stage that it can hand over to.
+    """
 
     version: int
-    stage: str
+    replica: str
     incarnation: int
     revision: str
-    onward_up: bool
+    onward: tuple[str, ...]
 
 
 class OnwardChanged(Wire, frozen=True):
-    """The worker's link to the next stage came up or went down: streams that need it can or cannot be opened."""
+    """The worker's link to `target`, a replica of the next stage, came up or went down: streams that hand over to it
+    can or cannot be opened."""
 
+    target: str
     up: bool
 
 
@@ -95,11 +101,11 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `onward`: emitted items go to the next stage."""
+    """Open a stream. Idempotent for the same tag. `onward`: the replica of the next stage that emitted items go to."""
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
-    onward: bool = False
+    onward: str = ""
 
 
 class Opened(Wire, frozen=True):
@@ -164,6 +170,38 @@ class StepDone(Wire, frozen=True):
     service_ns: int
 
 
+class Ping(Wire, frozen=True):
+    """From whoever keeps the process. Answered at once by its event loop, whatever it is doing."""
+
+    sequence: int
+
+
+class Pong(Wire, frozen=True):
+    """The answer to `Ping`. `step_age_ns`: how long the oldest running step has been running; 0 where none runs."""
+
+    sequence: int
+    step_age_ns: int
+
+
+class Retire(Wire, frozen=True):
+    """From whoever keeps the process: finish what runs, take nothing new, and end."""
+
+
+class Retiring(Wire, frozen=True):
+    """A worker will end once nothing is left in it: gateways take their sessions elsewhere."""
+
+
+class ReplicaReport(Wire, frozen=True):
+    """What the supervisor tells the gateway of one process that it keeps. `state` as in `stages.replica`."""
+
+    stage: str
+    replica: str
+    state: str
+    incarnation: int
+    deaths: int
+    hangs: int
+
+
 Frame = (
     Hello
     | Welcome
@@ -182,6 +220,11 @@ Frame = (
     | Published
     | Closed
     | StepDone
+    | Ping
+    | Pong
+    | Retire
+    | Retiring
+    | ReplicaReport
 )
 
 _encoder = msgspec.msgpack.Encoder()

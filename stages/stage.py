@@ -14,6 +14,7 @@ Rules
 * A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
+* A stage that retires goes on with what it has and refuses nothing: gateways take their sessions elsewhere.
 * The loss of a gateway's control link ends everything that gateway opened.
 * A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
   older epoch, or no longer its owner, can neither open nor close it.
@@ -44,8 +45,12 @@ from stages.messages import (
     Opened,
     OpenSession,
     Outcome,
+    Ping,
+    Pong,
     Published,
     Refused,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
@@ -104,7 +109,7 @@ class _Entry:
     tag: Tag
     model: StageStream
     control: int
-    onward: bool
+    onward: int | None
     onward_credit: Credit | None
     publish_credit: Credit | None
     outbox: deque[Emit | Publish] = field(default_factory=deque)
@@ -135,41 +140,54 @@ class Stage:
         self._onward_window = onward_window
         self._publish_window = publish_window
         self._peers: dict[int, _Peer] = {}
-        self._onward_link: int | None = None
+        self._onward: dict[str, int] = {}
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
         self._entries: dict[str, _Entry] = {}
         self._scheduler = StageScheduler(model.concurrency)
         self._stale = 0
+        self._is_retiring = False
 
     # ---- links ----------------------------------------------------------------------------------
 
-    def link_up(self, link: int, hello: Hello) -> None:
+    def link_up(self, link: int, hello: Hello) -> list[Effect]:
         """A peer has introduced itself on `link`."""
         self._peers[link] = _Peer(hello.role, hello.name)
+        return [Send(link, Retiring())] if self._is_retiring and hello.role == "control" else []
 
-    def onward_up(self, link: int) -> list[Effect]:
-        """`link` leads to the next stage."""
-        self._onward_link = link
-        return self._tell_onward(up=True)
+    def onward_up(self, target: str, link: int) -> list[Effect]:
+        """`link` leads to `target`, a replica of the next stage."""
+        self._onward[target] = link
+        return self._tell_gateways(OnwardChanged(target, up=True))
 
     @property
-    def is_onward_up(self) -> bool:
-        """True where streams with `onward` can be opened, or are never asked for."""
-        return self._onward_link is not None or not self._onward_window
+    def onward(self) -> tuple[str, ...]:
+        """The replicas of the next stage that streams can be opened for."""
+        return tuple(self._onward)
 
-    def _tell_onward(self, *, up: bool) -> list[Effect]:
-        return [Send(link, OnwardChanged(up)) for link, peer in self._peers.items() if peer.role == "control"]
+    @property
+    def has_retired(self) -> bool:
+        """True once it was asked to retire and holds nothing for anybody."""
+        return self._is_retiring and not self._sessions and not self._entries
+
+    def _tell_gateways(self, frame: Frame) -> list[Effect]:
+        return [Send(link, frame) for link, peer in self._peers.items() if peer.role == "control"]
+
+    def _onward_lost(self, link: int) -> list[Effect]:
+        """Where `link` led to the next stage: what was handed over there cannot go on."""
+        target = next((name for name, onward in self._onward.items() if onward == link), None)
+        if target is None:
+            return []
+        del self._onward[target]
+        effects = self._tell_gateways(OnwardChanged(target, up=False))
+        for entry in self._entries_where(lambda entry: entry.onward == link):
+            effects += self._leave(entry, "failed", "downstream_lost", f"{target} is gone")
+        return effects
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
-        effects: list[Effect] = []
-        if link == self._onward_link:
-            self._onward_link = None
-            effects += self._tell_onward(up=False)
-            for entry in self._entries_where(lambda entry: entry.onward):
-                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+        effects = self._onward_lost(link)
         peer = self._peers.pop(link, None)
         if peer is not None and peer.role == "control":
             for session in [name for name, held in self._sessions.items() if held.control == link]:
@@ -199,6 +217,11 @@ class Stage:
                 effects = self._leave(entry, "cancelled") if entry else []
             case EndEpoch():
                 effects = self._end_epoch(frame)
+            case Ping(sequence):
+                effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
+            case Retire():
+                self._is_retiring = True
+                effects = self._tell_gateways(Retiring())
             case Welcome():
                 effects = []  # the next stage greets back; its incarnation is the supervisor's business
             case _:
@@ -255,7 +278,7 @@ class Stage:
             tag,
             stream,
             link,
-            frame.onward,
+            self._onward[frame.onward] if frame.onward else None,
             Credit(self._onward_window) if frame.onward else None,
             Credit(self._publish_window) if self._publish_window else None,
         )
@@ -271,8 +294,8 @@ class Stage:
             return "busy", "a stream of that name is still leaving"
         if len(self._entries) >= STREAMS_MAX:
             return "capacity", f"{STREAMS_MAX} streams are open"
-        if frame.onward and self._onward_link is None:
-            return "downstream_lost", "the next stage is not connected"
+        if frame.onward and frame.onward not in self._onward:
+            return "downstream_lost", f"{frame.onward} is not connected"
         return None
 
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
@@ -295,7 +318,7 @@ class Stage:
         entry = self._entries.get(frame.tag.key)
         if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
-        credit = entry.onward_credit if link == self._onward_link else entry.publish_credit
+        credit = entry.onward_credit if link == entry.onward else entry.publish_credit
         if credit is None:
             return self._drop_stale()
         try:
@@ -328,6 +351,11 @@ class Stage:
             entry.queued_ns, entry.started_ns = queued_ns, now_ns
             effects.append(StartStep(key, entry.step, entry.flags))
         return effects
+
+    def _step_age_ns(self, now_ns: int) -> int:
+        """How long the oldest running step has been running."""
+        running = self._entries_where(lambda entry: self._scheduler.runs(entry.tag.key))
+        return max((now_ns - entry.started_ns for entry in running), default=0)
 
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
         key = entry.tag.key
@@ -384,7 +412,7 @@ class Stage:
                 case Consumed(units):
                     if entry.source is not None and units:
                         effects.append(Send(entry.source, Grant(entry.tag, units)))
-                case Emit() if not entry.onward:
+                case Emit() if entry.onward is None:
                     pass
                 case _:
                     entry.outbox.append(output)
@@ -408,8 +436,8 @@ class Stage:
     def _hand_over(self, entry: _Entry, output: Emit | Publish) -> Send:
         if isinstance(output, Publish):
             return self._published(entry, output.event)
-        assert self._onward_link is not None, "a stream without its next stage has left"
-        return Send(self._onward_link, Feed(entry.tag, output.item, output.units))
+        assert entry.onward is not None, "a stream without a next stage emits nothing"
+        return Send(entry.onward, Feed(entry.tag, output.item, output.units))
 
     def _leave_too_large(self, entry: _Entry, units: int, credit: Credit) -> list[Effect]:
         message = f"{units} units never fit the window of {credit.window}"

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -48,17 +49,18 @@ _log = structlog.get_logger("stages.worker")
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
 
+    `replica` is its name among those of its stage. `onward`: the replicas of the next stage, each with its address.
     `secrets`: options that are not on the command line but in the environment, by the names of their variables.
     """
 
-    stage: str
+    replica: str
     kind: str
     engine: str
     address: str
     incarnation: int
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
-    onward: str = ""
+    onward: dict[str, str] = {}
     onward_window: int = 0
     publish_window: int = 0
 
@@ -70,13 +72,13 @@ class Worker:
         self._spec = spec
         self._stage = stage
         self._revision = revision
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.stage}-engine")
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
         self._links: dict[int, Link] = {}
         self._numbers: dict[Link, int] = {}
         self._next_number = itertools.count(1)
         self._steps: set[asyncio.Future[None]] = set()
-        self._onward_lost = asyncio.Event()
         self._onward_greeted = asyncio.Event()
+        self._retired = asyncio.Event()
 
     # ---- links -----------------------------------------------------------------------------------
 
@@ -100,10 +102,9 @@ class Worker:
             _log.error("link_refused", frame=type(frame).__name__, wanted_version=LINK_VERSION)
             link.close()
             return
-        self._stage.link_up(self._adopt(link), frame)
-        link.send(
-            Welcome(LINK_VERSION, self._spec.stage, self._spec.incarnation, self._revision, self._stage.is_onward_up)
-        )
+        spec = self._spec
+        link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
+        self._carry_out(self._stage.link_up(self._adopt(link), frame))
 
     def _lost(self, link: Link) -> None:
         number = self._numbers.pop(link, None)
@@ -111,27 +112,29 @@ class Worker:
             del self._links[number]
             self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
 
-    async def keep_onward(self) -> None:
-        """Stay connected to the next stage. Raises `LinkError`."""
+    async def keep_onward(self, target: str) -> None:
+        """Stay connected to `target`, a replica of the next stage. Raises `LinkError`."""
+        lost = asyncio.Event()
+        on_frame, on_lost = partial(self._onward_frame, target), partial(self._onward_down, lost)
         while True:
-            self._onward_lost.clear()
-            link = await connect(self._spec.onward, lambda: Link(self._onward_frame, self._onward_down))
-            link.send(Hello(LINK_VERSION, "data", f"{self._spec.stage}/{self._spec.incarnation}"))
-            await self._onward_lost.wait()
+            lost.clear()
+            link = await connect(self._spec.onward[target], lambda: Link(on_frame, on_lost))
+            link.send(Hello(LINK_VERSION, "data", f"{self._spec.replica}/{self._spec.incarnation}"))
+            await lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
             await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
 
-    def _onward_frame(self, link: Link, frame: Frame) -> None:
+    def _onward_frame(self, target: str, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
         if link in self._numbers:
             self._frame(link, frame)
         elif isinstance(frame, Welcome):
-            self._carry_out(self._stage.onward_up(self._adopt(link)))
+            self._carry_out(self._stage.onward_up(target, self._adopt(link)))
             self._onward_greeted.set()
 
-    def _onward_down(self, link: Link) -> None:
+    def _onward_down(self, lost: asyncio.Event, link: Link) -> None:
         self._lost(link)
-        self._onward_lost.set()
+        lost.set()
 
     # ---- effects ---------------------------------------------------------------------------------
 
@@ -146,6 +149,8 @@ class Worker:
                     task = asyncio.ensure_future(self._run_step(key, step, flags))
                     self._steps.add(task)
                     task.add_done_callback(self._steps.discard)
+        if self._stage.has_retired:
+            self._retired.set()
 
     async def _run_step(self, key: str, step: Step, flags: StepFlags) -> None:
         loop = asyncio.get_running_loop()
@@ -159,9 +164,12 @@ class Worker:
     # ---- life ------------------------------------------------------------------------------------
 
     async def serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
-        """Listen until `stopped`; call `ready` once the stage can take streams. Raises `LinkError`."""
+        """Listen until `stopped`, or until it has retired; call `ready` once the stage can take streams.
+
+        Raises `LinkError`.
+        """
         server = await listen(self._spec.address, self._accepted)
-        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
+        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(event.wait()) for event in (stopped, self._retired)]
         try:
             if self._spec.onward:
                 await self._connect_onward(lasting)
@@ -180,8 +188,11 @@ class Worker:
             await self._end_links()
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
-        """Start to keep the link to the next stage, and wait until it is there or something of `lasting` has ended."""
-        lasting.append(asyncio.create_task(self.keep_onward()))
+        """Start to keep the links to the next stage, and wait for the first, or until something of `lasting` ends.
+
+        One is enough: where another replica keeps dying, this one must not wait for it.
+        """
+        lasting += [asyncio.create_task(self.keep_onward(target)) for target in self._spec.onward]
         up = asyncio.create_task(self._onward_greeted.wait())
         await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()

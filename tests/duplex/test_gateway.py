@@ -12,7 +12,7 @@ import pytest
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
 from duplex.pipeline import graph_of
-from duplex.stage_client import StageClient
+from duplex.stage_pool import StagePool
 from duplex.vad_service import Window, stop_task
 from media.vad import VadState
 from sessions.conversation import ReplyDefaults
@@ -67,7 +67,7 @@ def play(folder: Path, scenario: Callable[[Bench], Coroutine[None, None, None]])
 
 @pytest.fixture
 def _stages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StageClient, "ready", property(lambda _client: True))
+    monkeypatch.setattr(StagePool, "ready", property(lambda _pool: True))
 
 
 def say(admitted: Admitted, text: str) -> None:

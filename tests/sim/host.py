@@ -79,12 +79,12 @@ class Host:
 
     def welcome(self) -> Welcome:
         assert self.stage is not None, "the dead welcome nobody"
-        return Welcome(LINK_VERSION, self.name, self.incarnation, "sim", self.stage.is_onward_up)
+        return Welcome(LINK_VERSION, self.name, self.incarnation, "sim", self.stage.onward)
 
-    def connect_onward(self, out: Wire) -> None:
+    def connect_onward(self, target: str, out: Wire) -> None:
         assert self.stage is not None, "the dead connect to nobody"
         self._wires[ONWARD] = out
-        self._carry_out(self.stage.onward_up(ONWARD))
+        self._carry_out(self.stage.onward_up(target, ONWARD))
 
     def unlink(self, *numbers: int) -> None:
         """These links are gone."""

@@ -147,7 +147,7 @@ class World:
             return
         back = Wire(self.clock, lambda frame: source.frame(ONWARD, frame))
         target.link(DATA, back, Hello(LINK_VERSION, "data", f"{before}/{source.incarnation}"))
-        source.connect_onward(Wire(self.clock, lambda frame: target.frame(DATA, frame)))
+        source.connect_onward(after, Wire(self.clock, lambda frame: target.frame(DATA, frame)))
 
     def _kill(self, name: str) -> None:
         """The process dies at once; its neighbours notice when their links break."""
@@ -326,7 +326,7 @@ class World:
     def _is_at_rest(self) -> bool:
         core = self.core
         busy = self._is_speaking or core.hearing.current or core.hearing.is_awaited or core.speaking.undrained
-        return not busy and all(port.ready for port in self.call.ports.values())
+        return not busy and all(port.reaches(NEXT.get(name, "")) for name, port in self.call.ports.items())
 
     def _come_to_rest(self) -> None:
         """Let all that is under way end. Speech that the client made the gate forget ends by the client too."""

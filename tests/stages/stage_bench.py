@@ -11,7 +11,8 @@ from stages.stream import Emit, Output, Publish, StageFailure, StageModel
 from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 
 CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
-OTHER_CONTROL, OTHER_MEDIA = 11, 12
+NEXT = "next"  # the replica that ONWARD leads to
+OTHER_CONTROL, OTHER_MEDIA, OTHER_ONWARD = 11, 12, 13
 SESSION = "task"
 TAG = Tag(SESSION, 5, 1, "resp_1")
 INPUT = Tag(SESSION, 5, 1)
@@ -47,7 +48,7 @@ class StageBench:
         self.stage.link_up(MEDIA, Hello(1, "media", "gw_1"))
         self.stage.link_up(SOURCE, Hello(1, "data", "before/1"))
         if onward_window and onward:
-            self.carry_out(self.stage.onward_up(ONWARD))
+            self.carry_out(self.stage.onward_up(NEXT, ONWARD))
 
     def carry_out(self, effects: Sequence[Effect]) -> list[Frame]:
         """Keep steps, note what is sent; gives the frames of these effects."""
@@ -70,7 +71,7 @@ class StageBench:
     def open(self, tag: Tag = TAG, options: Options | None = None, *, onward: bool = False) -> list[Frame]:
         """Open session and stream."""
         self.frame(OpenSession(tag.session, 0))
-        return self.frame(Open(tag, options or ObserverOptions(), onward))
+        return self.frame(Open(tag, options or ObserverOptions(), NEXT if onward else ""))
 
     def finish(self, key: str = TAG.key, failure: StageFailure | None = None) -> list[Frame]:
         """Run the step of `key` and bring back its result, or `failure`."""

@@ -156,7 +156,9 @@ def test_a_graph_that_cannot_run_says_which_stage_and_what_to_do(
         ({"name": "../hear"}, "name"),
         ({"kind": "observer"}, "kind"),
         ({"chunk_ms_max": -1}, "chunk_ms_max"),
-        ({"replicas": 2}, "replicas"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": 17}, "replicas"),
+        ({"step_s_max": 0}, "step_s_max"),
     ],
 )
 def test_a_wrong_field_of_a_stage_is_refused_by_name(fields: dict[str, Any], place: str) -> None:
@@ -182,7 +184,7 @@ def test_an_unknown_stage_is_named_beside_those_there_are() -> None:
 
 def test_each_worker_is_told_its_links_and_windows() -> None:
     graph, run_dir = line(), Path("/run/duplex")
-    specs = {stage.name: worker_spec(graph, stage, run_dir, 4) for stage in graph.stages}
+    specs = {stage.name: worker_spec(graph, stage, stage.name, run_dir, 4) for stage in graph.stages}
     assert specs == {
         "hear": WorkerSpec("hear", "encoder", "scripted", "unix:/run/duplex/hear.sock", 4),
         "think": WorkerSpec(
@@ -192,7 +194,7 @@ def test_each_worker_is_told_its_links_and_windows() -> None:
             "unix:/run/duplex/think.sock",
             4,
             {"sessions_max": 2},
-            onward="unix:/run/duplex/speak.sock",
+            onward={"speak": "unix:/run/duplex/speak.sock"},
             onward_window=320,
         ),
         "speak": WorkerSpec(
@@ -201,16 +203,37 @@ def test_each_worker_is_told_its_links_and_windows() -> None:
             "scripted",
             "unix:/run/duplex/speak.sock",
             4,
-            onward="unix:/run/duplex/sound.sock",
+            onward={"sound": "unix:/run/duplex/sound.sock"},
             onward_window=48,
         ),
         "sound": WorkerSpec("sound", "vocoder", "scripted", "unix:/run/duplex/sound.sock", 4, publish_window=9_600),
     }
 
 
+def test_replicas_are_linked_each_with_each() -> None:
+    graph = line(
+        speak=StageNode(name="speak", kind="talker", engine="scripted", replicas=2),
+        sound=StageNode(name="sound", kind="vocoder", engine="scripted", chunk_ms_max=190, replicas=2),
+    )
+    assert graph.stage("hear").replica_names == ("hear",)
+    assert graph.stage("speak").replica_names == ("speak-1", "speak-2")
+    targets = {f"sound-{number}": f"unix:/run/sound-{number}.sock" for number in (1, 2)}
+    for name in ("speak-1", "speak-2"):
+        spec = worker_spec(graph, graph.stage("speak"), name, Path("/run"), 1)
+        assert (spec.replica, spec.address, spec.onward) == (name, f"unix:/run/{name}.sock", targets)
+
+
+def test_no_stage_has_the_name_of_anothers_replica() -> None:
+    with pytest.raises(ValidationError, match="'speak-1': rename the stage"):
+        line(
+            speak=StageNode(name="speak", kind="talker", engine="scripted", replicas=2),
+            hear=StageNode(name="speak-1", kind="encoder", engine="scripted"),
+        )
+
+
 def test_secrets_reach_the_worker_by_the_names_of_their_variables_only() -> None:
     stage = StageNode(name="think", kind="thinker", engine="openai", secrets={"api_key": "DUPLEX_OPENAI_API_KEY"})
-    spec = worker_spec(line(think=stage), stage, Path("/run"), 1)
+    spec = worker_spec(line(think=stage), stage, "think", Path("/run"), 1)
     assert (spec.options, spec.secrets) == ({}, {"api_key": "DUPLEX_OPENAI_API_KEY"})
 
 

@@ -46,8 +46,13 @@ from stages.messages import (
     Open,
     Opened,
     OpenSession,
+    Ping,
+    Pong,
     Published,
     Refused,
+    ReplicaReport,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
@@ -83,13 +88,13 @@ EVENTS = (
 )
 FRAMES: tuple[Frame, ...] = (
     Hello(1, "media", "gw_1"),
-    Welcome(1, "talker", 3, "sha256:0", onward_up=False),
-    OnwardChanged(up=True),
+    Welcome(1, "talker", 3, "sha256:0", ("vocoder-1", "vocoder-2")),
+    OnwardChanged("vocoder-1", up=True),
     OpenSession("sess_1", 1),
     SessionOpened("sess_1"),
     SessionRefused("sess_1", "capacity", "all slots are taken"),
     CloseSession("sess_1"),
-    *(Open(TAG, options, onward=True) for options in OPTIONS),
+    *(Open(TAG, options, "vocoder-1") for options in OPTIONS),
     Opened(Tag("sess_1", -1, 7)),
     Refused(TAG, "busy", "a stream of that name is still leaving"),
     *(Feed(TAG, item, 5) for item in ITEMS),
@@ -99,6 +104,11 @@ FRAMES: tuple[Frame, ...] = (
     *(Published(TAG, event) for event in EVENTS),
     Closed(TAG, "failed", {"frames": 3}, "engine", "it broke"),
     StepDone(TAG, "decode", 10**9, 2**62),
+    Ping(7),
+    Pong(7, 2**62),
+    Retire(),
+    Retiring(),
+    ReplicaReport("talker", "talker-2", "quarantined", 7, 6, 1),
 )
 
 

@@ -62,7 +62,7 @@ from stages.messages import (
 )
 from stages.stage import Send
 from stages.stream import StageFailure
-from tests.stages.stage_bench import CONTROL, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
+from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
 SESSIONS = ("task", "task_1_2")
 CONTROLS = (CONTROL, OTHER_CONTROL)
@@ -248,7 +248,7 @@ class Walk:
         stale = tag.response and OUT_OF_BAND < tag.epoch < self.epochs.get(tag.session, 0)
         allowed = tag.session in self.owners and not stale and not known
         allowed = allowed and (self.onward is not None or not self._is_onward)
-        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], self._is_onward), self._control())
+        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], NEXT if self._is_onward else ""), self._control())
         assert isinstance(answer, Opened if is_open or allowed else Refused)
 
     def cancel(self) -> None:
@@ -303,7 +303,7 @@ class Walk:
         if self._is_onward and self.onward is None:
             self.next_link += 1
             self.onward = self.next_link
-            self.bench.carry_out(self.bench.stage.onward_up(self.next_link))
+            self.bench.carry_out(self.bench.stage.onward_up(NEXT, self.next_link))
 
     def feed(self) -> None:
         """A few items for one stream, open or leaving."""

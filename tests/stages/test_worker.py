@@ -19,6 +19,7 @@ from stages import worker
 from stages.contracts import Clause, ObserverOptions, Tag, TextDelta
 from stages.link import LinkError
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
     Feed,
@@ -41,8 +42,8 @@ from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
 from tests.stages.puppet import PuppetModel, PuppetStep
 
 TAG = Tag("s", 1, 1, "r")
-WELCOME = Welcome(1, "next", 1, "rev", onward_up=True)
-HELLO = Hello(1, "control", "gw_1")
+WELCOME = Welcome(LINK_VERSION, "next", 1, "rev", ())
+HELLO = Hello(LINK_VERSION, "control", "gw_1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,15 @@ class Running:
         self.path = folder / "stage.sock"
         self.model = PuppetModel()
         stage = Stage(self.model, onward_window=onward_window)
-        spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, onward=onward, onward_window=onward_window)
+        spec = WorkerSpec(
+            "stage",
+            "talker",
+            "puppet",
+            self.address,
+            3,
+            onward={"next": onward} if onward else {},
+            onward_window=onward_window,
+        )
         self.worker = Worker(spec, stage, "rev", 1)
         self.ready = asyncio.Event()
         self.stopped = asyncio.Event()
@@ -84,7 +93,7 @@ class Running:
 
     async def gateway(self, *, onward: bool = False) -> End:
         """A control link with one session and one stream open."""
-        end = await self.link(HELLO, OpenSession("s", 1), Open(TAG, ObserverOptions(), onward))
+        end = await self.link(HELLO, OpenSession("s", 1), Open(TAG, ObserverOptions(), "next" if onward else ""))
         assert isinstance(await end.frame(), Welcome)
         assert [await end.frame() for _ in range(2)] == [SessionOpened("s"), Opened(TAG)]
         return end
@@ -101,7 +110,7 @@ async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
 
     async def greet() -> End:
         end = await listener.accepted()
-        assert await end.frame() == Hello(1, "data", "stage/3")
+        assert await end.frame() == Hello(LINK_VERSION, "data", "stage/3")
         end.link.send(WELCOME)
         return end
 
@@ -133,12 +142,14 @@ def test_a_peer_is_welcomed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as one:
             end = await one.link(HELLO)
-            assert await end.frame() == Welcome(1, "stage", 3, "rev", onward_up=True)
+            assert await end.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
 
     play(scenario())
 
 
-@pytest.mark.parametrize("first", [Hello(2, "control", "gw_1"), OpenSession("s", 1)], ids=["version", "no hello"])
+@pytest.mark.parametrize(
+    "first", [Hello(LINK_VERSION + 1, "control", "gw_1"), OpenSession("s", 1)], ids=["version", "no hello"]
+)
 def test_another_version_and_who_does_not_introduce_itself_are_refused(tmp_path: Path, first: Frame) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as one:
@@ -279,14 +290,14 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
             gateway = await one.gateway(onward=True)
             await next_stage.abort()
             frames = [await gateway.frame() for _ in range(2)]
-            lost = Closed(TAG, "failed", {}, "downstream_lost", "the next stage is gone")
-            assert frames == [OnwardChanged(up=False), lost]
+            lost = Closed(TAG, "failed", {}, "downstream_lost", "next is gone")
+            assert frames == [OnwardChanged("next", up=False), lost]
             # For a moment, the socket of a dying stage still takes links.
             await (await listener.accepted()).abort()
             async with greeting(listener) as again:
                 await again
-            assert await gateway.frame() == OnwardChanged(up=True)
-            gateway.link.send(Open(TAG, ObserverOptions(), onward=True))
+            assert await gateway.frame() == OnwardChanged("next", up=True)
+            gateway.link.send(Open(TAG, ObserverOptions(), "next"))
             assert await gateway.frame() == Opened(TAG)
 
     play(scenario())
@@ -298,12 +309,12 @@ def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
             one = Running(tmp_path, onward=listener.address, onward_window=4)
             serving = asyncio.create_task(one.serve())
             next_stage = await listener.accepted()
-            assert await next_stage.frame() == Hello(1, "data", "stage/3")
+            assert await next_stage.frame() == Hello(LINK_VERSION, "data", "stage/3")
             gateway = await one.link(HELLO)
-            assert await gateway.frame() == Welcome(1, "stage", 3, "rev", onward_up=False)
+            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
             assert not one.ready.is_set()
             next_stage.link.send(WELCOME)
-            assert await gateway.frame() == OnwardChanged(up=True)
+            assert await gateway.frame() == OnwardChanged("next", up=True)
             await one.ready.wait()
             one.stopped.set()
             await serving
@@ -431,7 +442,7 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"stage": 7}, "stage"),
+        ({"replica": 7}, "replica"),
         ({"gpu": 1}, "gpu"),
         ({"engine": "magic"}, "no engine 'magic' for a thinker; there are: local, openai, scripted"),
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
@@ -439,7 +450,7 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ({"options": {"replies": []}}, "replies"),
         ({"address": "tcp:0.0.0.0:1"}, "'tcp:0.0.0.0:1'"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
-        ({"onward": "tcp:next:1", "onward_window": 320}, "'tcp:next:1'"),
+        ({"onward": {"next": "tcp:next:1"}, "onward_window": 320}, "'tcp:next:1'"),
     ],
 )
 def test_a_wrong_specification_is_refused_and_named(
@@ -461,7 +472,7 @@ def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path)
 
 
 def test_a_worker_without_its_next_stage_is_not_ready_when_it_ends(command: Command, tmp_path: Path) -> None:
-    onward = {"onward": f"unix:{tmp_path}/nobody.sock", "onward_window": 320}
+    onward = {"onward": {"nobody": f"unix:{tmp_path}/nobody.sock"}, "onward_window": 320}
     assert command.run(spec_json(tmp_path, **onward)) == (0, "", "")
 
 

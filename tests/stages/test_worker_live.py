@@ -27,6 +27,7 @@ from stages.contracts import (
 )
 from stages.graph import GATEWAY, Edge, Graph, StageNode, worker_spec
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
     EndEpoch,
@@ -110,7 +111,9 @@ class WorkerProcess:
         self.control, self.media = End(), End()
         for end, role in ((self.media, "media"), (self.control, "control")):
             await end.connect(self.spec.address)
-            end.link.send(msgspec.convert({"type": "Hello", "version": 1, "role": role, "name": "gw"}, Hello))
+            end.link.send(
+                msgspec.convert({"type": "Hello", "version": LINK_VERSION, "role": role, "name": "gw"}, Hello)
+            )
         assert isinstance(await self.media.frame(), Welcome)
         welcome = await self.control.frame()
         assert isinstance(welcome, Welcome)
@@ -185,13 +188,15 @@ async def workers(*specs: WorkerSpec, module: str = "stages.worker") -> AsyncIte
 
 def chain_specs(folder: Path) -> list[WorkerSpec]:
     graph = chain()
-    return [worker_spec(graph, stage, folder, 1) for stage in graph.stages]
+    return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
 
 
 async def open_response(tag: Tag, stages: list[WorkerProcess]) -> None:
     """Open `tag` at all stages, the last one first."""
     for one in reversed(stages):
-        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.stage], bool(one.spec.onward)))
+        one.order(
+            OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.replica], next(iter(one.spec.onward), ""))
+        )
         await one.told(SessionOpened)
         await one.told(Opened)
 
@@ -298,11 +303,11 @@ def test_a_next_stage_that_dies_fails_the_replies_that_need_it_until_it_is_back(
             await open_response(tag, [speak, sound])
             sound.process.kill()
             await sound.ended()
-            assert await speak.told(OnwardChanged) == OnwardChanged(up=False)
-            assert await speak.told(Closed) == Closed(tag, "failed", {}, "downstream_lost", "the next stage is gone")
+            assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=False)
+            assert await speak.told(Closed) == Closed(tag, "failed", {}, "downstream_lost", "sound is gone")
 
             async with workers(msgspec.structs.replace(sound.spec, incarnation=2)) as (reborn,):
-                assert await speak.told(OnwardChanged) == OnwardChanged(up=True)
+                assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=True)
                 assert (await reborn.link()).incarnation == 2
                 await open_response(Tag(SESSION, 1, 1, "resp_2"), [speak, reborn])
 
