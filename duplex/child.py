@@ -127,10 +127,14 @@ class Child:
         """Start it again whenever it dies, until cancelled."""
         while True:
             status = await self._until_dead()
+            was_retiring = self._replica.state is ReplicaState.RETIRING
             answer = self._replica.died(time.monotonic_ns())
             self._up.clear()
             self._on_change()
-            _log.error("child_died", child=self.plan.name, status=status, deaths=self._replica.statistics().deaths)
+            if was_retiring:
+                _log.info("child_retired", child=self.plan.name, status=status)
+            else:
+                _log.error("child_died", child=self.plan.name, status=status, deaths=self.statistics().deaths)
             if isinstance(answer, Quarantine):
                 _log.error("child_quarantined", child=self.plan.name, probe_s=answer.probe_after_ns // 10**9)
                 await asyncio.sleep(answer.probe_after_ns / 1e9)

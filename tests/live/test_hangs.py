@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.live.caller import BROKEN, calling, silence, tone
-from tests.live.service import Service, open_processes, serving, wait_for_ends
+from tests.live.service import Service, open_processes, serving
 from tests.live.test_faults import AUDIO, start_reply
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -40,11 +40,11 @@ def _usable(service: Service) -> None:
 @contextmanager
 def paused(service: Service, part: str) -> Iterator[None]:
     """`part` is stopped; when the block has ended it must be dead, so that letting it go on wakes nobody."""
-    pid = service.pid_of(part)
+    pid, since = service.pid_of(part), len(service.lines)
     with open_processes([pid]) as (process,):
         os.kill(pid, signal.SIGSTOP)
         yield
-        wait_for_ends([process])
+        service.wait_for_event("child_died", since=since, child=part)
         with pytest.raises(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGCONT)
 
