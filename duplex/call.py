@@ -38,6 +38,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -107,7 +108,7 @@ class Call:
         self._journal = journal
         self._client: Client | None = None
         self._known_items: set[str] = {item.id for item in conversation.items}
-        self._encoder = "encoder"
+        self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
         self._last_sent_ns = 0
@@ -238,21 +239,15 @@ class Call:
             self.end("stage_unresponsive")
 
     def _carry_out_one(self, effect: do.Effect) -> None:
-        stages = self._services.stages
         match effect:
             case do.Tell(event):
                 self._tell(event)
-            case do.OpenStream(stage, tag, options, onward):
-                stages[stage].order(Open(tag, options, onward))
+            case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
+                self._order(effect)
             case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self.listening.tell_encoder(tag, item)
             case do.FeedStream(stage, tag, item):
-                stages[stage].feed(tag, item)
-            case do.CancelStream(stage, tag):
-                self._stream_gone(stage, tag)
-                stages[stage].order(Cancel(tag))
-            case do.GrantCredit(stage, tag, samples):
-                stages[stage].order(Grant(tag, samples))
+                self._services.stages[stage].feed(tag, item)
             case do.EndEpoch(epoch):
                 self._end_epoch(epoch)
             case do.HearFrom(tag, sample, until):
@@ -265,6 +260,19 @@ class Call:
                 self._save(effect)
             case do.Measured():
                 self._measure(effect)
+
+    def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
+        stage, tag = self._services.stages[effect.stage], effect.tag
+        match effect:
+            case do.OpenStream(options=options, edges=edges):
+                stage.order(Open(tag, options, edges))
+            case do.CancelStream():
+                self._stream_gone(effect.stage, tag)
+                stage.order(Cancel(tag))
+            case do.CutStream(samples=samples):
+                stage.order(Cut(tag, samples))
+            case do.GrantCredit(samples=samples):
+                stage.order(Grant(tag, samples))
 
     def _end_epoch(self, epoch: int) -> None:
         for stage in self._services.stages.values():

@@ -54,7 +54,7 @@ class Config(BaseModel):
     engine: Literal["local", "scripted"] = "local"
     thinker: Literal["local", "openai"] = "local"
     thinker_gguf: Path | None = None
-    voice: Path | None = None
+    voice: tuple[Path, ...] = ()
     openai_base_url: str | None = None
     openai_model: str | None = None
     openai_api_key: SecretStr | None = None
@@ -109,11 +109,11 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
 
 def check_files(config: Config) -> None:
     """Raises `ConfigError` where a setting names a file that is not there."""
-    wanted = [("thinker_gguf", config.thinker_gguf), ("voice", config.voice)]
-    if config.voice is not None:
-        wanted.append(("voice", config.voice.with_name(config.voice.name + ".json")))
+    wanted = [("thinker_gguf", config.thinker_gguf)] if config.thinker_gguf else []
+    for voice in config.voice:
+        wanted += [("voice", voice), ("voice", voice.with_name(voice.name + ".json"))]
     for name, path in wanted:
-        if path is not None and not path.is_file():
+        if not path.is_file():
             raise ConfigError(f"{name} ({ENVIRONMENT_PREFIX}{name.upper()}): there is no file {path}")
 
 

@@ -28,6 +28,7 @@ from duplex.garbage import CallGarbage
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
+from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
@@ -35,11 +36,11 @@ from sessions.records import SessionRecord, StoredDataError, decode_entry, repla
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.contracts import Tag
-from stages.graph import GATEWAY, Graph, StageNode, address_of
+from stages.edges import GATEWAY
+from stages.graph import Graph, StageNode, address_of
 from stages.messages import Frame, ReplicaReport
 from stages.pool import PoolLimits
 from stages.replica import ReplicaState
-from stages.stage import STREAMS_MAX
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
@@ -102,6 +103,7 @@ class Gateway:
         self._name = new_id("gw")
         self._store = store
         self._defaults = defaults
+        self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
@@ -115,17 +117,16 @@ class Gateway:
         self._services = Services(self._stages, self._vad, self.metrics)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
-        """The stage's pool, which knows the one behind it; each is made once."""
+        """The stage's pool, which knows those behind it; each is made once."""
         if stage.name in made:
             return made[stage.name]
-        edge = graph.edge_from(stage.name)
-        leads_on = edge is not None and edge.target != GATEWAY
-        onward = self._pool_of(graph, graph.stage(edge.target), made) if edge and leads_on else None
+        targets = [edge.target for edge in graph.edges_from(stage.name) if edge.target != GATEWAY]
+        onward = {name: self._pool_of(graph, graph.stage(name), made) for name in targets}
         addresses = {name: address_of(self.config.run_dir, name) for name in stage.replica_names}
         for name in addresses:
             self.metrics.stage_up.labels(stage.name, name).set(0)
         callbacks = PoolCallbacks(self._frame, self._lost, self._open_waiting, self._reachable)
-        limits = PoolLimits(STREAMS_MAX, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
+        limits = PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
         made[stage.name] = StagePool(stage.name, addresses, self._name, callbacks, limits=limits, onward=onward)
         return made[stage.name]
 
@@ -217,6 +218,11 @@ class Gateway:
         self._empty.clear()
         self.metrics.calls.set(self._admitted)
 
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """Those that a session can ask for, the usual one first; none where the engine has no choice."""
+        return self._defaults.voices
+
     def leave(self) -> None:
         self._admitted -= 1
         self.metrics.calls.set(self._admitted)
@@ -288,7 +294,7 @@ class Gateway:
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
     ) -> Conversation:
         identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms)
+        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms, route=self._route)
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
@@ -299,6 +305,7 @@ class Gateway:
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             items=tuple(item_of(record) for record in stored.items),
+            route=self._route,
         )
 
     @asynccontextmanager

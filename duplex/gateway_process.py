@@ -29,7 +29,7 @@ from duplex.app import build_app
 from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
 from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
-from duplex.pipeline import graph_of
+from duplex.pipeline import graph_of, voices_of
 from duplex.probe_server import ProbeServer
 from duplex.tls_dev import development_tls
 from duplex.vad_service import SpeechModel, stop_task
@@ -40,8 +40,9 @@ from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
 from stages import weights
 from stages.contracts import Message
+from stages.edges import GATEWAY
 from stages.engines.local import persona
-from stages.graph import GATEWAY, address_of
+from stages.graph import address_of
 from stages.link import LinkError
 
 # Two frames of audio as base64 in their JSON: what may wait in our write buffer for a client that reads slowly.
@@ -110,6 +111,7 @@ def _defaults(config: Config) -> ReplyDefaults:
         examples,
         config.prepare_replies,
         config.context_characters,
+        voices_of(config),
     )
 
 

@@ -1,4 +1,4 @@
-"""The graph that a configuration asks for."""
+"""The graph that a configuration asks for, and the way of a response through a graph."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from typing import Any
 
 from duplex.config import Config
 from media.chunk import ms_to_samples
+from sessions.route import Leg, Route
 from sessions.settings import OUTPUT_RATE
-from stages.graph import GATEWAY, Edge, Graph, StageNode
+from stages.edges import GATEWAY
+from stages.engines.local.loaded_voices import voice_name
+from stages.graph import Edge, Graph, GraphError, StageNode
 
 # Two clauses of the longest kind, and three latent items: one being used, one in flight, one being made.
 CLAUSE_WINDOW_CHARACTERS = 320
 LATENT_WINDOW_FRAMES = 48
 # 16 frames of 256 samples at 22.05 kHz, rounded up.
 VOCODER_CHUNK_MS = 190
+SHIPPED_VOICE = "en_US-joe-medium"
 # A Thinker's step may be a whole answer, of another server too; a response is given up after five minutes.
 THINKER_STEP_S_MAX = 360
 
@@ -65,11 +69,17 @@ def _encoder_options(config: Config) -> dict[str, Any]:
 
 
 def voice_options(config: Config) -> dict[str, Any]:
-    """Options of the Talker and of the vocoder: one voice, split in two."""
+    """Options of the Talker and of the vocoder: each voice is split in two."""
     if config.engine == "scripted":
         return {}
-    options: dict[str, Any] = {"cache_dir": str(config.data_dir / "cache")}
-    return options | ({"voice": str(config.voice)} if config.voice else {})
+    return {"cache_dir": str(config.data_dir / "cache"), "voices": [str(path) for path in config.voice]}
+
+
+def voices_of(config: Config) -> tuple[str, ...]:
+    """The voices that a session can ask for, the usual one first. None where the engine has no choice."""
+    if config.engine == "scripted":
+        return ()
+    return tuple(map(voice_name, config.voice)) or (SHIPPED_VOICE,)
 
 
 def _thinker(config: Config) -> StageNode:
@@ -104,3 +114,25 @@ def _thinker(config: Config) -> StageNode:
         replicas=config.replicas_thinker,
         step_s_max=THINKER_STEP_S_MAX,
     )
+
+
+def route_of(graph: Graph) -> Route:
+    """How a response goes through `graph`, from its first Thinker on.
+
+    Raises `GraphError` where nobody hears, or nobody answers.
+    """
+    encoder = next((stage.name for stage in graph.stages if stage.kind == "encoder"), None)
+    head = next((stage.name for stage in graph.stages if stage.kind == "thinker"), None)
+    if encoder is None or head is None:
+        raise GraphError("the conversation needs a stage that hears and one that answers: add an encoder and a thinker")
+    legs: dict[str, Leg] = {}
+    for name in graph.downstream(head):
+        stage = graph.stage(name)
+        kind = stage.kind
+        assert kind != "encoder", "no edge leads to an encoder"
+        assert kind != "composite", "no edge leads to a composite"
+        fed_by = [legs[edge.source] for edge in graph.edges_to(name) if edge.source in legs]
+        spoken = kind in ("talker", "vocoder") or any(leg.spoken for leg in fed_by)
+        onward = tuple(edge.target for edge in graph.edges_from(name) if edge.target != GATEWAY)
+        legs[name] = Leg(name, kind, onward, graph.finals_of(stage), spoken)
+    return Route(encoder, tuple(legs.values()))

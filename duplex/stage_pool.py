@@ -4,7 +4,7 @@ Theory of operation
     `stages.pool` decides which replica is a session's home and when a stream may be opened there; this keeps the
     streams. Control and media links have no common order, so feeds for a stream wait here until its worker has said
     `Opened`. A stream that is asked for while no replica can take it waits with its feeds, and so does one whose next
-    stage is not within reach of its replica; whoever asked has a deadline.
+    stages are not within reach of its replica; whoever asked has a deadline.
 
     A worker that is lost before it has answered for a stream has begun nothing that anybody saw: the stream is asked
     for again, elsewhere or of its successor. A stream that had begun is told to be lost at once. What it held is told
@@ -34,6 +34,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
@@ -89,7 +90,7 @@ class _Lost:
 
 
 class StagePool:
-    """`addresses`: the replicas with where they listen. `onward`: the stage that streams hand over to, if any."""
+    """`addresses`: the replicas with where they listen. `onward`: the stages that streams may hand over to."""
 
     def __init__(
         self,
@@ -99,11 +100,11 @@ class StagePool:
         callbacks: PoolCallbacks,
         *,
         limits: PoolLimits,
-        onward: StagePool | None = None,
+        onward: Mapping[str, StagePool] | None = None,
     ) -> None:
         self.stage = stage
         self._callbacks = callbacks
-        self._onward = onward
+        self._onward = dict(onward or {})
         self._core = Pool(addresses, limits)
         to_us = ClientCallbacks(self._frame, self._up, self._down)
         self._clients = {name: StageClient(name, address, gateway, to_us) for name, address in addresses.items()}
@@ -121,9 +122,9 @@ class StagePool:
 
     @property
     def ready(self) -> bool:
-        """Streams can be opened, through to the last stage behind this one."""
-        behind = self._onward.replicas_up if self._onward is not None else None
-        return any(client.is_up and (behind is None or client.onward & behind) for client in self._clients.values())
+        """Streams can be opened, through to the last stages behind this one."""
+        behind = [pool.replicas_up for pool in self._onward.values()]
+        return any(client.is_up and all(client.onward & names for names in behind) for client in self._clients.values())
 
     @property
     def replicas_up(self) -> frozenset[str]:
@@ -142,7 +143,7 @@ class StagePool:
     def order(self, frame: Frame) -> None:
         """Open or close a session or a stream, or tell its worker something of it.
 
-        An `Open` names in `onward` the stage that it hands over to; the worker is told the replica.
+        An `Open` names in `edges` the stages that it hands over to; the worker is told their replicas.
         """
         match frame:
             case OpenSession(session, epoch):
@@ -157,7 +158,7 @@ class StagePool:
                 self._carry_out(self._core.begin(tag.session, tag.key, time.monotonic_ns()))
             case Cancel(tag):
                 self._cancel(tag, frame)
-            case Grant(tag):
+            case Grant(tag) | Cut(tag):
                 stream = self._stream(tag)
                 if stream is not None and stream.client is not None:
                     stream.client.order(frame)
@@ -262,11 +263,12 @@ class StagePool:
             self._usable.clear()
 
     def _ask(self, stream: _Stream, client: StageClient) -> None:
-        target = self._onward.replica_of(stream.open.tag.session) if stream.open.onward and self._onward else ""
-        if target is None or (target and target not in client.onward):
-            return
-        stream.asked = True
-        client.order(structs.replace(stream.open, onward=target))
+        session = stream.open.tag.session
+        targets = [self._onward[name].replica_of(session) for name in stream.open.edges]
+        replicas = tuple(target for target in targets if target in client.onward)
+        if len(replicas) == len(targets):
+            stream.asked = True
+            client.order(structs.replace(stream.open, edges=replicas))
 
     # ---- the workers -----------------------------------------------------------------------------
 

@@ -23,12 +23,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """`onward`: the stage that it hands over to, if any."""
-
     stage: str
     tag: Tag
     options: Options
-    onward: str = ""
+    edges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,15 @@ class FeedStream:
 class CancelStream:
     stage: str
     tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class CutStream:
+    """The response has ended early: `stage` is to look at the `samples` of it that were sent, and to finish."""
+
+    stage: str
+    tag: Tag
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ Effect = (
     | OpenStream
     | FeedStream
     | CancelStream
+    | CutStream
     | GrantCredit
     | EndEpoch
     | HearFrom

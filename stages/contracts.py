@@ -9,6 +9,8 @@ Rules
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 EPOCHS_PER_FENCE = 1 << 20
@@ -79,13 +81,14 @@ class TalkerOptions(Wire, frozen=True):
 
 
 class VocoderOptions(Wire, frozen=True):
-    """Make PCM16 at `sample_rate`, resampled once, continuously over the response."""
+    """Make PCM16 at `sample_rate`, resampled once, continuously over the response. `voice`: that of the latents."""
 
     sample_rate: int = 24_000
+    voice: str = ""
 
 
 class ObserverOptions(Wire, frozen=True):
-    """A side branch that publishes and emits nothing downstream."""
+    """Look at what others make; a side branch publishes and hands nothing on."""
 
 
 Options = EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
@@ -146,9 +149,6 @@ class Latents(Wire, frozen=True):
     final: bool = False
 
 
-Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents
-
-
 # ---- events: published by a stage to the gateway ---------------------------------------------------
 
 
@@ -186,16 +186,24 @@ class Word(msgspec.Struct, frozen=True):
     end: int
 
 
+# How word times are known: by the Talker's durations, by progress in codec frames, or by a look at the finished sound.
+WordBasis = Literal["durations", "estimated", "aligned"]
+
+
 class WordTimes(Wire, frozen=True):
-    """Words of one clause, in order. Joined by blanks, the words of all clauses give the spoken text."""
+    """Words of one clause, in order. Joined by blanks, the words of all clauses give the spoken text.
+
+    `aligned` ones come once, are of the whole response (clause 0), and stand in place of all others.
+    """
 
     clause: int
     sample_rate: int
     words: tuple[Word, ...]
+    basis: WordBasis = "durations"
 
 
 class AudioOut(Wire, frozen=True):
-    """The chunk contract of `media.chunk` on a link."""
+    """The chunk contract of `media.chunk` on a link: an event to the gateway, an item to another stage."""
 
     seq: int
     sample_rate: int
@@ -205,3 +213,15 @@ class AudioOut(Wire, frozen=True):
 
 
 Event = Transcript | TextDelta | TextDone | WordTimes | AudioOut
+Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | AudioOut
+
+# ---- payloads: what edges carry ----------------------------------------------------------------------
+
+Payload = Literal["clauses", "latents", "codec", "audio"]
+
+_PAYLOADS: dict[type, Payload] = {Clause: "clauses", Latents: "latents", AudioOut: "audio"}
+
+
+def payload_of(piece: Item | Event) -> Payload | None:
+    """What kind of edge carries `piece`; None for what only goes between a stage and the gateway."""
+    return _PAYLOADS.get(type(piece))

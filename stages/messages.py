@@ -10,7 +10,8 @@ Theory of operation
 Rules
 * `Hello` first, answered by `Welcome`; another version is refused by closing the link with a log line.
 * `Feed.units` have been taken from the producer's credit; `Grant.units` give them back, exactly once.
-* `Closed` is the one terminal of a stream at a stage. A stage that refused a stream sends `Refused` and no `Closed`.
+* `Closed` is the one terminal of a stream at a stage, on the control link; an observer's follows its words, on the
+  media link. A stage that refused a stream sends `Refused` and no `Closed`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Hello(Wire, frozen=True):
 class Welcome(Wire, frozen=True):
     """Answer of the worker. A higher `incarnation` means that everything before it is gone.
 
-    `onward`: the replicas of the next stage that it can hand over to.
+    `onward`: the replicas of next stages that it can hand over to.
     """
 
     version: int
@@ -70,8 +71,8 @@ class Welcome(Wire, frozen=True):
 
 
 class OnwardChanged(Wire, frozen=True):
-    """The worker's link to `target`, a replica of the next stage, came up or went down: streams that hand over to it
-    can or cannot be opened."""
+    """The worker's link to `target`, a replica of a next stage, came up or went down: streams that hand over to it can
+    or cannot be opened."""
 
     target: str
     up: bool
@@ -101,11 +102,11 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `onward`: the replica of the next stage that emitted items go to."""
+    """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to."""
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
-    onward: str = ""
+    edges: tuple[str, ...] = ()
 
 
 class Opened(Wire, frozen=True):
@@ -113,7 +114,7 @@ class Opened(Wire, frozen=True):
 
 
 class Refused(Wire, frozen=True):
-    """The stream was not opened. `code`: stale_epoch, unknown_session, capacity, downstream_lost, …"""
+    """The stream was not opened. `code`: stale_epoch, unknown_session, unknown_edge, capacity, downstream_lost, …"""
 
     tag: Tag
     code: str
@@ -122,7 +123,7 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents
+    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | AudioOut
     units: int = 0
 
 
@@ -139,8 +140,19 @@ class Cancel(Wire, frozen=True):
     tag: Tag
 
 
+class Cut(Wire, frozen=True):
+    """The response has ended early, and `samples` of its audio were sent: let the stream finish with these.
+
+    For streams that look back on what was said; any other is cancelled by it.
+    """
+
+    tag: Tag
+    samples: int
+
+
 class EndEpoch(Wire, frozen=True):
-    """End all output of the session that is older than `epoch`. Input work is left alone."""
+    """End all output of the session that is older than `epoch`. Input work is left alone, and so are observers:
+    the `Cut` of each response comes after it."""
 
     session: str
     epoch: int
@@ -216,6 +228,7 @@ Frame = (
     | Feed
     | Grant
     | Cancel
+    | Cut
     | EndEpoch
     | Published
     | Closed

@@ -2,9 +2,9 @@
 
 Theory of operation
     Gateways open sessions and streams over control links; input comes from a gateway's media link or from the
-    previous stage's data link; what streams produce waits in a small outbox until credit lets it go, and a stream
-    whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker, then the
-    Thinker, and an end of the epoch finds little to throw away.
+    previous stages' data links; what streams produce waits in a small outbox until the credit of each edge lets it go,
+    and a stream whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker,
+    then the Thinker, and an end of the epoch finds little to throw away.
 
     The worker calls `handle` for each frame, and `progress` and `step_done` for each step it runs; every call returns
     what to send and which steps to start, in order.
@@ -16,6 +16,8 @@ Rules
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
 * A stage that retires goes on with what it has and refuses nothing: gateways take their sessions elsewhere.
 * The loss of a gateway's control link ends everything that gateway opened.
+* The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
+  of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
   older epoch, or no longer its owner, can neither open nor close it.
 * What a stream does wrong ends that stream alone: an engine's `StageFailure`, an output that no window can hold, credit
@@ -24,16 +26,18 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, Event, Tag
-from stages.credit import Credit, CreditError
+from stages.contracts import OUT_OF_BAND, AudioOut, Item, Payload, Tag, payload_of
+from stages.credit import CreditError
+from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
@@ -56,6 +60,7 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
+from stages.outbox import GivenUp, Outbox, Overrun, Taken
 from stages.scheduler import SchedulerStatistics, StageScheduler
 from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
 
@@ -109,11 +114,11 @@ class _Entry:
     tag: Tag
     model: StageStream
     control: int
-    onward: int | None
-    onward_credit: Credit | None
-    publish_credit: Credit | None
-    outbox: deque[Emit | Publish] = field(default_factory=deque)
-    source: int | None = None
+    outbox: Outbox
+    replicas: dict[str, str]  # of each next stage, the one that it hands to
+    gatherings: dict[Payload, Gathering]
+    # Who fed the stream last, in all (None) and of each payload.
+    sources: dict[Payload | None, int] = field(default_factory=dict)
     flags: StepFlags = field(default_factory=StepFlags)
     step: Step | None = None
     queued_ns: int = 0
@@ -133,14 +138,26 @@ class StageStatistics:
 
 
 class Stage:
-    """`onward_window` and `publish_window`: the windows of the outgoing edges, in their units (0: no such edge)."""
+    """`edges` lead to other stages and to the gateway, `inputs` come in. Each of at most `streams_max` streams reserves
+    what it may gather. `observes`: the stage looks on from a side branch."""
 
-    def __init__(self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0) -> None:
+    def __init__(
+        self,
+        model: StageModel,
+        edges: Sequence[OutEdge] = (),
+        inputs: Sequence[InEdge] = (),
+        *,
+        streams_max: int = STREAMS_MAX,
+        observes: bool = False,
+    ) -> None:
         self._model = model
-        self._onward_window = onward_window
-        self._publish_window = publish_window
+        self._edges = {edge.target: edge for edge in edges}
+        self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
+        self._streams_max = streams_max
+        self._observes = observes
         self._peers: dict[int, _Peer] = {}
-        self._onward: dict[str, int] = {}
+        self._targets = {name: edge.target for edge in edges if edge.target != GATEWAY for name in edge.replica_names}
+        self._onward: dict[str, int] = {}  # the links to replicas of next stages, by their names
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -156,15 +173,20 @@ class Stage:
         self._peers[link] = _Peer(hello.role, hello.name)
         return [Send(link, Retiring())] if self._is_retiring and hello.role == "control" else []
 
-    def onward_up(self, target: str, link: int) -> list[Effect]:
-        """`link` leads to `target`, a replica of the next stage."""
-        self._onward[target] = link
-        return self._tell_gateways(OnwardChanged(target, up=True))
+    def onward_up(self, replica: str, link: int) -> list[Effect]:
+        """`link` leads to `replica` of a next stage."""
+        self._onward[replica] = link
+        return self._tell_gateways(OnwardChanged(replica, up=True))
 
     @property
     def onward(self) -> tuple[str, ...]:
-        """The replicas of the next stage that streams can be opened for."""
+        """The replicas of next stages that streams can be opened for."""
         return tuple(self._onward)
+
+    @property
+    def is_onward_up(self) -> bool:
+        """True where streams can be opened that use every edge."""
+        return {self._targets[replica] for replica in self._onward} == self._edges.keys() - {GATEWAY}
 
     @property
     def has_retired(self) -> bool:
@@ -173,17 +195,6 @@ class Stage:
 
     def _tell_gateways(self, frame: Frame) -> list[Effect]:
         return [Send(link, frame) for link, peer in self._peers.items() if peer.role == "control"]
-
-    def _onward_lost(self, link: int) -> list[Effect]:
-        """Where `link` led to the next stage: what was handed over there cannot go on."""
-        target = next((name for name, onward in self._onward.items() if onward == link), None)
-        if target is None:
-            return []
-        del self._onward[target]
-        effects = self._tell_gateways(OnwardChanged(target, up=False))
-        for entry in self._entries_where(lambda entry: entry.onward == link):
-            effects += self._leave(entry, "failed", "downstream_lost", f"{target} is gone")
-        return effects
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
@@ -195,6 +206,24 @@ class Stage:
             for entry in self._entries_where(lambda entry: entry.control == link):
                 effects += self._leave(entry, "cancelled")
         return effects + self.run_steps(now_ns)
+
+    def _onward_lost(self, link: int) -> list[Effect]:
+        replica = self._replica_at(link)
+        if replica is None:
+            return []
+        del self._onward[replica]
+        effects = self._tell_gateways(OnwardChanged(replica, up=False))
+        target = self._targets[replica]
+        for entry in self._entries_where(lambda entry: entry.replicas.get(target) == replica):
+            if self._edges[target].observed:
+                entry.outbox.lose(target)
+            else:
+                effects += self._leave(entry, "failed", "downstream_lost", f"{replica} is gone")
+        return effects
+
+    def _replica_at(self, link: int) -> str | None:
+        """Which replica of a next stage is at the end of `link`, if it leads to one."""
+        return next((replica for replica, number in self._onward.items() if number == link), None)
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -215,6 +244,8 @@ class Stage:
             case Cancel(tag):
                 entry = self._entries.get(tag.key)
                 effects = self._leave(entry, "cancelled") if entry else []
+            case Cut():
+                effects = self._cut(frame)
             case EndEpoch():
                 effects = self._end_epoch(frame)
             case Ping(sequence):
@@ -223,7 +254,7 @@ class Stage:
                 self._is_retiring = True
                 effects = self._tell_gateways(Retiring())
             case Welcome():
-                effects = []  # the next stage greets back; its incarnation is the supervisor's business
+                effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
                 effects = self._drop_stale()
         return effects + self.run_steps(now_ns)
@@ -240,7 +271,7 @@ class Stage:
                 return [Send(link, SessionRefused(frame.session, failure.code, str(failure)))]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
-        ended = self._end_epoch(EndEpoch(frame.session, frame.epoch))
+        ended = self._end_output(frame.session, frame.epoch)
         return [*ended, Send(link, SessionOpened(frame.session))]
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
@@ -274,14 +305,10 @@ class Stage:
             stream = self._model.open(tag, frame.options)
         except StageFailure as failure:
             return Send(link, Refused(tag, failure.code, str(failure)))
-        self._entries[tag.key] = _Entry(
-            tag,
-            stream,
-            link,
-            self._onward[frame.onward] if frame.onward else None,
-            Credit(self._onward_window) if frame.onward else None,
-            Credit(self._publish_window) if self._publish_window else None,
-        )
+        replicas = {self._targets[replica]: replica for replica in frame.edges}
+        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
+        gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
+        self._entries[tag.key] = _Entry(tag, stream, link, Outbox(used), replicas, gatherings)
         return Send(link, Opened(tag))
 
     def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
@@ -292,22 +319,51 @@ class Stage:
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
-        if len(self._entries) >= STREAMS_MAX:
-            return "capacity", f"{STREAMS_MAX} streams are open"
-        if frame.onward and frame.onward not in self._onward:
-            return "downstream_lost", f"{frame.onward} is not connected"
+        if len(self._entries) >= self._streams_max:
+            return "capacity", f"{self._streams_max} streams are open"
+        return self._edges_refusal(set(frame.edges))
+
+    def _edges_refusal(self, replicas: set[str]) -> tuple[str, str] | None:
+        unknown = sorted(replicas - self._targets.keys())
+        if unknown:
+            return "unknown_edge", f"no edge leads to {', '.join(unknown)}"
+        away = sorted(replicas - self._onward.keys())
+        if away:
+            return "downstream_lost", f"{', '.join(away)} is not connected"
         return None
 
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
         entry = self._entries.get(frame.tag.key)
         if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
-        entry.source = link
+        payload = payload_of(frame.item)
+        entry.sources[None] = entry.sources[payload] = link
+        gathering = entry.gatherings.get(payload) if payload else None
         try:
-            outputs = entry.model.feed(frame.item)
+            item = gathering.add(frame.item, frame.units) if gathering else frame.item
+        except StageFailure as failure:
+            return self._leave(entry, "failed", failure.code, str(failure))
+        return self._give(entry, item) if item else []
+
+    def _give(self, entry: _Entry, item: Item) -> list[Effect]:
+        try:
+            outputs = entry.model.feed(item)
         except StageFailure as failure:
             return self._leave(entry, "failed", failure.code, str(failure))
         return self._deliver(entry, outputs) + self._replan(entry)
+
+    def _cut(self, frame: Cut) -> list[Effect]:
+        entry = self._entries.get(frame.tag.key)
+        if entry is None or entry.leaving:
+            return []
+        if not entry.gatherings:
+            return self._leave(entry, "cancelled")
+        effects: list[Effect] = []
+        for gathering in entry.gatherings.values():
+            item = gathering.cut(frame.samples)
+            if item is not None and not entry.leaving:
+                effects += self._give(entry, item)
+        return effects
 
     def _replan(self, entry: _Entry) -> list[Effect]:
         """Input may have made a waiting step pointless or urgent: plan it anew, in its old place of the queue."""
@@ -318,22 +374,27 @@ class Stage:
         entry = self._entries.get(frame.tag.key)
         if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
-        credit = entry.onward_credit if link == entry.onward else entry.publish_credit
-        if credit is None:
+        replica = self._replica_at(link)
+        target = GATEWAY if replica is None else self._targets[replica]
+        if entry.replicas.get(target) != replica:
             return self._drop_stale()
         try:
-            credit.give_back(frame.units)
+            known = entry.outbox.give_back(target, frame.units)
         except CreditError as error:
             return self._leave(entry, "failed", "credit_violated", str(error))
-        return self._flush(entry)
+        return self._flush(entry) if known else self._drop_stale()
 
     def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
         session = self._sessions.get(frame.session)
         if session is None:
             return self._drop_stale()
         session.epoch = max(session.epoch, frame.epoch)
+        return [] if self._observes else self._end_output(frame.session, frame.epoch)
+
+    def _end_output(self, session: str, epoch: int) -> list[Effect]:
+        """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: _is_output(entry.tag, frame)):
+        for entry in self._entries_where(lambda entry: _is_output(entry.tag, session, epoch)):
             effects += self._leave(entry, "cancelled")
         return effects
 
@@ -359,7 +420,7 @@ class Stage:
 
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
         key = entry.tag.key
-        if entry.leaving or entry.outbox or self._scheduler.waits(key) or self._scheduler.runs(key):
+        if entry.leaving or entry.outbox.waits or self._scheduler.waits(key) or self._scheduler.runs(key):
             return []
         try:
             step = entry.model.next_step()
@@ -367,9 +428,11 @@ class Stage:
             return self._leave(entry, "failed", failure.code, str(failure))
         if step is None:
             return self._leave(entry, "finished") if entry.model.finished else []
-        credit = entry.publish_credit or entry.onward_credit
-        if credit is not None and step.units > credit.available:
-            return [] if step.units <= credit.window else self._leave_too_large(entry, step.units, credit)
+        overrun = entry.outbox.overrun_by(step.units)
+        if overrun is not None:
+            return self._leave_too_large(entry, overrun)
+        if not entry.outbox.has_room(step.units):
+            return []
         entry.step = step
         self._scheduler.offer(key, step.urgency, ready_ns)
         return []
@@ -408,43 +471,39 @@ class Stage:
     def _deliver(self, entry: _Entry, outputs: Sequence[Output]) -> list[Effect]:
         effects: list[Effect] = []
         for output in outputs:
-            match output:
-                case Consumed(units):
-                    if entry.source is not None and units:
-                        effects.append(Send(entry.source, Grant(entry.tag, units)))
-                case Emit() if entry.onward is None:
-                    pass
-                case _:
-                    entry.outbox.append(output)
+            if not isinstance(output, Consumed):
+                entry.outbox.add(output)
+            elif output.units and output.payload in entry.sources:
+                effects.append(Send(entry.sources[output.payload], Grant(entry.tag, output.units)))
         return effects + self._flush(entry)
 
     def _flush(self, entry: _Entry) -> list[Effect]:
         effects: list[Effect] = []
-        while entry.outbox:
-            output = entry.outbox[0]
-            credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
-            assert credit is not None or not output.units, "an output that costs units goes over an edge with credit"
-            if credit is not None and output.units > credit.window:
-                return effects + self._leave_too_large(entry, output.units, credit)
-            if credit is not None and not credit.take(output.units):
-                break
-            effects.append(self._hand_over(entry, output))
-            entry.outbox.popleft()
-        entry.flags.stalled = bool(entry.outbox)
+        for move in entry.outbox.take():
+            match move:
+                case Taken(target, output):
+                    effects.append(self._hand_over(entry, target, output))
+                case GivenUp(target):
+                    effects.append(Send(self._link_to(entry, target), Cancel(entry.tag)))
+                case _:
+                    return effects + self._leave_too_large(entry, move)
+        entry.flags.stalled = entry.outbox.waits
         return effects
 
-    def _hand_over(self, entry: _Entry, output: Emit | Publish) -> Send:
-        if isinstance(output, Publish):
-            return self._published(entry, output.event)
-        assert entry.onward is not None, "a stream without a next stage emits nothing"
-        return Send(entry.onward, Feed(entry.tag, output.item, output.units))
+    def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> Send:
+        if isinstance(output, Emit):
+            return Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))
+        if target == GATEWAY:
+            return Send(self._media_link(entry.control), Published(entry.tag, output.event))
+        assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
+        return Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))
 
-    def _leave_too_large(self, entry: _Entry, units: int, credit: Credit) -> list[Effect]:
-        message = f"{units} units never fit the window of {credit.window}"
+    def _link_to(self, entry: _Entry, target: str) -> int:
+        return self._onward[entry.replicas[target]]
+
+    def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
+        message = f"{overrun.units} units never fit the window of {overrun.window}"
         return self._leave(entry, "failed", "hand_over_too_large", message)
-
-    def _published(self, entry: _Entry, event: Event) -> Send:
-        return Send(self._media_link(entry.control), Published(entry.tag, event))
 
     def _media_link(self, control: int) -> int:
         """The media link of the gateway behind `control`; its control link until that one is there."""
@@ -468,11 +527,14 @@ class Stage:
     def _depart(self, entry: _Entry) -> list[Effect]:
         assert entry.leaving is not None, "only a leaving stream departs"
         outcome, code, message = entry.leaving
-        released = {kind: count for kind, count in entry.model.held().items() if count}
+        held = entry.model.held() | {f"gathered_{payload}": one.units for payload, one in entry.gatherings.items()}
+        released = {kind: count for kind, count in held.items() if count}
         entry.model.close()
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
-        return [Send(entry.control, Closed(entry.tag, outcome, released, code, message))]
+        # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
+        link = self._media_link(entry.control) if self._observes else entry.control
+        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
 
     def _drop_stale(self) -> list[Effect]:
         self._stale += 1
@@ -485,5 +547,5 @@ class Stage:
         return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
 
 
-def _is_output(tag: Tag, ended: EndEpoch) -> bool:
-    return tag.session == ended.session and bool(tag.response) and OUT_OF_BAND < tag.epoch < ended.epoch
+def _is_output(tag: Tag, session: str, epoch: int) -> bool:
+    return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stages.contracts import Event, Item, Options, Tag
+from stages.contracts import Event, Item, Options, Payload, Tag
 
 
 class StageFailure(Exception):
@@ -35,8 +35,8 @@ class StageFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send `event` to the gateway. `units` of the gateway's credit are taken where the edge has credit
-    (samples, for audio); otherwise 0."""
+    """Send `event` to the gateway, and to the next stages of an edge that carries it. `units` of each edge's credit
+    are taken where it has credit (samples, for audio); otherwise 0."""
 
     event: Event
     units: int = 0
@@ -44,7 +44,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand `item` to the next stage, at the price of `units` of the edge's credit (tokens, frames)."""
+    """Hand `item` to the next stages, at the price of `units` of each edge's credit (tokens, frames)."""
 
     item: Item
     units: int
@@ -52,9 +52,13 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """`units` of input have been used up: their credit goes back to the producer."""
+    """`units` of input have been used up: their credit goes back to the producer.
+
+    `payload` says whose, where a stream has several producers; None: who fed it last.
+    """
 
     units: int
+    payload: Payload | None = None
 
 
 Output = Publish | Emit | Consumed

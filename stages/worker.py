@@ -27,11 +27,12 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
+from stages.edges import InEdge, OutEdge
 from stages.engines import registry
 from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
 from stages.messages import LINK_VERSION, Frame, Hello, Welcome
-from stages.stage import Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, Step
+from stages.stage import STREAMS_MAX, Effect, Send, Stage, StartStep, StepFlags
+from stages.stream import Output, StageFailure, StageModel, Step
 
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
@@ -47,10 +48,10 @@ _log = structlog.get_logger("stages.worker")
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
+    """What one worker is. Addresses as in `stages.link`; `edges`, `inputs` and `streams_max` as in `stages.stage`.
 
-    `replica` is its name among those of its stage. `onward`: the replicas of the next stage, each with its address.
-    `secrets`: options that are not on the command line but in the environment, by the names of their variables.
+    `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
+    environment, by the names of their variables.
     """
 
     replica: str
@@ -60,9 +61,14 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     incarnation: int
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
-    onward: dict[str, str] = {}
-    onward_window: int = 0
-    publish_window: int = 0
+    edges: tuple[OutEdge, ...] = ()
+    inputs: tuple[InEdge, ...] = ()
+    streams_max: int = STREAMS_MAX
+
+    def stage_of(self, model: StageModel) -> Stage:
+        """The stage that this worker runs, with `model`."""
+        observes = self.kind == "observer"
+        return Stage(model, self.edges, self.inputs, streams_max=self.streams_max, observes=observes)
 
 
 class Worker:
@@ -77,7 +83,8 @@ class Worker:
         self._numbers: dict[Link, int] = {}
         self._next_number = itertools.count(1)
         self._steps: set[asyncio.Future[None]] = set()
-        self._onward_greeted = asyncio.Event()
+        self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
+        self._all_onward_up = asyncio.Event()
         self._retired = asyncio.Event()
 
     # ---- links -----------------------------------------------------------------------------------
@@ -112,29 +119,31 @@ class Worker:
             del self._links[number]
             self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
 
-    async def keep_onward(self, target: str) -> None:
-        """Stay connected to `target`, a replica of the next stage. Raises `LinkError`."""
-        lost = asyncio.Event()
-        on_frame, on_lost = partial(self._onward_frame, target), partial(self._onward_down, lost)
+    async def keep_onward(self, replica: str, address: str) -> None:
+        """Stay connected to `replica` of a next stage. Raises `LinkError`."""
         while True:
-            lost.clear()
-            link = await connect(self._spec.onward[target], lambda: Link(on_frame, on_lost))
+            lost = asyncio.Event()
+            link = await connect(address, partial(self._onward_link, replica, lost))
             link.send(Hello(LINK_VERSION, "data", f"{self._spec.replica}/{self._spec.incarnation}"))
             await lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
             await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
 
-    def _onward_frame(self, target: str, link: Link, frame: Frame) -> None:
+    def _onward_link(self, replica: str, lost: asyncio.Event) -> Link:
+        def down(link: Link) -> None:
+            self._lost(link)
+            lost.set()
+
+        return Link(partial(self._onward_frame, replica), down)
+
+    def _onward_frame(self, replica: str, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
         if link in self._numbers:
             self._frame(link, frame)
         elif isinstance(frame, Welcome):
-            self._carry_out(self._stage.onward_up(target, self._adopt(link)))
-            self._onward_greeted.set()
-
-    def _onward_down(self, lost: asyncio.Event, link: Link) -> None:
-        self._lost(link)
-        lost.set()
+            self._carry_out(self._stage.onward_up(replica, self._adopt(link)))
+            if self._stage.is_onward_up:
+                self._all_onward_up.set()
 
     # ---- effects ---------------------------------------------------------------------------------
 
@@ -171,7 +180,7 @@ class Worker:
         server = await listen(self._spec.address, self._accepted)
         lasting: list[asyncio.Task[Any]] = [asyncio.create_task(event.wait()) for event in (stopped, self._retired)]
         try:
-            if self._spec.onward:
+            if self._onward:
                 await self._connect_onward(lasting)
             if not any(task.done() for task in lasting):
                 ready()
@@ -188,12 +197,12 @@ class Worker:
             await self._end_links()
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
-        """Start to keep the links to the next stage, and wait for the first, or until something of `lasting` ends.
+        """Start to keep the links onward, and wait for one to each next stage, or until one of `lasting` has ended.
 
-        One is enough: where another replica keeps dying, this one must not wait for it.
+        One to each is enough: where another replica keeps dying, this one must not wait for it.
         """
-        lasting += [asyncio.create_task(self.keep_onward(target)) for target in self._spec.onward]
-        up = asyncio.create_task(self._onward_greeted.wait())
+        lasting += [asyncio.create_task(self.keep_onward(*replica)) for replica in self._onward.items()]
+        up = asyncio.create_task(self._all_onward_up.wait())
         await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
 
@@ -250,8 +259,7 @@ async def _run(spec: WorkerSpec) -> bool:
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
     secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
     model = registry.build(spec.engine, spec.kind, spec.options | secrets)
-    stage = Stage(model, onward_window=spec.onward_window, publish_window=spec.publish_window)
-    worker = Worker(spec, stage, model.revision, model.concurrency)
+    worker = Worker(spec, spec.stage_of(model), model.revision, model.concurrency)
     try:
         await worker.serve(_announce, stopped)
     finally:

@@ -23,6 +23,7 @@ _BUILDERS: dict[tuple[str, str], str] = {
     ("scripted", "thinker"): "stages.engines.scripted:build_thinker",
     ("scripted", "talker"): "stages.engines.scripted:build_talker",
     ("scripted", "vocoder"): "stages.engines.scripted:build_vocoder",
+    ("scripted", "observer"): "stages.engines.scripted:build_observer",
 }
 
 

@@ -18,6 +18,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.vad_service import VadService, Window, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.effects import CutStream
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
 from sessions.items import Item as ConversationItem
 from sessions.memory_store import MemorySessionStore
@@ -39,6 +40,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -222,7 +224,7 @@ def test_a_stream_that_is_lost_is_asked_for_again_under_another_name() -> None:
         one.call.lost("vocoder", tag)
         again = structs.replace(tag, attempt=1)
         assert [type(frame) for frame in one.at("vocoder")] == [Cancel, Open]
-        assert one.at("talker") == [Cancel(tag), Open(again, TalkerOptions(), "vocoder")]
+        assert one.at("talker") == [Cancel(tag), Open(again, TalkerOptions(), ("vocoder",))]
         assert one.told(ResponseFinished) == []
         assert one.metric("duplex_responses_retried_total") == 1
 
@@ -299,6 +301,15 @@ def test_deadlines_are_acted_on_by_the_pacer() -> None:
         (finished,) = one.told(ResponseFinished)
         assert (finished.response.status, finished.response.code) == ("failed", "deadline_exceeded")
         assert one.metric('duplex_errors_total{code="deadline_exceeded",owner="service"}') == 1
+
+    play(scenario)
+
+
+def test_an_observer_is_told_how_much_was_sent() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.carry_out([CutStream("vocoder", tag, 2_400)])
+        assert one.at("vocoder")[-1] == Cut(tag, 2_400)
 
     play(scenario)
 

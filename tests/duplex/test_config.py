@@ -139,6 +139,6 @@ def test_files_that_are_not_there_are_named_with_their_setting(tmp_path: Path) -
     model.touch()
     voice.touch()
     with pytest.raises(ConfigError, match=r"voice \(DUPLEX_VOICE\): there is no file .*b.onnx.json"):
-        check_files(Config(thinker_gguf=model, voice=voice))
+        check_files(Config(thinker_gguf=model, voice=(voice,)))
     (tmp_path / "b.onnx.json").touch()
-    check_files(Config(thinker_gguf=model, voice=voice))
+    check_files(Config(thinker_gguf=model, voice=(voice,)))

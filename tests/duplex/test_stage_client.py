@@ -31,7 +31,7 @@ from stages.messages import (
 from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
 
 TAG = Tag("sess_1", 1 << 20, 1, "resp_1")
-OPEN = Open(TAG, TalkerOptions(), "vocoder")
+OPEN = Open(TAG, TalkerOptions(), ("vocoder",))
 FEED = Feed(TAG, Clause(0, "word"), 4)
 
 

@@ -55,8 +55,8 @@ def tag(number: int, session: str = S1) -> Tag:
     return Tag(session, 1 << 20, 1, f"resp_{number}")
 
 
-def asked(of: Tag = TAG, onward: str = "") -> Open:
-    return Open(of, TalkerOptions(), onward)
+def asked(of: Tag = TAG, *edges: str) -> Open:
+    return Open(of, TalkerOptions(), edges)
 
 
 def feed(number: int, of: Tag = TAG) -> Feed:
@@ -90,7 +90,9 @@ class Worker:
 class Bench:
     """The pool of a stage, `talker`, whose streams may hand over to the stage `behind`; nobody plays that one."""
 
-    def __init__(self, listeners: dict[str, Listener], limits: PoolLimits, behind: StagePool | None = None) -> None:
+    def __init__(
+        self, listeners: dict[str, Listener], limits: PoolLimits, behind: dict[str, StagePool] | None = None
+    ) -> None:
         self.listeners = listeners
         self.told = Told()
         callbacks = PoolCallbacks(
@@ -133,7 +135,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, *names: str, limits: PoolLimits = ROOMY, behind: StagePool | None = None
+    folder: Path, *names: str, limits: PoolLimits = ROOMY, behind: dict[str, StagePool] | None = None
 ) -> AsyncIterator[Bench]:
     names = names or ("a",)
     listeners = {name: Listener(f"unix:{folder}/{name}") for name in names}
@@ -503,15 +505,15 @@ def test_a_replica_that_retires_loses_its_sessions_when_they_pause(tmp_path: Pat
 def test_a_stream_hands_over_to_the_replica_where_its_session_lives(tmp_path: Path) -> None:
     async def scenario() -> None:
         behind = Behind()
-        async with bench(tmp_path, behind=behind) as one:
+        async with bench(tmp_path, behind={"vocoder": behind}) as one:
             worker = await one.worker(onward=("v1", "v2"))
             one.pool.order(OpenSession(S1, 5))
-            one.pool.order(asked(onward="vocoder"))
-            assert (await worker.orders(2))[1] == asked(onward="v1")
+            one.pool.order(asked(TAG, "vocoder"))
+            assert (await worker.orders(2))[1] == asked(TAG, "v1")
             behind.home = "v2"
-            one.pool.order(asked(tag(2), onward="vocoder"))
+            one.pool.order(asked(tag(2), "vocoder"))
             one.pool.order(asked(tag(3)))
-            assert await worker.orders(2) == [asked(tag(2), onward="v2"), asked(tag(3))]
+            assert await worker.orders(2) == [asked(tag(2), "v2"), asked(tag(3))]
 
     play(scenario())
 
@@ -520,16 +522,16 @@ def test_it_waits_until_there_is_one_and_its_worker_reaches_it(tmp_path: Path) -
     async def scenario() -> None:
         behind = Behind()
         behind.home = None
-        async with bench(tmp_path, behind=behind) as one:
+        async with bench(tmp_path, behind={"vocoder": behind}) as one:
             worker = await one.worker()
             one.pool.order(OpenSession(S1, 5))
-            one.pool.order(asked(onward="vocoder"))
+            one.pool.order(asked(TAG, "vocoder"))
             behind.home = "v1"
             one.pool.open_waiting()
             one.pool.order(EndEpoch(S1, 6))
             assert await worker.orders(2) == [OpenSession(S1, 5), EndEpoch(S1, 6)]
             worker.says(OnwardChanged("v1", up=True))
-            assert await worker.orders() == [asked(onward="v1")]
+            assert await worker.orders() == [asked(TAG, "v1")]
             ready = [one.pool.ready]
             behind.up = frozenset()
             assert [*ready, one.pool.ready] == [True, False]
@@ -539,15 +541,15 @@ def test_it_waits_until_there_is_one_and_its_worker_reaches_it(tmp_path: Path) -
 
 def test_a_refusal_for_want_of_the_stage_behind_waits_for_that(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with bench(tmp_path, behind=Behind()) as one:
+        async with bench(tmp_path, behind={"vocoder": Behind()}) as one:
             worker = await one.worker(onward=("v1",))
             one.pool.order(OpenSession(S1, 5))
-            one.pool.order(asked(onward="vocoder"))
+            one.pool.order(asked(TAG, "vocoder"))
             one.pool.feed(TAG, Clause(0, "word"), 4)
             await worker.orders(2)
             refused = Refused(TAG, "downstream_lost", "gone")
             worker.says(OnwardChanged("v1", up=False), refused, OnwardChanged("v1", up=True))
-            assert await worker.orders() == [asked(onward="v1")]
+            assert await worker.orders() == [asked(TAG, "v1")]
             worker.says(Opened(TAG))
             assert await worker.media.frame() == feed(0)
             assert one.heard == [Opened(TAG)]
@@ -557,10 +559,10 @@ def test_a_refusal_for_want_of_the_stage_behind_waits_for_that(tmp_path: Path) -
 
 def test_a_refusal_of_what_was_cancelled_is_told(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with bench(tmp_path, behind=Behind()) as one:
+        async with bench(tmp_path, behind={"vocoder": Behind()}) as one:
             worker = await one.worker(onward=("v1",))
             one.pool.order(OpenSession(S1, 5))
-            one.pool.order(asked(onward="vocoder"))
+            one.pool.order(asked(TAG, "vocoder"))
             one.pool.order(Cancel(TAG))
             await worker.orders(3)
             refused = Refused(TAG, "downstream_lost", "gone")

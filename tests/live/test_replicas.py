@@ -1,4 +1,4 @@
-"""Stages of two workers each: calls spread over them, the loss of one is nothing to the other's, all can be replaced."""
+"""Stages of two workers each: calls spread over them, the loss of one is nothing to the other's, all are replaced."""
 
 from __future__ import annotations
 

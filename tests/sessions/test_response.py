@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from sessions.response import (
     PLAYOUT,
     TERMINAL,
     Abort,
+    Cut,
     Deadlines,
     Done,
     Drained,
@@ -27,17 +29,25 @@ from stages.contracts import Tag
 
 TAG = Tag("sess", 1 << 20, 1, "resp_1")
 LINE = ("thinker", "talker", "vocoder")
+SEEN = (*LINE, "aligner")
+OWED = {"text": "thinker", "audio": "vocoder"}
 SHORT = Deadlines(
-    admission_ns_max=500, first_output_ns_max=1_000, whole_ns_max=5_000, idle_ns_max=2_000, drain_ns_max=100
+    admission_ns_max=500,
+    first_output_ns_max=1_000,
+    whole_ns_max=5_000,
+    idle_ns_max=2_000,
+    final_ns_max=50,
+    observer_ns_max=200,
+    drain_ns_max=100,
 )
 
 
 def spoken() -> Response:
-    return Response(TAG, LINE, with_audio=True, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE, finals=OWED, deadlines=SHORT, now_ns=10)
 
 
 def written() -> Response:
-    return Response(TAG, LINE[:1], with_audio=False, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE[:1], finals={"text": "thinker"}, deadlines=SHORT, now_ns=10)
 
 
 def admitted() -> Response:
@@ -94,7 +104,7 @@ def take(response: Response, step: Step) -> object:
     steps: dict[Step, Callable[[], object]] = {
         Step.ADMIT: lambda: response.admit(10),
         Step.OPENED: lambda: [response.opened(stage) for stage in reversed(LINE)],
-        Step.RETRY: lambda: response.lost("talker", 20),
+        Step.RETRY: lambda: response.stage_lost("talker", 20),
         Step.OUTPUT: lambda: response.output(20),
         Step.COMPLETE: lambda: complete(response),
         Step.CANCEL: lambda: response.cancel("client_cancelled", 20),
@@ -170,7 +180,7 @@ def test_a_lone_stage_is_opened_at_once() -> None:
 
 def test_a_response_needs_a_stage() -> None:
     with pytest.raises(AssertionError, match="needs a stage"):
-        Response(TAG, (), with_audio=False, deadlines=SHORT, now_ns=0)
+        Response(TAG, (), finals={}, deadlines=SHORT, now_ns=0)
 
 
 def test_what_opens_after_the_end_opens_nothing_more() -> None:
@@ -287,7 +297,7 @@ def test_nothing_unsent_is_nothing_released() -> None:
 
 def test_a_lost_stage_fails_what_was_put_out_and_may_still_hold_what_it_had() -> None:
     response = putting_out()
-    effects = response.lost("talker", 20)
+    effects = response.stage_lost("talker", 20)
     assert Done(Phase.FAILED, "failed", "stage_lost", "the talker was lost during the response") in effects
     response.playout_released(0, 21)
     response.closed("thinker", {}, 22)
@@ -300,85 +310,9 @@ def test_a_lost_stage_fails_what_was_put_out_and_may_still_hold_what_it_had() ->
 def test_a_lost_link_to_a_stage_that_holds_nothing_changes_nothing() -> None:
     response = running()
     response.closed("thinker", {}, 15)
-    assert response.lost("thinker", 20) == []
-    assert response.lost("encoder", 20) == []
+    assert response.stage_lost("thinker", 20) == []
+    assert response.stage_lost("encoder", 20) == []
     assert response.phase is Phase.RUNNING
-
-
-# ---- the second attempt ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("make", [admitted, running])
-def test_a_stage_that_is_lost_before_any_output_begins_another_attempt(make: Callable[[], Response]) -> None:
-    response = make()
-    phase = response.phase
-    held = [stage for stage in LINE if stage in response.holds]
-    assert response.lost("talker", 20) == [
-        *(Abort(stage, 0) for stage in held),
-        Retry(1),
-        OpenStage("talker", 1),
-        OpenStage("vocoder", 1),
-    ]
-    assert response.phase is phase
-    response.opened("vocoder", 1)
-    assert response.opened("talker", 0) == [], "an answer to the first attempt"
-    assert response.opened("talker", 1) == [OpenStage("thinker", 1)]
-    response.opened("thinker", 1)
-    assert response.phase is Phase.RUNNING
-
-
-def test_there_is_no_third_attempt() -> None:
-    response = running()
-    response.lost("talker", 20)
-    effects = response.lost("vocoder", 30, 1)
-    assert effects == [
-        Abort("talker", 1),
-        Abort("vocoder", 1),
-        Done(Phase.FAILED, "failed", "stage_lost", "the vocoder was lost during the response"),
-    ]
-
-
-def test_what_a_stage_does_wrong_itself_is_not_tried_again() -> None:
-    response = running()
-    assert Done(Phase.FAILED, "failed", "bad_text", "no words") in response.failed("bad_text", "no words", 20)
-
-
-def test_of_the_first_attempt_only_counts_that_it_lets_go() -> None:
-    response = running()
-    response.lost("talker", 20)
-    assert response.lost("vocoder", 21) == []
-    assert response.failed("stage_lost", "gone", 22) == []
-    assert response.refused("vocoder", "busy", "", 23) == []
-    response.cancel("turn_detected", 30)
-    response.playout_released(0, 30)
-    for stage in ("talker", "vocoder"):
-        response.closed(stage, {"frames": 2}, 31, 1)
-    assert response.holds == {"talker", "thinker"}
-    response.closed("thinker", {"frames": 1}, 32)
-    # The last to let go is the lost one, with its process.
-    (drained,) = response.closed("talker", {"process_exit": 1}, 33)
-    assert isinstance(drained, Drained)
-    assert dict(drained.released) == {
-        "talker.frames": 2,
-        "talker.process_exit": 1,
-        "thinker.frames": 1,
-        "vocoder.frames": 2,
-    }
-
-
-def test_finals_of_the_first_attempt_end_nothing() -> None:
-    response = running()
-    response.final("text", 15, "max_output_tokens")
-    response.lost("vocoder", 20)
-    assert response.final("audio", 30) == []
-    assert response.final("text", 31) == [Done(Phase.SUCCEEDED, "")]
-
-
-def test_the_second_attempt_has_the_deadline_of_the_first() -> None:
-    response = running()
-    due_ns = response.next_deadline_ns()
-    response.lost("talker", 500)
-    assert response.next_deadline_ns() == due_ns
 
 
 # ---- deadlines -------------------------------------------------------------------------------------
@@ -417,7 +351,7 @@ def test_a_response_that_is_put_out_may_go_on_until_the_whole_takes_too_long() -
 
 
 def test_the_whole_limits_the_wait_for_the_first_output_too() -> None:
-    response = Response(TAG, LINE, with_audio=True, deadlines=Deadlines(whole_ns_max=700), now_ns=10)
+    response = Response(TAG, LINE, finals=OWED, deadlines=Deadlines(whole_ns_max=700), now_ns=10)
     response.admit(20)
     assert response.next_deadline_ns() == 710
 
@@ -451,6 +385,60 @@ def test_livekit_agents_js_2065_the_end_waits_for_no_stage() -> None:
     assert Done(Phase.CANCELLED, "turn_detected") in effects
 
 
+# ---- finals that do not come ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "stage"), OWED.items())
+def test_vllm_omni_5488_a_final_whose_stage_has_let_go_is_waited_for_and_then_lost(kind: str, stage: str) -> None:
+    response = putting_out()
+    assert response.closed(stage, {}, 20) == []
+    assert response.next_deadline_ns() == 20 + SHORT.final_ns_max
+    assert response.tick(69) == []
+    aborts = [Abort(other) for other in LINE if other != stage]
+    lost = Done(Phase.FAILED, "failed", "final_lost", f"the {stage} ended without its last {kind}")
+    assert response.tick(70) == [*aborts, lost]
+
+
+# Nothing is sent before it has come; everything else may overtake everything.
+ORDERS = [
+    order
+    for order in permutations(["text", "audio came", "audio", "thinker", "vocoder"])
+    if order.index("audio came") < order.index("audio")
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_finals_and_terminals_may_overtake_each_other(order: tuple[str, ...]) -> None:
+    response = putting_out()
+    takes: dict[str, Callable[[], object]] = {
+        "text": lambda: response.final("text", 20),
+        "audio came": lambda: response.came("audio"),
+        "audio": lambda: response.final("audio", 20),
+        "thinker": lambda: response.closed("thinker", {}, 20),
+        "vocoder": lambda: response.closed("vocoder", {}, 20),
+    }
+    for what in order:
+        takes[what]()
+    assert response.phase is Phase.SUCCEEDED
+    response.closed("talker", {}, 30)
+    assert response.playout_released(0, 30) == [Drained("complete", 10, ())]
+
+
+def test_audio_that_has_come_may_be_sent_as_slowly_as_the_ear_takes_it() -> None:
+    response = putting_out()
+    response.closed("vocoder", {}, 20)
+    response.came("audio")
+    assert response.next_deadline_ns() == 20 + SHORT.idle_ns_max
+    assert response.tick(2_020, reader_waits=True) == []
+    assert response.tick(1_000) == []
+
+
+def test_a_stage_that_owes_nothing_may_let_go_at_any_time() -> None:
+    response = putting_out()
+    response.closed("talker", {}, 20)
+    assert response.next_deadline_ns() == 20 + SHORT.idle_ns_max
+
+
 # ---- any order of events ---------------------------------------------------------------------------
 
 
@@ -460,7 +448,7 @@ class ResponseMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 10
-        self.response = spoken()
+        self.response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
         self.effects: list[Effect] = []
         self.opened: set[tuple[str, int]] = set()
         self.released: set[tuple[str, int]] = set()
@@ -473,16 +461,21 @@ class ResponseMachine(RuleBasedStateMachine):
             match effect:
                 case OpenStage(stage, attempt):
                     assert effect not in self.effects
-                    assert stage != "thinker" or {("talker", attempt), ("vocoder", attempt)} <= self.opened
+                    followers = {(name, attempt) for name in ("talker", "vocoder", "aligner")}
+                    assert stage != "thinker" or followers <= self.opened
                     assert stage in held, "entered before it is asked for"
                     assert attempt == self.attempts
                 case Abort(stage, attempt):
                     assert (stage, attempt) not in self.released, "aborts only for stages that hold"
-                    assert effect not in self.effects
-                    assert not self.ended, "aborts only with the end of an attempt"
+                    assert not self.ended or stage == "aligner", "aborts only with the end, observers later"
                 case Retry(attempt):
                     assert attempt == self.attempts + 1 == 1
                     assert not self.put_out, "what was put out is never made again"
+                case Cut(stage):
+                    assert stage == "aligner"
+                    assert stage in held
+                    assert (stage, self.attempts) in self.opened - self.released
+                    assert not self.ended
                 case _:
                     pass
             self.effects.append(effect)
@@ -499,32 +492,42 @@ class ResponseMachine(RuleBasedStateMachine):
     def admit(self) -> None:
         self.take(self.response.admit(10))
 
-    @rule(stage=st.sampled_from(LINE), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 1))
     def open_one(self, stage: str, attempt: int) -> None:
         if OpenStage(stage, attempt) in self.effects:
             self.opened.add((stage, attempt))
             self.take(self.response.opened(stage, attempt))
 
-    @rule(stage=st.sampled_from(LINE), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 1))
     def close_one(self, stage: str, attempt: int) -> None:
         if OpenStage(stage, attempt) in self.effects:
             self.released.add((stage, attempt))
             self.take(self.response.closed(stage, {"items": 1}, self.now_ns, attempt))
 
-    @rule(stage=st.sampled_from(LINE), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 1))
     def refuse(self, stage: str, attempt: int) -> None:
         if OpenStage(stage, attempt) in self.effects and (stage, attempt) not in self.opened:
             self.released.add((stage, attempt))
             self.take(self.response.refused(stage, "capacity", "full", self.now_ns, attempt))
 
-    @rule(stage=st.sampled_from((*LINE, "encoder")), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from((*SEEN, "encoder")), attempt=st.integers(0, 1))
     def lose(self, stage: str, attempt: int) -> None:
-        self.take(self.response.lost(stage, self.now_ns, attempt))
+        self.take(self.response.stage_lost(stage, self.now_ns, attempt))
 
-    @rule(code=st.sampled_from(("stage_lost", "bad_text")), attempt=st.integers(0, 1))
-    def break_down(self, code: str, attempt: int) -> None:
+    @rule(stage=st.sampled_from(SEEN), code=st.sampled_from(("stage_lost", "bad_text")), attempt=st.integers(0, 1))
+    def break_down(self, stage: str, code: str, attempt: int) -> None:
         if attempt <= self.attempts:
-            self.take(self.response.failed(code, "", self.now_ns, attempt))
+            self.take(self.response.stage_failed(stage, code, "", self.now_ns, attempt))
+
+    @rule(stage=st.sampled_from(SEEN))
+    def fail_one(self, stage: str) -> None:
+        before = self.response.phase
+        self.take(self.response.stage_failed(stage, "engine", "it broke", self.now_ns))
+        assert stage != "aligner" or self.response.phase is before
+
+    @rule()
+    def receive_the_last_audio(self) -> None:
+        self.response.came("audio")
 
     @rule()
     def make_sound(self) -> None:

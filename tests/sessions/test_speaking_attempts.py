@@ -28,13 +28,13 @@ def test_a_stage_that_is_lost_before_anything_was_put_out_is_made_up_for_by_anot
     assert effects == [
         *(CancelStream(stage, what.tag) for stage in cancelled),
         Measured("responses_retried", 1),
-        OpenStream("talker", again, TalkerOptions(), onward="vocoder"),
+        OpenStream("talker", again, TalkerOptions(), ("vocoder",)),
         OpenStream("vocoder", again, VocoderOptions()),
     ]
     assert mouth.running == (what.view,), "its client learns nothing of it"
     assert mouth.opened(what.tag, "talker", 0) == [], "an answer to the first attempt"
     mouth.opened(again, "talker", 0)
-    assert mouth.opened(again, "vocoder", 0) == [OpenStream("thinker", again, THINKER, onward="talker")]
+    assert mouth.opened(again, "vocoder", 0) == [OpenStream("thinker", again, THINKER, ("talker",))]
     mouth.opened(again, "thinker", 0)
     assert mouth.published(what.tag, TextDelta("of the first"), 0) == []
     mouth.published(again, TextDelta("hi you"), 0)

@@ -73,9 +73,9 @@ class Port:
     def is_connected(self) -> bool:
         return self._control is not None
 
-    def reaches(self, target: str) -> bool:
-        """Streams that hand over to `target`, if to anybody, can be opened."""
-        return self._control is not None and (not target or target in self._onward)
+    def reaches(self, *targets: str) -> bool:
+        """Streams that hand over to `targets` can be opened."""
+        return self._control is not None and self._onward.issuperset(targets)
 
     def connected(self, control: Wire, media: Wire, welcome: Welcome) -> None:
         self._control, self._media, self._onward = control, media, set(welcome.onward)
@@ -122,7 +122,7 @@ class Port:
 
     def _open_waiting(self) -> None:
         for stream in self._streams.values():
-            if not stream.asked and self.reaches(stream.open.onward) and self._control is not None:
+            if not stream.asked and self.reaches(*stream.open.edges) and self._control is not None:
                 stream.asked = True
                 self._control.send(stream.open)
 
@@ -300,8 +300,8 @@ class Call:
         match effect:
             case do.Tell(event):
                 self._watcher.told(event)
-            case do.OpenStream(stage, tag, options, onward):
-                self.ports[stage].order(Open(tag, options, onward))
+            case do.OpenStream(stage, tag, options, edges):
+                self.ports[stage].order(Open(tag, options, edges))
             case do.FeedStream("encoder", tag, item):
                 self.feeder.tell(tag, item)
             case do.FeedStream(stage, tag, item):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stages.edges import OutEdge
 from stages.messages import LINK_VERSION, Frame, Hello, Welcome
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Output, StageFailure, StageModel
@@ -23,8 +24,7 @@ class HostSpec:
 
     name: str
     model: Callable[[], StageModel]
-    onward_window: int
-    publish_window: int
+    edges: tuple[OutEdge, ...]
     step_ms: Callable[[], float]
     fails: Callable[[], bool]
 
@@ -60,7 +60,7 @@ class Host:
     def boot(self) -> None:
         spec = self._spec
         self.incarnation += 1
-        self.stage = Stage(spec.model(), onward_window=spec.onward_window, publish_window=spec.publish_window)
+        self.stage = Stage(spec.model(), spec.edges)
 
     def die(self) -> None:
         """All at once: links, threads, and what was held."""

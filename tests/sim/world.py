@@ -19,6 +19,7 @@ from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.items import Item
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings, TurnDetection
+from stages.edges import GATEWAY, OutEdge
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
 from stages.messages import LINK_VERSION, CloseSession, Hello
 from stages.stream import StageModel
@@ -30,8 +31,11 @@ from tests.sim.watch import Watch
 
 STAGES = ("encoder", "thinker", "talker", "vocoder")
 NEXT = {"thinker": "talker", "talker": "vocoder"}
-ONWARD_WINDOWS = {"thinker": 320, "talker": 48}
-PUBLISH_WINDOW = ms_to_samples(400, OUTPUT_RATE)
+EDGES = {
+    "thinker": (OutEdge("talker", "clauses", 320),),
+    "talker": (OutEdge("vocoder", "latents", 48),),
+    "vocoder": (OutEdge(GATEWAY, "audio", ms_to_samples(400, OUTPUT_RATE)),),
+}
 DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, whole_ns_max=60_000 * MS, drain_ns_max=2_000 * MS)
 TROUBLE_MS_MAX = 12_000
 REST_MS_MAX = 90_000
@@ -95,12 +99,10 @@ class World:
     # ---- stages ------------------------------------------------------------------------------------
 
     def _spec(self, name: str) -> HostSpec:
-        publish_window = PUBLISH_WINDOW if name == "vocoder" else 0
         return HostSpec(
             name,
             lambda: self._model(name),
-            ONWARD_WINDOWS.get(name, 0),
-            publish_window,
+            EDGES.get(name, ()),
             lambda: self._step_ms(name),
             lambda: self._happens("steps failed", 0.003),
         )
@@ -326,7 +328,10 @@ class World:
     def _is_at_rest(self) -> bool:
         core = self.core
         busy = self._is_speaking or core.hearing.current or core.hearing.is_awaited or core.speaking.undrained
-        return not busy and all(port.reaches(NEXT.get(name, "")) for name, port in self.call.ports.items())
+        return not busy and all(
+            port.reaches(*(after for before, after in NEXT.items() if before == name))
+            for name, port in self.call.ports.items()
+        )
 
     def _come_to_rest(self) -> None:
         """Let all that is under way end. Speech that the client made the gate forget ends by the client too."""

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Tag
+from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Payload, Tag
+from stages.edges import GATEWAY, OutEdge
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Emit, Output, Publish, StageFailure, StageModel
 from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 
 CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
-NEXT = "next"  # the replica that ONWARD leads to
 OTHER_CONTROL, OTHER_MEDIA, OTHER_ONWARD = 11, 12, 13
+NEXT = "next"  # the replica that ONWARD leads to
 SESSION = "task"
 TAG = Tag(SESSION, 5, 1, "resp_1")
 INPUT = Tag(SESSION, 5, 1)
+
+
+def line_edges(
+    onward_window: int, publish_window: int, payload: Payload, replicas: tuple[str, ...]
+) -> tuple[OutEdge, ...]:
+    """An edge of `payload` to the next stage and one of audio to the gateway, where they have windows."""
+    addresses = {name: f"unix:/{name}.sock" for name in replicas}
+    onward = (OutEdge(NEXT, payload, onward_window, addresses),) if onward_window else ()
+    return (*onward, OutEdge(GATEWAY, "audio", publish_window)) if publish_window else onward
 
 
 class Flags:
@@ -38,9 +48,16 @@ class StageBench:
     """One gateway with both links, one data link from the previous stage, and, if asked for, the next stage."""
 
     def __init__(
-        self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0, onward: bool = True
+        self,
+        model: StageModel,
+        *,
+        onward_window: int = 0,
+        publish_window: int = 0,
+        onward: bool = True,
+        payload: Payload = "latents",
+        replicas: tuple[str, ...] = (NEXT,),
     ) -> None:
-        self.stage = Stage(model, onward_window=onward_window, publish_window=publish_window)
+        self.stage = Stage(model, line_edges(onward_window, publish_window, payload, replicas))
         self.now_ns = 1_000_000_000
         self.running: dict[str, StartStep] = {}
         self.sent: list[Send] = []
@@ -71,7 +88,7 @@ class StageBench:
     def open(self, tag: Tag = TAG, options: Options | None = None, *, onward: bool = False) -> list[Frame]:
         """Open session and stream."""
         self.frame(OpenSession(tag.session, 0))
-        return self.frame(Open(tag, options or ObserverOptions(), NEXT if onward else ""))
+        return self.frame(Open(tag, options or ObserverOptions(), (NEXT,) if onward else ()))
 
     def finish(self, key: str = TAG.key, failure: StageFailure | None = None) -> list[Frame]:
         """Run the step of `key` and bring back its result, or `failure`."""

@@ -31,6 +31,7 @@ from stages.contracts import (
     Latents,
     Options,
     Pause,
+    Payload,
     Tag,
     TalkerOptions,
     TextDelta,
@@ -125,7 +126,8 @@ class Walk:
         self.model = RecordedModel(kind)
         onward_window, publish_window = WINDOWS[kind]
         self.window = onward_window or publish_window
-        self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window)
+        payload: Payload = "clauses" if kind == "thinker" else "latents"
+        self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window, payload=payload)
         self.onward = ONWARD if onward_window else None
         self.controls = {number: number for number in CONTROLS}
         self.bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
@@ -248,7 +250,9 @@ class Walk:
         stale = tag.response and OUT_OF_BAND < tag.epoch < self.epochs.get(tag.session, 0)
         allowed = tag.session in self.owners and not stale and not known
         allowed = allowed and (self.onward is not None or not self._is_onward)
-        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], NEXT if self._is_onward else ""), self._control())
+        (answer, *_) = self.bench.frame(
+            Open(tag, OPTIONS[self.kind], (NEXT,) if self._is_onward else ()), self._control()
+        )
         assert isinstance(answer, Opened if is_open or allowed else Refused)
 
     def cancel(self) -> None:

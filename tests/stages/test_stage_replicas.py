@@ -36,13 +36,13 @@ from tests.stages.stage_bench import (
 
 
 def test_a_stream_hands_over_to_the_replica_that_it_was_opened_for() -> None:
-    bench = StageBench(PuppetModel(concurrency=2), onward_window=8)
+    bench = StageBench(PuppetModel(concurrency=2), onward_window=8, replicas=(NEXT, "other"))
     bench.carry_out(bench.stage.onward_up("other", OTHER_ONWARD))
     assert list(bench.stage.onward) == [NEXT, "other"]
     bench.frame(OpenSession(SESSION, 0))
     tags = {link: Tag(SESSION, 5, 1, f"resp_{link}") for link in (ONWARD, OTHER_ONWARD)}
     for tag, target in zip(tags.values(), (NEXT, "other"), strict=True):
-        bench.frame(Open(tag, ObserverOptions(), target))
+        bench.frame(Open(tag, ObserverOptions(), (target,)))
     bench.take_sent()
     for tag in tags.values():
         bench.progress(latents(4), key=tag.key)

@@ -17,6 +17,7 @@ import structlog
 
 from stages import worker
 from stages.contracts import Clause, ObserverOptions, Tag, TextDelta
+from stages.edges import OutEdge
 from stages.link import LinkError
 from stages.messages import (
     LINK_VERSION,
@@ -35,13 +36,14 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
-from stages.stage import Stage
 from stages.stream import Emit, Publish, StageFailure, StepContext
 from stages.worker import Worker, WorkerSpec
 from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
 from tests.stages.puppet import PuppetModel, PuppetStep
 
 TAG = Tag("s", 1, 1, "r")
+NEXT = "next"
+ONWARD = {"target": NEXT, "payload": "clauses", "window": 320}
 WELCOME = Welcome(LINK_VERSION, "next", 1, "rev", ())
 HELLO = Hello(LINK_VERSION, "control", "gw_1")
 
@@ -60,21 +62,15 @@ class ThreadStep(PuppetStep):
 class Running:
     """A worker of puppets that serves on `address`."""
 
-    def __init__(self, folder: Path, *, onward: str = "", onward_window: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, onward: str = "", onward_window: int = 0, edges: tuple[OutEdge, ...] = ()
+    ) -> None:
         self.address = f"unix:{folder}/stage.sock"
         self.path = folder / "stage.sock"
         self.model = PuppetModel()
-        stage = Stage(self.model, onward_window=onward_window)
-        spec = WorkerSpec(
-            "stage",
-            "talker",
-            "puppet",
-            self.address,
-            3,
-            onward={"next": onward} if onward else {},
-            onward_window=onward_window,
-        )
-        self.worker = Worker(spec, stage, "rev", 1)
+        edges = edges or ((OutEdge(NEXT, "clauses", onward_window, {NEXT: onward}),) if onward else ())
+        spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
+        self.worker = Worker(spec, spec.stage_of(self.model), "rev", 1)
         self.ready = asyncio.Event()
         self.stopped = asyncio.Event()
         self.ends: list[End] = []
@@ -93,7 +89,7 @@ class Running:
 
     async def gateway(self, *, onward: bool = False) -> End:
         """A control link with one session and one stream open."""
-        end = await self.link(HELLO, OpenSession("s", 1), Open(TAG, ObserverOptions(), "next" if onward else ""))
+        end = await self.link(HELLO, OpenSession("s", 1), Open(TAG, ObserverOptions(), (NEXT,) if onward else ()))
         assert isinstance(await end.frame(), Welcome)
         assert [await end.frame() for _ in range(2)] == [SessionOpened("s"), Opened(TAG)]
         return end
@@ -297,7 +293,7 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
             async with greeting(listener) as again:
                 await again
             assert await gateway.frame() == OnwardChanged("next", up=True)
-            gateway.link.send(Open(TAG, ObserverOptions(), "next"))
+            gateway.link.send(Open(TAG, ObserverOptions(), (NEXT,)))
             assert await gateway.frame() == Opened(TAG)
 
     play(scenario())
@@ -316,6 +312,34 @@ def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
             next_stage.link.send(WELCOME)
             assert await gateway.frame() == OnwardChanged("next", up=True)
             await one.ready.wait()
+            one.stopped.set()
+            await serving
+            await gateway.end()
+
+    play(scenario())
+
+
+def test_a_worker_with_two_next_stages_is_ready_once_both_are_and_keeps_each_by_itself(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        addresses = {name: f"unix:{tmp_path}/{name}.sock" for name in ("one", "two")}
+        async with Listener(addresses["one"]) as first, Listener(addresses["two"]) as second:
+            edges = tuple(OutEdge(name, "clauses", 320, {name: address}) for name, address in addresses.items())
+            one = Running(tmp_path, edges=edges)
+            serving = asyncio.create_task(one.serve())
+            async with greeting(first) as greeted:
+                await greeted
+            gateway = await one.link(HELLO)
+            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ("one",))
+            assert not one.ready.is_set()
+            async with greeting(second) as greeted:
+                other = await greeted
+            assert await gateway.frame() == OnwardChanged("two", up=True)
+            await one.ready.wait()
+            await other.abort()
+            assert await gateway.frame() == OnwardChanged("two", up=False)
+            async with greeting(second) as greeted:
+                await greeted
+            assert await gateway.frame() == OnwardChanged("two", up=True)
             one.stopped.set()
             await serving
             await gateway.end()
@@ -450,7 +474,7 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ({"options": {"replies": []}}, "replies"),
         ({"address": "tcp:0.0.0.0:1"}, "'tcp:0.0.0.0:1'"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
-        ({"onward": {"next": "tcp:next:1"}, "onward_window": 320}, "'tcp:next:1'"),
+        ({"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next:1"}}]}, "'tcp:next:1'"),
     ],
 )
 def test_a_wrong_specification_is_refused_and_named(
@@ -472,8 +496,8 @@ def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path)
 
 
 def test_a_worker_without_its_next_stage_is_not_ready_when_it_ends(command: Command, tmp_path: Path) -> None:
-    onward = {"onward": {"nobody": f"unix:{tmp_path}/nobody.sock"}, "onward_window": 320}
-    assert command.run(spec_json(tmp_path, **onward)) == (0, "", "")
+    edge = {**ONWARD, "replicas": {NEXT: f"unix:{tmp_path}/nobody.sock"}}
+    assert command.run(spec_json(tmp_path, edges=[edge])) == (0, "", "")
 
 
 def test_an_option_that_is_secret_comes_from_the_environment_where_it_is_set(

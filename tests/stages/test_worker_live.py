@@ -25,11 +25,13 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.graph import GATEWAY, Edge, Graph, StageNode, worker_spec
+from stages.edges import GATEWAY
+from stages.graph import Edge, Graph, StageNode, worker_spec
 from stages.messages import (
     LINK_VERSION,
     Cancel,
     Closed,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -61,9 +63,17 @@ OPTIONS: dict[str, Options] = {
     "think": ThinkerOptions((Message("user", "talk"),), 1_000),
     "speak": TalkerOptions(),
     "sound": VocoderOptions(SAMPLE_RATE),
+    "align": ObserverOptions(),
 }
 
 F = TypeVar("F", bound=Frame)
+
+
+ALIGNER = StageNode(name="align", kind="observer", engine="scripted")
+SEEN = (
+    Edge(source="think", target="align", payload="clauses", need="complete", window=4_000),
+    Edge(source="sound", target="align", payload="audio", need="complete", window=2 * SAMPLES),
+)
 
 
 def chain() -> Graph:
@@ -191,12 +201,26 @@ def chain_specs(folder: Path) -> list[WorkerSpec]:
     return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
 
 
+def observed_specs(folder: Path) -> list[WorkerSpec]:
+    graph = chain()
+    graph = Graph(stages=(*graph.stages, ALIGNER), edges=(*graph.edges, *SEEN))
+    return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
+
+
+def aligned_in(frames: list[Frame]) -> list[str]:
+    """The words that the aligner has found."""
+    (frame,) = frames
+    assert isinstance(frame, Published)
+    assert isinstance(frame.event, WordTimes)
+    assert frame.event.basis == "aligned"
+    return [word.text for word in frame.event.words]
+
+
 async def open_response(tag: Tag, stages: list[WorkerProcess]) -> None:
     """Open `tag` at all stages, the last one first."""
     for one in reversed(stages):
-        one.order(
-            OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.replica], next(iter(one.spec.onward), ""))
-        )
+        onward = tuple(name for edge in one.spec.edges for name in edge.replicas)
+        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.replica], onward))
         await one.told(SessionOpened)
         await one.told(Opened)
 
@@ -291,6 +315,67 @@ def test_a_cancel_and_the_end_of_an_epoch_stop_a_reply_midway(tmp_path: Path) ->
                 for one in stages:
                     await one.settle()
                     assert one.events == []
+
+    play(scenario())
+
+
+def test_an_observer_sees_a_whole_reply_at_once_and_holds_up_nobody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with workers(*observed_specs(tmp_path)) as stages:
+            *line, align = stages
+            tag = Tag(SESSION, 1, 1, "resp_1")
+            await open_response(tag, stages)
+            heard, granted = await line[-1].published_until(lambda _: True), 0
+            while not is_final_audio(heard[-1]):
+                line[-1].media.link.send(Grant(tag, samples_of(heard) - granted))
+                granted = samples_of(heard)
+                heard += await line[-1].published_until(lambda _: True)
+            assert samples_of(heard) == SAMPLES
+            words, closed = [await align.media.frame() for _ in range(2)]
+            assert aligned_in([words]) == REPLY.split()
+            assert isinstance(closed, Closed)
+            assert closed.outcome == "finished"
+            for one in line:
+                assert await one.told(Closed) == Closed(tag, "finished", {})
+
+    play(scenario())
+
+
+def test_at_a_stop_an_observer_sees_what_was_sent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with workers(*observed_specs(tmp_path)) as stages:
+            *line, align = stages
+            tag = Tag(SESSION, 1, 1, "resp_1")
+            await open_response(tag, stages)
+            await line[-1].published_until(counting_to(2 * CHUNK))
+            for one in stages:
+                one.order(EndEpoch(SESSION, 2))
+            align.order(Cut(tag, CHUNK + 2_400))  # 6,240 samples: a word takes 4,800
+            for one in line:
+                assert (await one.told(Closed)).outcome == "cancelled"
+            words, closed = [await align.media.frame() for _ in range(2)]
+            assert aligned_in([words]) == ["word0"]
+            assert isinstance(closed, Closed)
+
+    play(scenario())
+
+
+def test_a_reply_goes_on_without_an_observer_that_died(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with workers(*observed_specs(tmp_path)) as stages:
+            *line, align = stages
+            think, _, sound = line
+            tag = Tag(SESSION, 1, 1, "resp_1")
+            await open_response(tag, stages)
+            heard, granted = await sound.published_until(counting_to(CHUNK)), 0
+            align.process.kill()
+            await align.ended()
+            assert await think.told(OnwardChanged) == OnwardChanged("align", up=False)
+            while not is_final_audio(heard[-1]):
+                sound.media.link.send(Grant(tag, samples_of(heard) - granted))
+                granted = samples_of(heard)
+                heard += await sound.published_until(lambda _: True)
+            assert samples_of(heard) == SAMPLES
 
     play(scenario())
 
