@@ -215,6 +215,22 @@ class TestChild:
 
         play(scenario())
 
+    def test_one_that_the_system_will_not_start_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stages.restart.PAUSE_NS_MIN", 1_000_000)
+
+        async def scenario() -> None:
+            one = child(READY)
+            async with kept(one):
+                with monkeypatch.context() as elsewhere:
+                    elsewhere.setattr("sys.executable", "/nowhere/python")
+                    os.kill(one.pid, signal.SIGKILL)
+                    await one.reached(ReplicaState.DOWN)
+                    await one.reached(ReplicaState.DOWN)
+                    assert one.pid == 0
+                await one.reached(ReplicaState.UP)
+
+        play(scenario())
+
     def test_one_that_keeps_dying_is_left_alone_for_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("stages.restart.PAUSE_NS_MIN", 1_000_000)
         monkeypatch.setattr(replica, "QUARANTINE_NS", 1_000_000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from duplex.child import StartError
 from duplex.config import Config, load
 from duplex.pipeline import graph_of
 from duplex.supervisor import Supervisor, addresses_of, child_environment, sole_service
+from sessions.response import Deadlines
+from stages.messages import Frame, ReplicaReport
 
 
 def test_one_service_per_data_directory(tmp_path: Path) -> None:
@@ -86,6 +90,52 @@ def test_who_may_call_is_said_where_everybody_may(tmp_path: Path, capsys: pytest
         err = capsys.readouterr().err
         assert ("No token is set" in err) == said
         assert "secret" not in err
+
+
+def test_each_replica_is_a_worker_of_its_own_and_the_gateway_is_told_of_all(tmp_path: Path) -> None:
+    settings = Config(
+        engine="scripted", data_dir=tmp_path, redis_url="redis://h", replicas_vocoder=2, worker_silence_s=2.5
+    )
+    one = Supervisor(settings, graph_of(settings))
+    names = [(worker.plan.stage, worker.plan.name) for worker in one.workers]
+    assert names[3:] == [("vocoder", "vocoder-1"), ("vocoder", "vocoder-2")]
+    plan = one.workers[4].plan
+    assert plan.address == f"unix:{settings.run_dir.resolve()}/vocoder-2.sock"
+    assert plan.silence_ns_max == one.gateway.plan.silence_ns_max == 2_500_000_000
+    assert (plan.step_ns_max, one.gateway.plan.step_ns_max) == (60_000_000_000, 0)
+    assert one.workers[1].plan.step_ns_max > Deadlines().whole_ns_max, "a Thinker's step may be a whole answer"
+    told: list[Frame] = []
+    one.gateway.send = lambda frame: told.append(frame)  # type: ignore[method-assign]  # noqa: PLW0108
+    one._report()
+    assert told[4:] == [
+        ReplicaReport("vocoder", "vocoder-2", "down", 0, 0, 0),
+        ReplicaReport("gateway", "gateway", "down", 0, 0, 0),
+    ]
+
+
+def test_workers_are_replaced_one_after_the_other_and_once_at_a_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = Config(engine="scripted", data_dir=tmp_path, redis_url="redis://h")
+        one = Supervisor(settings, graph_of(settings))
+        replaced: list[str] = []
+        may_go_on = asyncio.Event()
+
+        async def replace(name: str) -> None:
+            replaced.append(name)
+            await may_go_on.wait()
+
+        for worker in one.workers:
+            worker.replace = partial(replace, worker.plan.name)  # type: ignore[method-assign]
+        for _ in range(2):
+            one.replace_workers()
+            await asyncio.sleep(0)
+        assert replaced == ["encoder"]
+        may_go_on.set()
+        assert one._replacing is not None
+        await one._replacing
+        assert replaced == ["encoder", "thinker", "talker", "vocoder"]
+
+    asyncio.run(scenario())
 
 
 def test_a_worker_is_told_its_incarnation(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from stages.messages import (
     LINK_VERSION,
     Cancel,
     Closed,
+    CloseSession,
     Feed,
     Frame,
     Grant,
@@ -31,7 +32,11 @@ from stages.messages import (
     Open,
     Opened,
     OpenSession,
+    Ping,
+    Pong,
     Published,
+    Retire,
+    Retiring,
     SessionOpened,
     StepDone,
     Welcome,
@@ -295,6 +300,30 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
             assert await gateway.frame() == OnwardChanged("next", up=True)
             gateway.link.send(Open(TAG, ObserverOptions(), (NEXT,)))
             assert await gateway.frame() == Opened(TAG)
+
+    play(scenario())
+
+
+def test_a_worker_that_retires_ends_once_nothing_is_left_in_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        one = Running(tmp_path)
+        serving = asyncio.create_task(one.serve())
+        async with asyncio.timeout(WAIT_S_MAX):
+            await one.ready.wait()
+            gateway = await one.gateway()
+            keeper = await one.link(Hello(LINK_VERSION, "probe", "supervisor"), Ping(1), Retire())
+            assert isinstance(await keeper.frame(), Welcome)
+            assert await keeper.frame() == Pong(1, 0)
+            assert await gateway.frame() == Retiring()
+            late = await one.link(HELLO)
+            assert [type(await late.frame()) for _ in range(2)] == [Welcome, Retiring]
+            assert not serving.done()
+            gateway.link.send(CloseSession("s"))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+            await serving
+        for end in one.ends:
+            await end.end()
+        assert not one.path.exists()
 
     play(scenario())
 
