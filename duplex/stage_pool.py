@@ -74,11 +74,11 @@ class PoolCallbacks:
 
 @dataclass(slots=True)
 class _Stream:
-    """`client`: where it is to be, once that is decided. `asked`: `Open` was sent there; `begun`: it was answered."""
+    """`client`: where it is to be, once that is decided. `begun`: a worker has answered. `unopened`: what is fed to it
+    until then; None once it was cancelled or opened."""
 
     open: Open
     client: StageClient | None = None
-    asked: bool = False
     begun: bool = False
     unopened: list[Feed] | None = field(default_factory=list)
 
@@ -110,6 +110,7 @@ class StagePool:
         self._clients = {name: StageClient(name, address, gateway, to_us) for name, address in addresses.items()}
         self._epochs: dict[str, int] = {}
         self._streams: dict[str, _Stream] = {}
+        self._held: dict[str, _Stream] = {}  # of these, those that no worker was asked for yet
         self._lost: dict[str, list[_Lost]] = {name: [] for name in addresses}
         self._usable = asyncio.Event()
 
@@ -154,7 +155,7 @@ class StagePool:
             case EndEpoch(session, epoch):
                 self._end_epoch(session, epoch, frame)
             case Open(tag):
-                self._streams[tag.key] = _Stream(frame)
+                self._streams[tag.key] = self._held[tag.key] = _Stream(frame)
                 self._carry_out(self._core.begin(tag.session, tag.key, time.monotonic_ns()))
             case Cancel(tag):
                 self._cancel(tag, frame)
@@ -162,6 +163,10 @@ class StagePool:
                 stream = self._stream(tag)
                 if stream is not None and stream.client is not None:
                     stream.client.order(frame)
+
+    def _forget(self, key: str) -> _Stream:
+        self._held.pop(key, None)
+        return self._streams.pop(key)
 
     def _stream(self, tag: Tag) -> _Stream | None:
         """The stream of `tag`, and not one of the same name that an earlier owner of the session had."""
@@ -171,7 +176,7 @@ class StagePool:
     def _close_session(self, session: str) -> None:
         del self._epochs[session]
         for key in [key for key, stream in self._streams.items() if stream.open.tag.session == session]:
-            del self._streams[key]
+            self._forget(key)
         for lost in self._lost.values():
             lost[:] = [one for one in lost if one.tag.session != session]
         self._carry_out(self._core.leave(session, time.monotonic_ns()))
@@ -186,7 +191,7 @@ class StagePool:
         stream = self._stream(tag)
         if stream is None:
             return
-        if stream.asked and stream.client is not None:
+        if tag.key not in self._held and stream.client is not None:
             stream.unopened = None
             stream.client.order(frame)
             return
@@ -234,7 +239,7 @@ class StagePool:
                 delay_ns = max(0, until_ns - time.monotonic_ns())
                 asyncio.get_running_loop().call_later(delay_ns / 1e9, self._tick)
             case assignment.Refuse(work, reason, retry_after_ns):
-                tag = self._streams.pop(work).open.tag
+                tag = self._forget(work).open.tag
                 message = f"no {self.stage} has room; try again in {math.ceil(retry_after_ns / 1e9)} s"
                 self._answer(Refused(tag, reason, message))
             case assignment.Retired(replica):
@@ -249,13 +254,13 @@ class StagePool:
     def _drop(self, tag: Tag) -> None:
         """The stream is over."""
         if self._stream(tag) is not None:
-            del self._streams[tag.key]
+            self._forget(tag.key)
             self._carry_out(self._core.end(tag.key, time.monotonic_ns()))
 
     def open_waiting(self) -> None:
         """Ask workers for streams that can be opened now."""
-        for stream in self._streams.values():
-            if stream.client is not None and not stream.asked:
+        for stream in list(self._held.values()):
+            if stream.client is not None:
                 self._ask(stream, stream.client)
         if self.ready:
             self._usable.set()
@@ -267,7 +272,7 @@ class StagePool:
         targets = [self._onward[name].replica_of(session) for name in stream.open.edges]
         replicas = tuple(target for target in targets if target in client.onward)
         if len(replicas) == len(targets):
-            stream.asked = True
+            del self._held[stream.open.tag.key]
             client.order(structs.replace(stream.open, edges=replicas))
 
     # ---- the workers -----------------------------------------------------------------------------
@@ -285,7 +290,7 @@ class StagePool:
             case Refused(tag, code):
                 stream = self._stream(tag)
                 if code == DOWNSTREAM_LOST and stream is not None and stream.unopened is not None:
-                    stream.asked = False  # it was asked for before we had heard of the loss
+                    self._held[tag.key] = stream  # it was asked for before we had heard of the loss
                     self._callbacks.changed()
                     return
                 self._drop(tag)
@@ -327,13 +332,13 @@ class StagePool:
         streams = [stream for stream in self._streams.values() if stream.client is client]
         lost = [stream.open.tag for stream in streams if stream.begun or stream.unopened is None]
         for tag in lost:
-            del self._streams[tag.key]
+            self._forget(tag.key)
         self._lost[replica] += [_Lost(tag, incarnation) for tag in lost]
         effects = self._core.down(replica, incarnation, now_ns)
         for stream in streams:
             tag = stream.open.tag
             if tag.key in self._streams:
-                stream.client, stream.asked = None, False
+                stream.client, self._held[tag.key] = None, stream
                 effects += self._core.begin(tag.session, tag.key, now_ns)
         self._carry_out(effects)
         self._callbacks.changed()
