@@ -11,7 +11,7 @@ import asyncio  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Coroutine  # noqa: E402
 
-from benchmarks import hearing, leaks, page, webrtc_cpu  # noqa: E402
+from benchmarks import hearing, hop, leaks, page, webrtc_cpu  # noqa: E402
 from benchmarks import turns as voice  # noqa: E402
 
 
@@ -29,6 +29,8 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hearing": lambda _turns, _calls: hearing.hearing(_say),
     "page": lambda turns, _: page.page(_say, turns=turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
+    "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),
+    "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
 }
 
@@ -39,8 +41,10 @@ def main() -> int:
     parser.add_argument("name", choices=MEASUREMENTS)
     parser.add_argument("--turns", type=int, default=0, help="how many turns, interruptions or calls; 0: the usual")
     parser.add_argument("--calls", type=int, default=1, help="voice-to-voice: calls at once")
+    parser.add_argument("--busy", action="store_true", help="hop: the reader's loop is busy 8 of every 20 ms")
     arguments = parser.parse_args()
-    return 0 if asyncio.run(MEASUREMENTS[arguments.name](arguments.turns, arguments.calls)) else 1
+    name = "hop-busy" if arguments.busy and arguments.name == "hop" else arguments.name
+    return 0 if asyncio.run(MEASUREMENTS[name](arguments.turns, arguments.calls)) else 1
 
 
 if __name__ == "__main__":

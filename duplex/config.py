@@ -51,7 +51,7 @@ class Config(BaseModel):
     message_bytes_max: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
     input_bytes_per_second_max: int = Field(default=4 << 20, ge=64 << 10)
     # What computes.
-    engine: Literal["local", "scripted"] = "local"
+    engine: Literal["local", "scripted", "synthetic"] = "local"
     thinker: Literal["local", "openai"] = "local"
     thinker_gguf: Path | None = None
     voice: tuple[Path, ...] = ()
@@ -60,6 +60,7 @@ class Config(BaseModel):
     openai_api_key: SecretStr | None = None
     scripted_heard: tuple[str, ...] = Field(default=("hello",), min_length=1)
     scripted_replies: tuple[str, ...] = Field(default=("Hello. How can I help you today?",), min_length=1)
+    synthetic_profile: Path | None = None
     replicas_encoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
     replicas_thinker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
     replicas_talker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
@@ -109,7 +110,8 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
 
 def check_files(config: Config) -> None:
     """Raises `ConfigError` where a setting names a file that is not there."""
-    wanted = [("thinker_gguf", config.thinker_gguf)] if config.thinker_gguf else []
+    single = ("thinker_gguf", config.thinker_gguf), ("synthetic_profile", config.synthetic_profile)
+    wanted = [(name, path) for name, path in single if path is not None]
     for voice in config.voice:
         wanted += [("voice", voice), ("voice", voice.with_name(voice.name + ".json"))]
     for name, path in wanted:

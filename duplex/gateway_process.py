@@ -88,14 +88,14 @@ class _Server(uvicorn.Server):
 
 
 class _LoudnessModel:
-    """The VAD of the scripted engine: what is louder than a whisper is speech."""
+    """The VAD of engines without models: what is louder than a whisper is speech."""
 
     def probabilities(self, batch: Sequence[tuple[VadState, npt.NDArray[np.float32]]]) -> list[float]:
         return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
 
 
 def _vad_model(config: Config) -> SpeechModel:
-    if config.engine == "scripted":
+    if config.engine in ("scripted", "synthetic"):
         return _LoudnessModel()
     return SileroVad(weights.locate("silero-vad"))
 

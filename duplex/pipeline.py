@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from duplex.config import Config
+import msgspec
+
+from duplex.config import Config, ConfigError
 from media.chunk import ms_to_samples
 from sessions.route import Leg, Route
 from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
+from stages.engines.synthetic.profile import Profile, ProfileError, load_profile
 from stages.graph import Edge, Graph, GraphError, StageNode
 
 # Two clauses of the longest kind, and three latent items: one being used, one in flight, one being made.
@@ -23,29 +26,33 @@ THINKER_STEP_S_MAX = 360
 
 
 def graph_of(config: Config) -> Graph:
-    """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names."""
+    """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names.
+
+    Raises `ConfigError` for a profile that cannot be used.
+    """
+    options = _synthetic_options(config) if config.engine == "synthetic" else _options(config)
     return Graph(
         stages=(
             StageNode(
                 name="encoder",
                 kind="encoder",
                 engine=config.engine,
-                options=_encoder_options(config),
+                options=options["encoder"],
                 replicas=config.replicas_encoder,
             ),
-            _thinker(config),
+            _thinker(config, options["thinker"]),
             StageNode(
                 name="talker",
                 kind="talker",
                 engine=config.engine,
-                options=voice_options(config),
+                options=options["talker"],
                 replicas=config.replicas_talker,
             ),
             StageNode(
                 name="vocoder",
                 kind="vocoder",
                 engine=config.engine,
-                options=voice_options(config),
+                options=options["vocoder"],
                 replicas=config.replicas_vocoder,
                 chunk_ms_max=VOCODER_CHUNK_MS,
             ),
@@ -64,28 +71,45 @@ def graph_of(config: Config) -> Graph:
     )
 
 
-def _encoder_options(config: Config) -> dict[str, Any]:
-    return {"heard": list(config.scripted_heard)} if config.engine == "scripted" else {}
+def _options(config: Config) -> dict[str, dict[str, Any]]:
+    """Options of each kind of stage, for an engine that hears and says real words."""
+    encoder: dict[str, Any] = {"heard": list(config.scripted_heard)} if config.engine == "scripted" else {}
+    return {
+        "encoder": encoder,
+        "thinker": _thinker_options(config),
+        "talker": voice_options(config),
+        "vocoder": voice_options(config),
+    }
+
+
+def _synthetic_options(config: Config) -> dict[str, dict[str, Any]]:
+    try:
+        profile = load_profile(config.synthetic_profile) if config.synthetic_profile else Profile()
+    except ProfileError as error:
+        raise ConfigError(f"synthetic_profile (DUPLEX_SYNTHETIC_PROFILE): {error}") from error
+    options: dict[str, dict[str, Any]] = msgspec.to_builtins(profile)
+    options["thinker"]["sessions_max"] = config.calls_max
+    return options
 
 
 def voice_options(config: Config) -> dict[str, Any]:
-    """Options of the Talker and of the vocoder: each voice is split in two."""
-    if config.engine == "scripted":
+    """Options of the Talker and of the vocoder that speak real words: each voice is split in two."""
+    if config.engine != "local":
         return {}
     return {"cache_dir": str(config.data_dir / "cache"), "voices": [str(path) for path in config.voice]}
 
 
 def voices_of(config: Config) -> tuple[str, ...]:
     """The voices that a session can ask for, the usual one first. None where the engine has no choice."""
-    if config.engine == "scripted":
+    if config.engine != "local":
         return ()
     return tuple(map(voice_name, config.voice)) or (SHIPPED_VOICE,)
 
 
-def _thinker(config: Config) -> StageNode:
+def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
     # Each replica has room for every call: when the others are gone, it can serve them all.
     if config.thinker == "openai":
-        options: dict[str, Any] = {
+        asked: dict[str, Any] = {
             "base_url": config.openai_base_url,
             "model": config.openai_model,
             "sessions_max": config.calls_max,
@@ -95,17 +119,11 @@ def _thinker(config: Config) -> StageNode:
             name="thinker",
             kind="thinker",
             engine="openai",
-            options=options,
+            options=asked,
             secrets=secrets,
             replicas=config.replicas_thinker,
             step_s_max=THINKER_STEP_S_MAX,
         )
-    if config.engine == "scripted":
-        options = {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
-    else:
-        options = {"slots": config.calls_max}
-        if config.thinker_gguf:
-            options["gguf"] = str(config.thinker_gguf)
     return StageNode(
         name="thinker",
         kind="thinker",
@@ -114,6 +132,15 @@ def _thinker(config: Config) -> StageNode:
         replicas=config.replicas_thinker,
         step_s_max=THINKER_STEP_S_MAX,
     )
+
+
+def _thinker_options(config: Config) -> dict[str, Any]:
+    if config.engine == "scripted":
+        return {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
+    options: dict[str, Any] = {"slots": config.calls_max}
+    if config.thinker_gguf:
+        options["gguf"] = str(config.thinker_gguf)
+    return options
 
 
 def route_of(graph: Graph) -> Route:

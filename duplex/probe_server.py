@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import structlog
 
+from stages.edges import GATEWAY
 from stages.link import Link, listen
-from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, ReplicaReport
+from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, ReplicaReport, Welcome
 
 _log = structlog.get_logger("duplex.probe_server")
 
@@ -37,12 +38,13 @@ class ProbeServer:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         match frame:
-            case Hello(version, "probe") if version == LINK_VERSION:
+            case Hello(role="probe"):
                 self._links.add(link)
+                link.send(Welcome(LINK_VERSION, GATEWAY, 0, "", ()))  # its life is counted by who keeps it
             case Ping(sequence) if link in self._links:
                 link.send(Pong(sequence, 0))
             case ReplicaReport() if link in self._links:
                 self._on_report(frame)
             case _:
-                _log.error("link_refused", frame=type(frame).__name__, wanted_version=LINK_VERSION)
+                _log.error("link_refused", frame=type(frame).__name__)
                 link.close()

@@ -5,6 +5,7 @@ Theory of operation
     back with a higher incarnation, and all that was open at the old one is then gone for certain.
 
 Rules
+* The worker is there once it has welcomed both links: what a stream publishes needs the media link.
 * What is sent while the links are down is void with what it was about: `down` has been told.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from stages.link import CONNECT_RETRY_MS_MIN, Link, connect
+from stages.link import Link, connect
 from stages.messages import LINK_VERSION, Feed, Frame, Hello, LinkRole, OnwardChanged, Welcome
 
 _log = structlog.get_logger("duplex.stage")
@@ -45,6 +46,7 @@ class StageClient:
         self._welcomed = asyncio.Event()
         self._incarnation = 0
         self._onward: set[str] = set()
+        self._welcomes = 0
 
     @property
     def is_up(self) -> bool:
@@ -62,20 +64,24 @@ class StageClient:
                 await self._connect()
                 await self._lost.wait()
                 was_up = self._welcomed.is_set()
+                retry_ms = max(link.retry_ms for link in (self._control, self._media) if link is not None)
                 self._drop_links()
                 if was_up:
                     _log.warning("stage_down", stage=self.replica)
                     self._callbacks.down(self.replica, self._incarnation)
                 # For a moment, the socket of a dying worker still takes links.
-                await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+                await asyncio.sleep(retry_ms / 1000)
         finally:
             self._drop_links()
 
     async def _connect(self) -> None:
         self._lost.clear()
         self._welcomed.clear()
+        self._welcomes = 0
         self._media = await self._link("media")
         self._control = await self._link("control")
+        if not (self._media.is_up and self._control.is_up):
+            self._lost.set()  # either may have been lost before it was ours
         waits = [asyncio.ensure_future(event.wait()) for event in (self._welcomed, self._lost)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -104,10 +110,8 @@ class StageClient:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         match frame:
-            case Welcome() if link is self._media:
-                return
             case Welcome():
-                self._welcome(frame)
+                self._welcome(link, frame)
                 return
             case OnwardChanged(target, True):
                 self._onward.add(target)
@@ -115,9 +119,13 @@ class StageClient:
                 self._onward.discard(target)
         self._callbacks.frame(self.replica, frame)
 
-    def _welcome(self, welcome: Welcome) -> None:
+    def _welcome(self, link: Link, welcome: Welcome) -> None:
+        if link is self._control:
+            self._onward = set(welcome.onward)  # its changes follow on the same link
+        self._welcomes += 1
+        if self._welcomes < 2:
+            return
         self._incarnation = welcome.incarnation
-        self._onward = set(welcome.onward)
         self._welcomed.set()
         _log.info("stage_up", stage=self.replica, incarnation=welcome.incarnation, revision=welcome.revision)
         self._callbacks.up(self.replica, welcome.incarnation)

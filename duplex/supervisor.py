@@ -36,7 +36,6 @@ from duplex.vad_service import stop_task
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
 from stages.edges import GATEWAY
 from stages.graph import Graph, StageNode, address_of, worker_spec
-from stages.link import unix_path
 from stages.messages import ReplicaReport
 
 STORE_CHECK_S = 0.5
@@ -70,7 +69,7 @@ class Supervisor:
         self._graph = graph
         self._run_dir = config.run_dir.resolve()
         names = [GATEWAY, *(name for stage in graph.stages for name in stage.replica_names)]
-        longest = max(len(os.fsencode(unix_path(address_of(self._run_dir, name)))) for name in names)
+        longest = max(len(os.fsencode(self._run_dir / f"{name}.sock")) for name in names)
         if longest > PATH_BYTES_MAX:
             raise StartError(
                 f"data_dir is too deep for sockets: {self._run_dir} (set DUPLEX_DATA_DIR to a shorter path)"

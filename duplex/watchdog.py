@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from duplex.vad_service import stop_task
-from stages.link import CONNECT_RETRY_MS_MIN, Link, connect
+from stages.link import Link, connect
 from stages.liveness import Hung, Liveness
 from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong
 
@@ -56,11 +56,11 @@ class Watchdog:
     async def _keep_linked(self) -> None:
         while True:
             self._lost.clear()
-            self._link = await connect(self._address, lambda: Link(self._frame, self._link_lost))
-            self._link.send(Hello(LINK_VERSION, "probe", NAME))
+            self._link = link = await connect(self._address, lambda: Link(self._frame, self._link_lost))
+            link.send(Hello(LINK_VERSION, "probe", NAME))
             self._on_linked()
             await self._lost.wait()
-            await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+            await asyncio.sleep(link.retry_ms / 1000)
 
     def _frame(self, _link: Link, frame: Frame) -> None:
         if isinstance(frame, Pong):

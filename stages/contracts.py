@@ -4,6 +4,8 @@ Rules
 * One `Tag` on everything that moves. Staleness is one comparison: `epoch` is `fence * 2**20 + n`.
 * Types are frozen and closed, encoded as msgpack by msgspec; an unknown type or field is refused.
 * Offsets are integers in the unit that the name says; PCM is signed 16-bit little-endian mono.
+* Engines and the gateway always see the bytes of a payload. On a link, a large one may be left out of its item and lie
+  in the producer's arena instead; the link puts it back. `PAYLOAD_FIELDS` says which field that is.
 * An *item* is fed to a stage, an *event* is published by a stage to the gateway.
 """
 
@@ -21,7 +23,7 @@ class Wire(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of everything that crosses a link."""
 
 
-class Tag(msgspec.Struct, frozen=True, array_like=True):
+class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Whose work this is. `response` is empty for input work, which belongs to its turn.
 
     `attempt` counts the retries of the same work, which keep all ids: what an earlier one makes is stale.
@@ -40,10 +42,23 @@ class Tag(msgspec.Struct, frozen=True, array_like=True):
         return f"{name}#{self.attempt}" if self.attempt else name
 
 
+class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where `length` bytes lie now: a block of the arena of one life of a worker. It says nothing about what they are.
+
+    `generation` rises at each use of the block; a block of another generation holds somebody else's bytes.
+    """
+
+    worker: str
+    incarnation: int
+    block: int
+    generation: int
+    length: int
+
+
 # ---- stream options, given when a stage is opened ----------------------------------------------
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of the conversation as the Thinker sees it; role is system, user or assistant."""
 
     role: str
@@ -178,7 +193,7 @@ class TextDone(Wire, frozen=True):
     output_tokens: int
 
 
-class Word(msgspec.Struct, frozen=True):
+class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A spoken word, `start` and `end` in samples of `WordTimes.sample_rate` from the response's start."""
 
     text: str
@@ -225,3 +240,7 @@ _PAYLOADS: dict[type, Payload] = {Clause: "clauses", Latents: "latents", AudioOu
 def payload_of(piece: Item | Event) -> Payload | None:
     """What kind of edge carries `piece`; None for what only goes between a stage and the gateway."""
     return _PAYLOADS.get(type(piece))
+
+
+# The field of each kind of item or event that may be large.
+PAYLOAD_FIELDS: dict[type[Wire], str] = {AudioIn: "pcm", Latents: "data", AudioOut: "pcm"}

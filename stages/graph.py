@@ -346,6 +346,8 @@ def address_of(run_dir: Path, name: str) -> str:
 
 def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, incarnation: int) -> WorkerSpec:
     """What the worker process `replica` of `stage` is told."""
+    chunk_bytes = 2 * (stage.chunk_ms_max * graph.output_rate // 1000)  # 16-bit mono
+    hands_over_audio = any(edge.payload == "audio" for edge in graph.edges_from(stage.name))
     return WorkerSpec(
         replica,
         stage.kind,
@@ -357,6 +359,7 @@ def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, inc
         edges=tuple(_out_edge(graph, edge, run_dir) for edge in graph.edges_from(stage.name)),
         inputs=tuple(InEdge(edge.payload, edge.window, edge.need) for edge in graph.edges_to(stage.name)),
         streams_max=stage.streams_max,
+        payload_bytes_max=chunk_bytes if hands_over_audio else 0,
     )
 
 

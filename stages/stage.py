@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, AudioOut, Item, Payload, Tag, payload_of
+from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, payload_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.gathering import Gathering
@@ -89,10 +89,19 @@ Effect = Send | StartStep
 
 @dataclass(slots=True)
 class StepFlags:
-    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed."""
+    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed.
+
+    `wake` is set by whoever runs the step, before it starts, and called once `cancelled` is true.
+    """
 
     cancelled: bool = False
     stalled: bool = False
+    wake: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.wake is not None:
+            self.wake()
 
 
 @dataclass(slots=True)
@@ -124,6 +133,7 @@ class _Entry:
     queued_ns: int = 0
     started_ns: int = 0
     leaving: tuple[Outcome, str, str] | None = None
+    paused: bool = False  # what it sent last waits for room on its link
 
 
 _Wanted = Callable[[_Entry], bool]
@@ -419,8 +429,7 @@ class Stage:
         return max((now_ns - entry.started_ns for entry in running), default=0)
 
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
-        key = entry.tag.key
-        if entry.leaving or entry.outbox.waits or self._scheduler.waits(key) or self._scheduler.runs(key):
+        if not self._may_step(entry):
             return []
         try:
             step = entry.model.next_step()
@@ -434,8 +443,15 @@ class Stage:
         if not entry.outbox.has_room(step.units):
             return []
         entry.step = step
-        self._scheduler.offer(key, step.urgency, ready_ns)
+        self._scheduler.offer(entry.tag.key, step.urgency, ready_ns)
         return []
+
+    def _may_step(self, entry: _Entry) -> bool:
+        """Nothing holds the stream up, and none of its steps is on its way."""
+        key = entry.tag.key
+        if entry.leaving or entry.paused or entry.outbox.waits:
+            return False
+        return not (self._scheduler.waits(key) or self._scheduler.runs(key))
 
     def progress(self, key: str, outputs: Sequence[Output]) -> list[Effect]:
         """A running step hands outputs over early."""
@@ -479,24 +495,25 @@ class Stage:
 
     def _flush(self, entry: _Entry) -> list[Effect]:
         effects: list[Effect] = []
-        for move in entry.outbox.take():
-            match move:
-                case Taken(target, output):
-                    effects.append(self._hand_over(entry, target, output))
-                case GivenUp(target):
-                    effects.append(Send(self._link_to(entry, target), Cancel(entry.tag)))
-                case _:
-                    return effects + self._leave_too_large(entry, move)
-        entry.flags.stalled = entry.outbox.waits
+        if not entry.paused:
+            for move in entry.outbox.take():
+                match move:
+                    case Taken(target, output):
+                        effects += self._hand_over(entry, target, output)
+                    case GivenUp(target):
+                        effects.append(Send(self._link_to(entry, target), Cancel(entry.tag)))
+                    case _:
+                        return effects + self._leave_too_large(entry, move)
+        entry.flags.stalled = entry.outbox.waits or entry.paused
         return effects
 
-    def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> Send:
+    def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> list[Effect]:
         if isinstance(output, Emit):
-            return Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))
+            return [Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))]
         if target == GATEWAY:
-            return Send(self._media_link(entry.control), Published(entry.tag, output.event))
+            return self._published(entry, output.event)
         assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
-        return Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))
+        return [Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))]
 
     def _link_to(self, entry: _Entry, target: str) -> int:
         return self._onward[entry.replicas[target]]
@@ -505,11 +522,37 @@ class Stage:
         message = f"{overrun.units} units never fit the window of {overrun.window}"
         return self._leave(entry, "failed", "hand_over_too_large", message)
 
-    def _media_link(self, control: int) -> int:
-        """The media link of the gateway behind `control`; its control link until that one is there."""
+    def _published(self, entry: _Entry, event: Event) -> list[Effect]:
+        media = self._media_link(entry.control)
+        return self._drop_stale() if media is None else [Send(media, Published(entry.tag, event))]
+
+    def _media_link(self, control: int) -> int | None:
+        """The media link of the gateway behind `control`, which drops both where one is lost."""
         peer = self._peers.get(control)
         name = peer.name if peer else ""
-        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), control)
+        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), None)
+
+    # ---- what becomes of what was sent -----------------------------------------------------------
+
+    def pause(self, key: str) -> None:
+        """What stream `key` sent last waits for room: it sends nothing more, and starts no further step."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.paused = entry.flags.stalled = True
+            self._scheduler.withdraw(key)
+
+    def go_on(self, key: str, now_ns: int) -> list[Effect]:
+        """All that stream `key` has sent is on its way."""
+        entry = self._entries.get(key)
+        if entry is None or entry.leaving:
+            return []
+        entry.paused = False
+        return self._flush(entry) + self.run_steps(now_ns)
+
+    def send_failed(self, key: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        """What stream `key` sent last can never be sent."""
+        entry = self._entries.get(key)
+        return (self._leave(entry, "failed", code, message) if entry else []) + self.run_steps(now_ns)
 
     # ---- endings ---------------------------------------------------------------------------------
 
@@ -518,7 +561,7 @@ class Stage:
         if entry.leaving:
             return []
         entry.leaving = (outcome, code, message)
-        entry.flags.cancelled = True
+        entry.flags.cancel()
         if self._scheduler.runs(entry.tag.key):
             return []
         self._scheduler.withdraw(entry.tag.key)
@@ -533,7 +576,8 @@ class Stage:
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
-        link = self._media_link(entry.control) if self._observes else entry.control
+        media = self._media_link(entry.control) if self._observes else None
+        link = entry.control if media is None else media
         return [Send(link, Closed(entry.tag, outcome, released, code, message))]
 
     def _drop_stale(self) -> list[Effect]:

@@ -8,7 +8,7 @@ Theory of operation
 
 Rules
 * `feed`, `next_step` and `finish_step` return within about a millisecond.
-* A step is bounded: about 150 ms at most, or it polls `StepContext.cancelled`.
+* A step is bounded: about 150 ms at most, or it asks `StepContext` whether it is cancelled.
 * One step of a stream runs at a time. `next_step` is asked again after each feed and each finished step,
   and not while an emitted item of this stream still waits for credit.
 * A cancelled stream is dropped after its running step, whose result is thrown away; then `close` is called,
@@ -69,6 +69,10 @@ class StepContext(Protocol):
 
     def cancelled(self) -> bool:
         """The stream has been cancelled: return as soon as possible, with anything."""
+        ...
+
+    def wait_cancelled(self, ns_max: int) -> bool:
+        """Sleep until the stream is cancelled (true, at once), or for `ns_max` at most (false)."""
         ...
 
     def stalled(self) -> bool:

@@ -12,10 +12,10 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +27,18 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
+from stages.arena import Arena
+from stages.block_table import BlockTable
 from stages.edges import InEdge, OutEdge
 from stages.engines import registry
-from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
-from stages.messages import LINK_VERSION, Frame, Hello, Welcome
+from stages.exchange import Exchange
+from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
+from stages.messages import LINK_VERSION, Frame, Hello, Open, PayloadFrame, Refused, Welcome
+from stages.outgoing import FrameTooLargeError
 from stages.stage import STREAMS_MAX, Effect, Send, Stage, StartStep, StepFlags
 from stages.stream import Output, StageFailure, StageModel, Step
 
+HAND_OVER_TOO_LARGE = "hand_over_too_large"
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
 # One JSON object a line. Tracebacks without locals, which may hold what somebody said.
@@ -51,7 +56,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; `edges`, `inputs` and `streams_max` as in `stages.stage`.
 
     `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
-    environment, by the names of their variables.
+    environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
+    publishes, where that is known (else 0).
     """
 
     replica: str
@@ -64,6 +70,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     edges: tuple[OutEdge, ...] = ()
     inputs: tuple[InEdge, ...] = ()
     streams_max: int = STREAMS_MAX
+    payload_bytes_max: int = 0
 
     def stage_of(self, model: StageModel) -> Stage:
         """The stage that this worker runs, with `model`."""
@@ -79,9 +86,8 @@ class Worker:
         self._stage = stage
         self._revision = revision
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
+        self._exchange = Exchange(Arena(BlockTable(spec.replica, spec.incarnation)), self._pause)
         self._links: dict[int, Link] = {}
-        self._numbers: dict[Link, int] = {}
-        self._next_number = itertools.count(1)
         self._steps: set[asyncio.Future[None]] = set()
         self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
         self._all_onward_up = asyncio.Event()
@@ -90,34 +96,25 @@ class Worker:
     # ---- links -----------------------------------------------------------------------------------
 
     def _accepted(self) -> Link:
-        return Link(self._frame, self._lost)
-
-    def _adopt(self, link: Link) -> int:
-        number = next(self._next_number)
-        self._links[number], self._numbers[link] = link, number
-        return number
+        return Link(self._frame, self._lost, self._exchange)
 
     def _frame(self, link: Link, frame: Frame) -> None:
-        number = self._numbers.get(link)
-        if number is None:
+        if isinstance(frame, Hello):
             self._greet(link, frame)
+        elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
+            link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
-            self._carry_out(self._stage.handle(number, frame, time.monotonic_ns()))
+            self._carry_out(self._stage.handle(link.number, frame, time.monotonic_ns()))
 
-    def _greet(self, link: Link, frame: Frame) -> None:
-        if not isinstance(frame, Hello) or frame.version != LINK_VERSION:
-            _log.error("link_refused", frame=type(frame).__name__, wanted_version=LINK_VERSION)
-            link.close()
-            return
+    def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec
+        self._links[link.number] = link
         link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
-        self._carry_out(self._stage.link_up(self._adopt(link), frame))
+        self._carry_out(self._stage.link_up(link.number, hello))
 
     def _lost(self, link: Link) -> None:
-        number = self._numbers.pop(link, None)
-        if number is not None:
-            del self._links[number]
-            self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
+        if self._links.pop(link.number, None) is not None:
+            self._carry_out(self._stage.link_lost(link.number, time.monotonic_ns()))
 
     async def keep_onward(self, replica: str, address: str) -> None:
         """Stay connected to `replica` of a next stage. Raises `LinkError`."""
@@ -127,39 +124,57 @@ class Worker:
             link.send(Hello(LINK_VERSION, "data", f"{self._spec.replica}/{self._spec.incarnation}"))
             await lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
-            await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+            await asyncio.sleep(link.retry_ms / 1000)
 
     def _onward_link(self, replica: str, lost: asyncio.Event) -> Link:
         def down(link: Link) -> None:
             self._lost(link)
             lost.set()
 
-        return Link(partial(self._onward_frame, replica), down)
+        return Link(partial(self._onward_frame, replica), down, self._exchange)
 
     def _onward_frame(self, replica: str, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
-        if link in self._numbers:
-            self._frame(link, frame)
-        elif isinstance(frame, Welcome):
-            self._carry_out(self._stage.onward_up(replica, self._adopt(link)))
+        if isinstance(frame, Welcome):
+            self._links[link.number] = link
+            self._carry_out(self._stage.onward_up(replica, link.number))
             if self._stage.is_onward_up:
                 self._all_onward_up.set()
+        else:
+            self._frame(link, frame)
 
     # ---- effects ---------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
+        failures: dict[str, str] = {}
         for effect in effects:
             match effect:
                 case Send(number, frame):
-                    link = self._links.get(number)
-                    if link is not None:
-                        link.send(frame)
+                    self._send(number, frame, failures)
                 case StartStep(key, step, flags):
                     task = asyncio.ensure_future(self._run_step(key, step, flags))
                     self._steps.add(task)
                     task.add_done_callback(self._steps.discard)
+        for key, message in failures.items():
+            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, time.monotonic_ns()))
         if self._stage.has_retired:
             self._retired.set()
+
+    def _send(self, number: int, frame: Frame, failures: dict[str, str]) -> None:
+        """Send `frame`, or note why its stream fails. Until that has closed, the exchange drops what it sends."""
+        try:
+            self._exchange.send(number, frame)
+        except FrameTooLargeError as error:
+            if not isinstance(frame, PayloadFrame):
+                raise
+            self._exchange.fail(frame.tag, HAND_OVER_TOO_LARGE, str(error))
+            failures[frame.tag.key] = str(error)
+
+    def _pause(self, key: str, *, paused: bool) -> None:
+        if paused:
+            self._stage.pause(key)
+        else:
+            self._carry_out(self._stage.go_on(key, time.monotonic_ns()))
 
     async def _run_step(self, key: str, step: Step, flags: StepFlags) -> None:
         loop = asyncio.get_running_loop()
@@ -177,6 +192,13 @@ class Worker:
 
         Raises `LinkError`.
         """
+        try:
+            self._check_payload_fits()
+            await self._serve(ready, stopped)
+        finally:
+            self._exchange.close()
+
+    async def _serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
         server = await listen(self._spec.address, self._accepted)
         lasting: list[asyncio.Task[Any]] = [asyncio.create_task(event.wait()) for event in (stopped, self._retired)]
         try:
@@ -193,8 +215,17 @@ class Worker:
                 task.cancel()
             await asyncio.wait(lasting)
             server.close()
-            unix_path(self._spec.address).unlink(missing_ok=True)
+            remove_socket(self._spec.address)
             await self._end_links()
+
+    def _check_payload_fits(self) -> None:
+        largest = self._spec.payload_bytes_max
+        for address in [self._spec.address, *self._onward.values()]:
+            if largest > payload_bytes_max(address):
+                raise LinkError(
+                    f"{self._spec.replica!r} hands over up to {largest} bytes at once, "
+                    f"and a link to {address!r} carries {payload_bytes_max(address)}: make smaller pieces"
+                )
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
         """Start to keep the links onward, and wait for one to each next stage, or until one of `lasting` has ended.
@@ -207,7 +238,7 @@ class Worker:
         up.cancel()
 
     async def _end_links(self) -> None:
-        for link in list(self._numbers):
+        for link in list(self._links.values()):
             # Now, and not when the loop gets to it: no stream may outlive the model.
             self._lost(link)
             link.abort()
@@ -227,9 +258,15 @@ class _Context:
     def __init__(self, flags: StepFlags, hand_over: Any) -> None:
         self._flags = flags
         self._hand_over = hand_over
+        self._woken = threading.Event()
+        flags.wake = self._woken.set
 
     def cancelled(self) -> bool:
         return self._flags.cancelled
+
+    def wait_cancelled(self, ns_max: int) -> bool:
+        # One that was cancelled before it began has woken nobody.
+        return self._flags.cancelled or self._woken.wait(ns_max / 1e9)
 
     def stalled(self) -> bool:
         return self._flags.stalled

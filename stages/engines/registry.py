@@ -24,6 +24,10 @@ _BUILDERS: dict[tuple[str, str], str] = {
     ("scripted", "talker"): "stages.engines.scripted:build_talker",
     ("scripted", "vocoder"): "stages.engines.scripted:build_vocoder",
     ("scripted", "observer"): "stages.engines.scripted:build_observer",
+    ("synthetic", "encoder"): "stages.engines.synthetic.build:encoder",
+    ("synthetic", "thinker"): "stages.engines.synthetic.build:thinker",
+    ("synthetic", "talker"): "stages.engines.synthetic.build:talker",
+    ("synthetic", "vocoder"): "stages.engines.synthetic.build:vocoder",
 }
 
 

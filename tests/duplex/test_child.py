@@ -31,12 +31,14 @@ STUBBORN = "import signal, time; print('ready', flush=True); signal.pause()"
 ANSWERING = """
 import asyncio, sys
 from stages.link import Link, listen
-from stages.messages import Ping, Pong, Retire
+from stages.messages import LINK_VERSION, Hello, Ping, Pong, Retire, Welcome
 
 async def main():
     done = asyncio.Event()
     def take(link, frame):
-        if isinstance(frame, Ping):
+        if isinstance(frame, Hello):
+            link.send(Welcome(LINK_VERSION, "part", 1, "", ()))
+        elif isinstance(frame, Ping):
             link.send(Pong(frame.sequence, {age_ns}))
         elif isinstance(frame, Retire):
             done.set()
@@ -285,7 +287,7 @@ class TestHangs:
 
     def test_one_that_can_never_be_reached_goes_on_without_being_watched(self) -> None:
         async def scenario() -> None:
-            one = child("print('ready', flush=True)", READY, address="tcp:elsewhere:1", silence_s=0.2)
+            one = child("print('ready', flush=True)", READY, address="nowhere", silence_s=0.2)
             async with kept(one):
                 await one.reached(ReplicaState.DOWN)
                 await one.reached(ReplicaState.UP)

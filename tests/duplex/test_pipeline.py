@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from duplex.config import Config, load
+from duplex.config import Config, ConfigError, load
 from duplex.pipeline import graph_of, route_of, voices_of
 from media.chunk import ms_to_samples
 from sessions.route import Leg, Route, line
 from stages import weights
 from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
+from stages.engines.registry import build
 from stages.graph import Edge, Graph, GraphError, StageNode, worker_spec
 
 
 def test_the_voices_that_sessions_can_ask_for() -> None:
-    assert voices_of(Config(engine="scripted")) == ()
+    assert voices_of(Config(engine="scripted")) == voices_of(Config(engine="synthetic")) == ()
     assert voices_of(Config(voice=(Path("/m/b.onnx"), Path("/m/c.onnx")))) == ("b", "c")
 
 
@@ -117,3 +118,26 @@ def test_a_graph_in_which_nobody_hears_has_no_route() -> None:
 @pytest.mark.parametrize("lead_ms", [400, 5_000])
 def test_every_lead_that_can_be_configured_makes_a_graph(lead_ms: int) -> None:
     graph_of(Config(generation_lead_ms=lead_ms))
+
+
+def test_a_synthetic_graph_says_what_each_stage_takes(tmp_path: Path) -> None:
+    graph = graph_of(load({}, engine="synthetic"))
+    assert {stage.engine for stage in graph.stages} == {"synthetic"}
+    assert graph.stage("thinker").options["reply_words"] == {"kind": "uniform", "low": 8, "high": 24}
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[thinker]\nreply_words = 3\nsessions_max = 9\n[talker]\nword_ms = 2\n[encoder]\nseed = 5\n")
+    asked = {"DUPLEX_SYNTHETIC_PROFILE": str(profile), "DUPLEX_CALLS_MAX": "7"}
+    graph = graph_of(load(asked, engine="synthetic"))
+    assert graph.stage("thinker").options["reply_words"] == 3
+    assert graph.stage("thinker").options["sessions_max"] == 7
+    assert graph.stage("talker").options["word_ms"] == 2
+    assert graph.stage("encoder").options["seed"] == 5
+    for stage in graph.stages:
+        build("synthetic", stage.kind, stage.options).close()
+
+
+def test_a_profile_that_cannot_be_used_is_told_with_its_setting_and_option(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[thinker]\nword_ms = -1\n")
+    with pytest.raises(ConfigError, match=r"^synthetic_profile \(DUPLEX_SYNTHETIC_PROFILE\): .*thinker\.word_ms"):
+        graph_of(Config(engine="synthetic", synthetic_profile=profile))

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from duplex.probe_server import ProbeServer
-from stages.messages import LINK_VERSION, Frame, Hello, OpenSession, Ping, Pong, ReplicaReport
+from stages.messages import LINK_VERSION, Frame, Hello, OpenSession, Ping, Pong, ReplicaReport, Welcome
 from tests.stages.link_bench import End, play
 
 HELLO = Hello(LINK_VERSION, "probe", "supervisor")
+WELCOME = Welcome(LINK_VERSION, "gateway", 0, "", ())
 REPORT = ReplicaReport("vocoder", "vocoder-2", "up", 3, 2, 1)
 
 
@@ -45,7 +46,7 @@ def test_pings_are_answered_and_reports_taken(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
             end = await one.link(HELLO, Ping(1), REPORT, Ping(2))
-            assert [await end.frame() for _ in range(2)] == [Pong(1, 0), Pong(2, 0)]
+            assert [await end.frame() for _ in range(3)] == [WELCOME, Pong(1, 0), Pong(2, 0)]
             assert one.reports == [REPORT]
             one.server.close()
             await end.end()
@@ -68,7 +69,8 @@ def test_whoever_is_no_supervisor_is_refused(tmp_path: Path, frames: tuple[Frame
         async with bench(tmp_path) as one:
             end = await one.link(*frames)
             await end.end()
-            assert end.frames.empty()
+            said = [end.frames.get_nowait() for _ in range(end.frames.qsize())]
+            assert [frame for frame in said if isinstance(frame, Pong)] == []
             assert one.reports == []
 
     play(scenario())

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from duplex import stage_client
 from duplex.stage_client import ClientCallbacks, StageClient
 from duplex.vad_service import stop_task
+from stages import link
 from stages.contracts import Clause, Tag, TalkerOptions
+from stages.link import Link, LinkFactory, connect
 from stages.messages import (
     LINK_VERSION,
     EndEpoch,
@@ -203,5 +206,72 @@ def test_it_lets_go_when_it_is_stopped(tmp_path: Path) -> None:
             await end.end()
         one.client.order(OPEN)
         assert ("talker down", 1) not in one.told.log
+
+    play(scenario())
+
+
+def test_it_is_ready_once_both_links_were_welcomed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker()
+            worker.control.link.send(Welcome(LINK_VERSION, "talker", 1, "rev", ("vocoder-1",)))
+            change = OnwardChanged("vocoder-2", up=True)
+            worker.control.link.send(change)
+            await one.told.until("talker", change)
+            before = one.client.is_up
+            # The media link was greeted first, before the worker reached anybody; its welcome is read last.
+            worker.media.link.send(Welcome(LINK_VERSION, "talker", 1, "rev", ()))
+            await one.told.until("talker up", 1)
+            assert [before, one.client.is_up] == [False, True]
+            assert one.client.onward == {"vocoder-1", "vocoder-2"}
+
+    play(scenario())
+
+
+def test_a_link_that_is_lost_before_it_is_ours_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The media link is lost while whoever asked for it has yet to be told that it is there."""
+    made: list[Link] = []
+
+    async def connect_late(address: str, factory: LinkFactory) -> Link:
+        link = await connect(address, factory)
+        made.append(link)
+        if len(made) == 1:
+            async with asyncio.timeout(WAIT_S_MAX):
+                while not link._lost:  # noqa: ASYNC110 - nobody else has been told of this link
+                    await asyncio.sleep(0)
+        return link
+
+    monkeypatch.setattr(stage_client, "connect", connect_late)
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            await (await one.listener.accepted()).abort()
+            assert isinstance(await (await one.listener.accepted()).frame(), Hello)
+            await one.welcomed()
+            assert one.told.log == [("talker up", 1)]
+
+    play(scenario())
+
+
+def test_a_worker_of_another_version_is_not_called_in_a_tight_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "REFUSED_RETRY_MS", 50)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay_s: float) -> None:
+        pauses.append(delay_s)
+        await sleep(0)
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker()
+            monkeypatch.setattr(asyncio, "sleep", noted)
+            worker.control.link.send(Welcome(1, "talker", 1, "rev", ()))
+            for end in (worker.media, worker.control):
+                await end.end()
+            await one.welcomed()
+        assert pauses == [0.05]
 
     play(scenario())

@@ -37,6 +37,9 @@ class _Context:
     def cancelled(self) -> bool:
         return self.flags.cancelled
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        return self.flags.cancelled
+
     def stalled(self) -> bool:
         return self.flags.stalled
 

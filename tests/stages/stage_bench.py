@@ -37,6 +37,9 @@ class Flags:
     def cancelled(self) -> bool:
         return self._flags.cancelled
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        return self._flags.cancelled
+
     def stalled(self) -> bool:
         return self._flags.stalled
 

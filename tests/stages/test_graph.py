@@ -167,7 +167,7 @@ def said_in(error: ValidationError) -> str:
         (
             (),
             {"speak": node("speak", engine="openai")},
-            "stage 'speak': engine 'openai' is no talker; use one of local, scripted",
+            "stage 'speak': engine 'openai' is no talker; use one of local, scripted, synthetic",
         ),
         (
             (),
@@ -540,6 +540,7 @@ def test_each_worker_is_told_its_edges() -> None:
                 OutEdge("align", "audio", 1_440_000, {"align": at["align"]}, "complete", observed=True),
             ),
             inputs=(InEdge("latents", 48),),
+            payload_bytes_max=2 * 160 * 24,
         ),
         "align": WorkerSpec(
             "align",

@@ -261,7 +261,8 @@ def test_events_go_to_the_media_link_of_the_gateway_that_opened_the_stream() -> 
     bench.stage.link_up(23, Hello(1, "media", "gw_1"))
     bench.finish()
     sent = [effect for effect in bench.take_sent() if isinstance(effect.frame, Published)]
-    assert sent == [Send(link, Published(TAG, TEXT)) for link in (MEDIA, CONTROL, 23)]
+    assert sent == [Send(link, Published(TAG, TEXT)) for link in (MEDIA, 23)]
+    assert bench.stale() == 1, "no payload goes over a control link"
 
 
 def test_events_of_a_lost_gateway_go_nowhere_else() -> None:
@@ -528,13 +529,15 @@ def test_a_step_that_no_window_can_hold_fails_its_stream_uncomputed() -> None:
 
 def test_a_cancelled_stream_is_closed_when_its_step_has_come_back_and_its_result_is_dropped() -> None:
     bench = Puppets(PuppetStep((sound(1),)), publish_window=4)
+    flags, woken = bench.running[TAG.key].flags, []
+    flags.wake = lambda: woken.append(flags.cancelled)
     assert bench.frame(Cancel(TAG)) == []
-    assert bench.running[TAG.key].flags.cancelled
     assert bench.progress(sound(1)) == []
     assert bench.frame(Feed(TAG, CLAUSE)) == []
     assert bench.frame(Grant(TAG, 1)) == []
     assert bench.frame(Cancel(TAG)) == []
     assert bench.stale() == 3
+    assert woken == [True]
     assert bench.finish() == [Closed(TAG, "cancelled", {})]
     assert bench.stream.closed == 1
     assert bench.is_empty()

@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +15,11 @@ import pytest
 import structlog
 
 from stages import worker
-from stages.contracts import Clause, ObserverOptions, Tag, TextDelta
+from stages.block_table import BLOCK_BYTES
+from stages.contracts import AudioOut, Clause, ObserverOptions, TextDelta
 from stages.edges import OutEdge
 from stages.link import LinkError
+from stages.link_window import FRAME_BYTES_MAX
 from stages.messages import (
     LINK_VERSION,
     Cancel,
@@ -37,104 +38,27 @@ from stages.messages import (
     Published,
     Retire,
     Retiring,
-    SessionOpened,
+    SessionRefused,
     StepDone,
     Welcome,
 )
+from stages.outgoing import FrameTooLargeError
 from stages.stream import Emit, Publish, StageFailure, StepContext
-from stages.worker import Worker, WorkerSpec
-from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
-from tests.stages.puppet import PuppetModel, PuppetStep
-
-TAG = Tag("s", 1, 1, "r")
-NEXT = "next"
-ONWARD = {"target": NEXT, "payload": "clauses", "window": 320}
-WELCOME = Welcome(LINK_VERSION, "next", 1, "rev", ())
-HELLO = Hello(LINK_VERSION, "control", "gw_1")
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStep(PuppetStep):
-    """Runs `work` on the engine thread."""
-
-    work: Callable[[StepContext], None] = lambda _: None
-
-    def run(self, context: StepContext) -> object:
-        self.work(context)
-        return self
-
-
-class Running:
-    """A worker of puppets that serves on `address`."""
-
-    def __init__(
-        self, folder: Path, *, onward: str = "", onward_window: int = 0, edges: tuple[OutEdge, ...] = ()
-    ) -> None:
-        self.address = f"unix:{folder}/stage.sock"
-        self.path = folder / "stage.sock"
-        self.model = PuppetModel()
-        edges = edges or ((OutEdge(NEXT, "clauses", onward_window, {NEXT: onward}),) if onward else ())
-        spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
-        self.worker = Worker(spec, spec.stage_of(self.model), "rev", 1)
-        self.ready = asyncio.Event()
-        self.stopped = asyncio.Event()
-        self.ends: list[End] = []
-
-    async def serve(self) -> None:
-        await self.worker.serve(self.ready.set, self.stopped)
-
-    async def link(self, *frames: Frame) -> End:
-        """A link on which `frames` are sent at once."""
-        end = End()
-        await end.connect(self.address)
-        self.ends.append(end)
-        for frame in frames:
-            end.link.send(frame)
-        return end
-
-    async def gateway(self, *, onward: bool = False) -> End:
-        """A control link with one session and one stream open."""
-        end = await self.link(HELLO, OpenSession("s", 1), Open(TAG, ObserverOptions(), (NEXT,) if onward else ()))
-        assert isinstance(await end.frame(), Welcome)
-        assert [await end.frame() for _ in range(2)] == [SessionOpened("s"), Opened(TAG)]
-        return end
-
-    def plan(self, *steps: PuppetStep, ends: bool = True) -> None:
-        stream = self.model.streams[TAG.key]
-        stream.steps.extend(steps)
-        stream.ends = ends
-
-
-@asynccontextmanager
-async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
-    """Play the next stage for the first link to it, which it gives once it was greeted."""
-
-    async def greet() -> End:
-        end = await listener.accepted()
-        assert await end.frame() == Hello(LINK_VERSION, "data", "stage/3")
-        end.link.send(WELCOME)
-        return end
-
-    yield asyncio.create_task(greet())
-
-
-@asynccontextmanager
-async def running(folder: Path, *, onward: str = "", onward_window: int = 0) -> AsyncIterator[Running]:
-    """Serve until the block ends; then nothing may be left."""
-    one = Running(folder, onward=onward, onward_window=onward_window)
-    serving = asyncio.create_task(one.serve())
-    try:
-        async with asyncio.timeout(WAIT_S_MAX):
-            await one.ready.wait()
-            yield one
-            one.stopped.set()
-            await serving
-        for end in one.ends:
-            await end.end()
-        assert not one.path.exists()
-    finally:
-        serving.cancel()
-
+from stages.worker import WorkerSpec
+from tests.stages.link_bench import WAIT_S_MAX, Listener, play
+from tests.stages.puppet import PuppetStep
+from tests.stages.worker_bench import (
+    HELLO,
+    NEXT,
+    ONWARD,
+    TAG,
+    WELCOME,
+    Running,
+    ThreadStep,
+    greeting,
+    is_stages_hello,
+    running,
+)
 
 # ---- handshake ----------------------------------------------------------------------------------------------
 
@@ -168,7 +92,7 @@ def test_garbage_ends_one_link_and_leaves_the_others(tmp_path: Path) -> None:
             gateway = await one.gateway()
             reader, writer = await asyncio.open_unix_connection(str(one.path))
             writer.write(b"\xff" * 64)
-            assert await reader.read() == b""
+            assert b"LinkRefused" in await reader.read()
             writer.close()
             await writer.wait_closed()
             gateway.link.send(Cancel(TAG))
@@ -189,12 +113,11 @@ def test_progress_comes_before_the_result_and_both_in_order(tmp_path: Path) -> N
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep((Publish(TextDelta("end")),), work=speak))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
-            frames = [await gateway.frame() for _ in range(6)]
-            texts = [frame.event for frame in frames if isinstance(frame, Published)]
-            assert texts == [TextDelta(text) for text in ("0", "1", "2", "end")]
-            assert isinstance(frames[3], StepDone)
-            assert frames[5] == Closed(TAG, "finished", {})
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            texts = [await one.media.frame() for _ in range(4)]
+            assert texts == [Published(TAG, TextDelta(text)) for text in ("0", "1", "2", "end")]
+            assert isinstance(await gateway.frame(), StepDone)
+            assert await gateway.frame() == Closed(TAG, "finished", {})
 
     play(scenario())
 
@@ -212,13 +135,54 @@ def test_a_step_runs_on_a_thread_of_the_engine_and_is_told_of_its_cancel(tmp_pat
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep((Publish(TextDelta("too late")),), work=wait))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
             gateway.link.send(Cancel(TAG))
             assert await gateway.frame() == Closed(TAG, "cancelled", {})
             assert names[0].startswith("stage-engine")
 
     play(scenario())
+
+
+def test_a_step_that_sleeps_is_woken_by_its_cancel(tmp_path: Path) -> None:
+    started, woken = threading.Event(), []
+
+    def sleep(context: StepContext) -> None:
+        woken.append(context.wait_cancelled(1))
+        started.set()
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=sleep))
+            gateway.link.send(Feed(TAG, Clause(0, "")))
+            await asyncio.to_thread(started.wait, WAIT_S_MAX)
+            gateway.link.send(Cancel(TAG))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+    assert woken == [False, True, True]
+
+
+def test_a_step_that_is_cancelled_before_it_begins_does_not_sleep(tmp_path: Path) -> None:
+    """Feed and cancel come in one piece, so the cancel is there before a thread is."""
+    woken = []
+
+    def sleep(context: StepContext) -> None:
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=sleep))
+            gateway.link.send(Feed(TAG, Clause(0, "")))
+            gateway.link.send(Cancel(TAG))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+    assert woken == [True]
 
 
 def test_a_step_is_told_that_its_outputs_wait(tmp_path: Path) -> None:
@@ -239,7 +203,7 @@ def test_a_step_is_told_that_its_outputs_wait(tmp_path: Path) -> None:
             next_stage = await greeted
             gateway = await one.gateway(onward=True)
             one.plan(ThreadStep(work=emit))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             assert await next_stage.frame() == Feed(TAG, Clause(0, "abc"), 3)
             assert isinstance(await gateway.frame(), StepDone)
             next_stage.link.send(Grant(TAG, 3))
@@ -267,12 +231,54 @@ def test_whatever_a_model_throws_fails_its_stream_alone(
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep(work=fail))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             assert await gateway.frame() == Closed(TAG, "failed", {}, code, message)
             gateway.link.send(Open(TAG, ObserverOptions()))
             assert await gateway.frame() == Opened(TAG)
 
     play(scenario())
+
+
+def test_an_output_that_no_link_can_carry_fails_its_stream_alone(tmp_path: Path) -> None:
+    huge = AudioOut(0, 24_000, 0, bytes(BLOCK_BYTES + 1))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(PuppetStep((Publish(huge), Publish(TextDelta("after the gap")))), ends=False)
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            assert isinstance(await gateway.frame(), StepDone)
+            closed = await gateway.frame()
+            assert isinstance(closed, Closed)
+            assert (closed.outcome, closed.code) == ("failed", "hand_over_too_large")
+            gateway.link.send(Open(TAG, ObserverOptions()))
+            assert await gateway.frame() == Opened(TAG)
+            assert one.media.frames.empty()
+
+    play(scenario())
+
+
+def test_a_stream_that_ends_with_an_output_that_no_link_can_carry_has_failed(tmp_path: Path) -> None:
+    huge = AudioOut(0, 24_000, 0, bytes(BLOCK_BYTES + 1), final=True)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(PuppetStep((Publish(huge),)))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            assert isinstance(await gateway.frame(), StepDone)
+            closed = await gateway.frame()
+            assert isinstance(closed, Closed)
+            assert (closed.outcome, closed.code) == ("failed", "hand_over_too_large")
+
+    play(scenario())
+
+
+def test_a_frame_too_large_that_is_no_streams_is_a_fault_of_ours(tmp_path: Path) -> None:
+    one = Running(tmp_path)
+    with pytest.raises(FrameTooLargeError):
+        one.worker._send(1, SessionRefused("s", "capacity", "x" * FRAME_BYTES_MAX), {})
+    one.worker._exchange.close()
 
 
 # ---- the next stage -----------------------------------------------------------------------------------------
@@ -334,7 +340,7 @@ def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
             one = Running(tmp_path, onward=listener.address, onward_window=4)
             serving = asyncio.create_task(one.serve())
             next_stage = await listener.accepted()
-            assert await next_stage.frame() == Hello(LINK_VERSION, "data", "stage/3")
+            assert is_stages_hello(await next_stage.frame())
             gateway = await one.link(HELLO)
             assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
             assert not one.ready.is_set()
@@ -391,8 +397,8 @@ def test_a_worker_that_is_stopped_while_it_waits_for_the_next_stage_was_never_re
 
 def test_a_next_stage_that_can_never_be_reached_ends_the_worker(tmp_path: Path) -> None:
     async def scenario() -> None:
-        one = Running(tmp_path, onward="tcp:next:1", onward_window=4)
-        with pytest.raises(LinkError, match="tcp:next:1"):
+        one = Running(tmp_path, onward="tcp:next", onward_window=4)
+        with pytest.raises(LinkError, match="tcp:next"):
             await one.serve()
         assert not one.ready.is_set()
 
@@ -423,9 +429,9 @@ def test_a_running_step_is_waited_for(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with running(tmp_path) as one:
-            gateway = await one.gateway()
+            await one.gateway()
             one.plan(ThreadStep(work=wait))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
         assert not one.worker.hangs
         one.model.close()
@@ -443,9 +449,9 @@ def test_a_step_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
 
     async def scenario() -> None:
         async with running(tmp_path) as one:
-            gateway = await one.gateway()
+            await one.gateway()
             one.plan(ThreadStep(work=hang))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
         assert one.worker.hangs
         released.set()
@@ -501,9 +507,14 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
         ({"options": {"volume": 11}}, "volume"),
         ({"options": {"replies": []}}, "replies"),
-        ({"address": "tcp:0.0.0.0:1"}, "'tcp:0.0.0.0:1'"),
+        ({"address": "udp:0.0.0.0:1"}, "'udp:0.0.0.0:1'"),
+        ({"address": "tcp:127.0.0.1:0", "payload_bytes_max": 300_000}, "'think' hands over up to 300000 bytes"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
-        ({"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next:1"}}]}, "'tcp:next:1'"),
+        ({"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next"}}]}, "'tcp:next'"),
+        (
+            {"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next:1"}}], "payload_bytes_max": 300_000},
+            "'tcp:next:1' carries 261120",
+        ),
     ],
 )
 def test_a_wrong_specification_is_refused_and_named(

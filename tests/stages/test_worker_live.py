@@ -121,9 +121,8 @@ class WorkerProcess:
         self.control, self.media = End(), End()
         for end, role in ((self.media, "media"), (self.control, "control")):
             await end.connect(self.spec.address)
-            end.link.send(
-                msgspec.convert({"type": "Hello", "version": LINK_VERSION, "role": role, "name": "gw"}, Hello)
-            )
+            hello = {"type": "Hello", "version": LINK_VERSION, "role": role, "name": "gw"}
+            end.link.send(msgspec.convert(hello, Hello))
         assert isinstance(await self.media.frame(), Welcome)
         welcome = await self.control.frame()
         assert isinstance(welcome, Welcome)
