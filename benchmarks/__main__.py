@@ -1,4 +1,5 @@
-"""`python -m benchmarks NAME`: starts a service of its own, measures it, prints the figures; exit code 1 on a fault."""
+"""`python -m benchmarks NAME`: measures a service of its own, or a part of it, and prints the figures; exit code 1 on a
+fault."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import asyncio  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Coroutine  # noqa: E402
 
-from benchmarks import hearing, hop, leaks, page, webrtc_cpu  # noqa: E402
+from benchmarks import hearing, hop, leaks, page, scheduler, vocoder_batches, webrtc_cpu  # noqa: E402
 from benchmarks import turns as voice  # noqa: E402
 
 
@@ -32,6 +33,8 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),
     "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
+    "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
+    "vocoder-batches": lambda _turns, _calls: vocoder_batches.vocoder_batches(_say),
 }
 
 

@@ -187,9 +187,10 @@ class Call:
                 self._stream_gone(stage, tag)
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(talk.closed(tag, stage, released, failure, now_ns))
-            case StepDone(_, kind, queued_ns, service_ns):
+            case StepDone(_, kind, queued_ns, service_ns, batch):
                 self._services.metrics.stage_queue_seconds.labels(stage, kind).observe(queued_ns / 1e9)
                 self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
+                self._services.metrics.stage_batch_steps.labels(stage, kind).observe(batch)
             case SessionRefused(_, code, _):
                 _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
                 self.end(f"{stage}_{code}")

@@ -98,8 +98,10 @@ class Marks:
             return ()
         parts, before = [], self.speech_end_ns
         for name, at in path:
-            parts.append((name, round(max(0, at - before) / 1e6, 1)))
-            before = max(before, at)
+            # Words that came behind the sound that they describe were not waited for.
+            reached = max(before, min(at, self.first_sent_ns))
+            parts.append((name, round((reached - before) / 1e6, 1)))
+            before = reached
         return (*parts, ("total", round((self.first_sent_ns - self.speech_end_ns) / 1e6, 1)))
 
 

@@ -143,11 +143,13 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to."""
+    """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to.
+    `tenant`: on whose share of the stage's time its steps run."""
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
     edges: tuple[str, ...] = ()
+    tenant: str = ""
 
 
 class Opened(Wire, frozen=True):
@@ -217,12 +219,14 @@ class Closed(Wire, frozen=True):
 
 
 class StepDone(Wire, frozen=True):
-    """One step of a stream took `service_ns`, after `queued_ns` in the queue."""
+    """One step of a stream took `service_ns`, after `queued_ns` in the queue, in a batch of `batch` steps that took as
+    long together."""
 
     tag: Tag
     kind: str
     queued_ns: int
     service_ns: int
+    batch: int = 1
 
 
 class Ping(Wire, frozen=True):

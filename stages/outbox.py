@@ -19,10 +19,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import payload_of
+from stages.contracts import AudioOut, payload_of
 from stages.credit import Credit
 from stages.edges import GATEWAY, OutEdge
 from stages.stream import Emit, Publish
+
+# The sound in a full window of latents, codec frames or clauses, at least; that of audio is counted.
+WINDOW_LEAD_NS = 400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,15 @@ class _Lane:
         room = self.edge.window if self.edge.need == "chunks" else self.credit.available
         return units > room
 
+    def lead_ns(self, sample_rate: int) -> int | None:
+        """The sound that the reader has not used up; None where it gives nothing back as it goes."""
+        if self.edge is None or self.credit is None or self.is_observed or self.edge.need != "chunks":
+            return None
+        in_flight = self.credit.window - self.credit.available
+        if self.edge.payload == "audio":
+            return in_flight * 1_000_000_000 // sample_rate if in_flight else 0
+        return WINDOW_LEAD_NS * in_flight // self.credit.window
+
 
 @dataclass(slots=True)
 class Outbox:
@@ -83,6 +95,7 @@ class Outbox:
     edges: Sequence[OutEdge]
     _waiting: deque[Emit | Publish] = field(default_factory=deque)
     _dropped: int = 0
+    _sample_rate: int = 0
     _lanes: list[_Lane] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -108,6 +121,8 @@ class Outbox:
         assert carriers or isinstance(output, Emit), "what is published has an edge"
         if carriers:
             self._waiting.append(output)
+        if isinstance(output, Publish) and isinstance(output.event, AudioOut):
+            self._sample_rate = output.event.sample_rate
 
     def take(self) -> list[Taken | GivenUp | Overrun]:
         """All that may go now. After an `Overrun`, which is the last, the stream must end."""
@@ -161,6 +176,12 @@ class Outbox:
         return all(
             units <= lane.credit.available for lane in self._lanes if lane.credit is not None and not lane.is_observed
         )
+
+    @property
+    def lead_ns(self) -> int | None:
+        """The sound that the reader with the least still has, as far as credit tells; None where no edge tells."""
+        leads_ns = (lane.lead_ns(self._sample_rate) for lane in self._lanes)
+        return min((lead_ns for lead_ns in leads_ns if lead_ns is not None), default=None)
 
     def give_back(self, target: str, units: int) -> bool:
         """`units` come back from `target`. False where it has no credit; raises `CreditError` for more than it had."""

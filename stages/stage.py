@@ -6,8 +6,8 @@ Theory of operation
     and a stream whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker,
     then the Thinker, and an end of the epoch finds little to throw away.
 
-    The worker calls `handle` for each frame, and `progress` and `step_done` for each step it runs; every call returns
-    what to send and which steps to start, in order.
+    The worker calls `handle` for each frame, `progress` for what a running step hands over, and `batch_done` for each
+    batch of steps that it ran; every call returns what to send and which batches to start, in order.
 
 Rules
 * A stream is entered here before its model is asked for anything, and leaves with exactly one `Closed`.
@@ -20,18 +20,20 @@ Rules
   of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
   older epoch, or no longer its owner, can neither open nor close it.
-* What a stream does wrong ends that stream alone: an engine's `StageFailure`, an output that no window can hold, credit
-  that was given back twice.
+* What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
+  that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, payload_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
+from stages.engine_boundary import EngineFault, asked
 from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
@@ -61,47 +63,20 @@ from stages.messages import (
     Welcome,
 )
 from stages.outbox import GivenUp, Outbox, Overrun, Taken
-from stages.scheduler import SchedulerStatistics, StageScheduler
-from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
+from stages.scheduler import Ready, SchedulerStatistics, StageScheduler
+from stages.stream import (
+    BatchingModel,
+    Consumed,
+    Emit,
+    Output,
+    Publish,
+    StageFailure,
+    StageModel,
+    StageStream,
+    Step,
+)
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send `frame` on the link numbered `link`."""
-
-    link: int
-    frame: Frame
-
-
-@dataclass(frozen=True, slots=True)
-class StartStep:
-    """Run `step` of stream `key` on an engine thread, with `flags` as its context's flags."""
-
-    key: str
-    step: Step
-    flags: StepFlags
-
-
-Effect = Send | StartStep
-
-
-@dataclass(slots=True)
-class StepFlags:
-    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed.
-
-    `wake` is set by whoever runs the step, before it starts, and called once `cancelled` is true.
-    """
-
-    cancelled: bool = False
-    stalled: bool = False
-    wake: Callable[[], object] | None = None
-
-    def cancel(self) -> None:
-        self.cancelled = True
-        if self.wake is not None:
-            self.wake()
 
 
 @dataclass(slots=True)
@@ -123,6 +98,7 @@ class _Entry:
     tag: Tag
     model: StageStream
     control: int
+    tenant: str
     outbox: Outbox
     replicas: dict[str, str]  # of each next stage, the one that it hands to
     gatherings: dict[Payload, Gathering]
@@ -130,8 +106,6 @@ class _Entry:
     sources: dict[Payload | None, int] = field(default_factory=dict)
     flags: StepFlags = field(default_factory=StepFlags)
     step: Step | None = None
-    queued_ns: int = 0
-    started_ns: int = 0
     leaving: tuple[Outcome, str, str] | None = None
     paused: bool = False  # what it sent last waits for room on its link
 
@@ -149,7 +123,8 @@ class StageStatistics:
 
 class Stage:
     """`edges` lead to other stages and to the gateway, `inputs` come in. Each of at most `streams_max` streams reserves
-    what it may gather. `observes`: the stage looks on from a side branch."""
+    what it may gather. `observes`: the stage looks on from a side branch. `tenant_weights`: shares of the stage's time,
+    by tenant; others weigh 1."""
 
     def __init__(
         self,
@@ -159,8 +134,10 @@ class Stage:
         *,
         streams_max: int = STREAMS_MAX,
         observes: bool = False,
+        tenant_weights: Mapping[str, int] | None = None,
     ) -> None:
         self._model = model
+        self._batching = model if isinstance(model, BatchingModel) else None
         self._edges = {edge.target: edge for edge in edges}
         self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
         self._streams_max = streams_max
@@ -172,7 +149,8 @@ class Stage:
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
         self._entries: dict[str, _Entry] = {}
-        self._scheduler = StageScheduler(model.concurrency)
+        batch_max = self._batching.batch_max if self._batching else 1
+        self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
         self._stale = 0
         self._is_retiring = False
 
@@ -246,7 +224,7 @@ class Stage:
             case CloseSession(session):
                 effects = self._close_session(link, session)
             case Open():
-                effects = [self._open(link, frame)]
+                effects = self._open(link, frame)
             case Feed():
                 effects = self._feed(link, frame)
             case Grant():
@@ -275,10 +253,10 @@ class Stage:
             message = f"epoch {frame.epoch} ended, the session is at {held.epoch}"
             return [Send(link, SessionRefused(frame.session, "stale_epoch", message))]
         if held is None:
-            try:
-                self._model.open_session(frame.session)
-            except StageFailure as failure:
-                return [Send(link, SessionRefused(frame.session, failure.code, str(failure)))]
+            failure = asked(lambda: self._model.open_session(frame.session))
+            if failure is not None:
+                refused = SessionRefused(frame.session, failure.code, str(failure))
+                return [*_report(frame.session, failure), Send(link, refused)]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
         ended = self._end_output(frame.session, frame.epoch)
@@ -302,24 +280,23 @@ class Stage:
             self._closing.remove(session)
             self._model.close_session(session)
 
-    def _open(self, link: int, frame: Open) -> Send:
+    def _open(self, link: int, frame: Open) -> list[Effect]:
         tag = frame.tag
         known = self._entries.get(tag.key)
         if known is not None and known.tag == tag and known.leaving is None:
             known.control = link
-            return Send(link, Opened(tag))
+            return [Send(link, Opened(tag))]
         refusal = self._refusal(frame, known)
         if refusal is not None:
-            return Send(link, Refused(tag, *refusal))
-        try:
-            stream = self._model.open(tag, frame.options)
-        except StageFailure as failure:
-            return Send(link, Refused(tag, failure.code, str(failure)))
+            return [Send(link, Refused(tag, *refusal))]
+        stream = asked(lambda: self._model.open(tag, frame.options))
+        if isinstance(stream, StageFailure):
+            return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
         replicas = {self._targets[replica]: replica for replica in frame.edges}
         used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
-        self._entries[tag.key] = _Entry(tag, stream, link, Outbox(used), replicas, gatherings)
-        return Send(link, Opened(tag))
+        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), replicas, gatherings)
+        return [Send(link, Opened(tag))]
 
     def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
         session = self._sessions.get(frame.tag.session)
@@ -356,10 +333,9 @@ class Stage:
         return self._give(entry, item) if item else []
 
     def _give(self, entry: _Entry, item: Item) -> list[Effect]:
-        try:
-            outputs = entry.model.feed(item)
-        except StageFailure as failure:
-            return self._leave(entry, "failed", failure.code, str(failure))
+        outputs = asked(lambda: entry.model.feed(item))
+        if isinstance(outputs, StageFailure):
+            return self._fail(entry, outputs)
         return self._deliver(entry, outputs) + self._replan(entry)
 
     def _cut(self, frame: Cut) -> list[Effect]:
@@ -415,36 +391,46 @@ class Stage:
         effects: list[Effect] = []
         for entry in list(self._entries.values()):
             effects += self._offer(entry, now_ns)
-        while started := self._scheduler.start(now_ns):
-            key, queued_ns = started
-            entry = self._entries[key]
-            assert entry.step is not None, "a scheduled stream has a step"
-            entry.queued_ns, entry.started_ns = queued_ns, now_ns
-            effects.append(StartStep(key, entry.step, entry.flags))
+        while batch := self._scheduler.start(now_ns):
+            steps = tuple(self._start_step(key) for key in batch.keys)
+            effects.append(StartBatch(batch.number, steps, self._batching))
         return effects
 
     def _step_age_ns(self, now_ns: int) -> int:
         """How long the oldest running step has been running."""
-        running = self._entries_where(lambda entry: self._scheduler.runs(entry.tag.key))
-        return max((now_ns - entry.started_ns for entry in running), default=0)
+        since_ns = self._scheduler.running_since_ns
+        return 0 if since_ns is None else now_ns - since_ns
+
+    def _start_step(self, key: str) -> StartStep:
+        entry = self._entries[key]
+        assert entry.step is not None, "a scheduled stream has a step"
+        return StartStep(key, entry.step, entry.flags)
 
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
         if not self._may_step(entry):
             return []
-        try:
-            step = entry.model.next_step()
-        except StageFailure as failure:
-            return self._leave(entry, "failed", failure.code, str(failure))
+        planned = asked(lambda: self._plan(entry.model))
+        if isinstance(planned, StageFailure):
+            return self._fail(entry, planned)
+        step, batch_key, finished = planned
         if step is None:
-            return self._leave(entry, "finished") if entry.model.finished else []
+            return self._leave(entry, "finished") if finished else []
         overrun = entry.outbox.overrun_by(step.units)
         if overrun is not None:
             return self._leave_too_large(entry, overrun)
         if not entry.outbox.has_room(step.units):
             return []
         entry.step = step
-        self._scheduler.offer(entry.tag.key, step.urgency, ready_ns)
+        lead_ns = entry.outbox.lead_ns
+        self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
         return []
+
+    def _plan(self, stream: StageStream) -> tuple[Step | None, str, bool]:
+        """The step that `stream` wants to run and its batch key, or none and whether the stream is finished."""
+        step = stream.next_step()
+        if step is None:
+            return None, "", stream.finished
+        return step, self._batching.batch_key(step) if self._batching else "", False
 
     def _may_step(self, entry: _Entry) -> bool:
         """Nothing holds the stream up, and none of its steps is on its way."""
@@ -460,27 +446,29 @@ class Stage:
             return self._drop_stale()
         return self._deliver(entry, outputs)
 
-    def step_done(self, key: str, result: object, failure: StageFailure | None, now_ns: int) -> list[Effect]:
-        """The running step of `key` has come back with `result`, or failed."""
-        self._scheduler.done(key)
-        entry = self._entries[key]
-        step, entry.step = entry.step, None
-        assert step is not None, "only a running step comes back"
-        if entry.leaving:
-            effects = self._depart(entry)
-        elif failure is not None:
-            effects = self._leave(entry, "failed", failure.code, str(failure))
-        else:
-            timing = StepDone(entry.tag, step.kind, entry.queued_ns, now_ns - entry.started_ns)
-            effects = [Send(entry.control, timing), *self._finish(entry, result)]
+    def batch_done(self, number: int, results: Sequence[object], now_ns: int) -> list[Effect]:
+        """The running batch of that number has come back. `results` are in the order of its steps; a `StageFailure`
+        among them fails that stream."""
+        batch = self._scheduler.done(number, now_ns)
+        service_ns = now_ns - batch.started_ns
+        effects: list[Effect] = []
+        for key, queued_ns, result in zip(batch.keys, batch.queued_ns, results, strict=True):
+            entry = self._entries[key]
+            timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
+            effects += self._step_done(entry, result, timing)
         return effects + self.run_steps(now_ns)
 
+    def _step_done(self, entry: _Entry, result: object, timing: StepDone) -> list[Effect]:
+        entry.step = None
+        if entry.leaving:
+            return self._depart(entry)
+        if isinstance(result, StageFailure):
+            return self._fail(entry, result)
+        return [Send(entry.control, timing), *self._finish(entry, result)]
+
     def _finish(self, entry: _Entry, result: object) -> list[Effect]:
-        try:
-            outputs = entry.model.finish_step(result)
-        except StageFailure as failure:
-            return self._leave(entry, "failed", failure.code, str(failure))
-        return self._deliver(entry, outputs)
+        outputs = asked(lambda: entry.model.finish_step(result))
+        return self._fail(entry, outputs) if isinstance(outputs, StageFailure) else self._deliver(entry, outputs)
 
     # ---- outputs ---------------------------------------------------------------------------------
 
@@ -556,6 +544,9 @@ class Stage:
 
     # ---- endings ---------------------------------------------------------------------------------
 
+    def _fail(self, entry: _Entry, failure: StageFailure) -> list[Effect]:
+        return [*_report(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
+
     def _leave(self, entry: _Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""
         if entry.leaving:
@@ -564,7 +555,7 @@ class Stage:
         entry.flags.cancel()
         if self._scheduler.runs(entry.tag.key):
             return []
-        self._scheduler.withdraw(entry.tag.key)
+        self._scheduler.drop(entry.tag.key)
         return self._depart(entry)
 
     def _depart(self, entry: _Entry) -> list[Effect]:
@@ -593,3 +584,7 @@ class Stage:
 
 def _is_output(tag: Tag, session: str, epoch: int) -> bool:
     return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch
+
+
+def _report(key: str, failure: StageFailure) -> list[Effect]:
+    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []

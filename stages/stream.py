@@ -14,13 +14,15 @@ Rules
 * A cancelled stream is dropped after its running step, whose result is thrown away; then `close` is called,
   once, on the loop thread. A stream that has emitted or published its last output reports `finished`.
 * Failures are `StageFailure`; they end this stream and no other.
+* An engine that gains from computing steps of several streams together is a `BatchingModel`. All others know
+  nothing of batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from stages.contracts import Event, Item, Options, Payload, Tag
 
@@ -148,4 +150,22 @@ class StageModel(Protocol):
 
     def close(self) -> None:
         """Unload. Called once, when no step runs."""
+        ...
+
+
+@runtime_checkable
+class BatchingModel(StageModel, Protocol):
+    """A model that computes steps of several streams at once. `batch_max` is how many; a single step still runs by
+    its own `Step.run`, and must give the same."""
+
+    @property
+    def batch_max(self) -> int: ...
+
+    def batch_key(self, step: Step) -> str:
+        """Steps of one `kind` and one such key can be computed together; empty for one that runs alone."""
+        ...
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        """Compute, on an engine thread, what `run` of each step would give; a `StageFailure` in place of a result
+        fails that stream alone, one that is raised fails all of them. A cancelled step may give anything."""
         ...

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
@@ -30,13 +30,14 @@ from structlog.typing import Processor
 from stages.arena import Arena
 from stages.block_table import BlockTable
 from stages.edges import InEdge, OutEdge
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
 from stages.exchange import Exchange
 from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
 from stages.messages import LINK_VERSION, Frame, Hello, Open, PayloadFrame, Refused, Welcome
 from stages.outgoing import FrameTooLargeError
-from stages.stage import STREAMS_MAX, Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, StageModel, Step
+from stages.stage import STREAMS_MAX, Stage
+from stages.stream import Output, StageFailure, StageModel
 
 HAND_OVER_TOO_LARGE = "hand_over_too_large"
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
@@ -51,9 +52,12 @@ _LOG_PROCESSORS: list[Processor] = [
 
 _log = structlog.get_logger("stages.worker")
 
+TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker is. Addresses as in `stages.link`; `edges`, `inputs` and `streams_max` as in `stages.stage`.
+    """What one worker is. Addresses as in `stages.link`; `edges`, `inputs`, `streams_max` and `tenant_weights` as in
+    `stages.stage`.
 
     `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
     environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
@@ -71,11 +75,18 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[InEdge, ...] = ()
     streams_max: int = STREAMS_MAX
     payload_bytes_max: int = 0
+    tenant_weights: dict[str, TenantWeight] = {}
 
     def stage_of(self, model: StageModel) -> Stage:
         """The stage that this worker runs, with `model`."""
-        observes = self.kind == "observer"
-        return Stage(model, self.edges, self.inputs, streams_max=self.streams_max, observes=observes)
+        return Stage(
+            model,
+            self.edges,
+            self.inputs,
+            streams_max=self.streams_max,
+            observes=self.kind == "observer",
+            tenant_weights=self.tenant_weights,
+        )
 
 
 class Worker:
@@ -88,7 +99,7 @@ class Worker:
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
         self._exchange = Exchange(Arena(BlockTable(spec.replica, spec.incarnation)), self._pause)
         self._links: dict[int, Link] = {}
-        self._steps: set[asyncio.Future[None]] = set()
+        self._batches: set[asyncio.Future[None]] = set()
         self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
         self._all_onward_up = asyncio.Event()
         self._retired = asyncio.Event()
@@ -151,10 +162,12 @@ class Worker:
             match effect:
                 case Send(number, frame):
                     self._send(number, frame, failures)
-                case StartStep(key, step, flags):
-                    task = asyncio.ensure_future(self._run_step(key, step, flags))
-                    self._steps.add(task)
-                    task.add_done_callback(self._steps.discard)
+                case StartBatch():
+                    task = asyncio.ensure_future(self._run_batch(effect))
+                    self._batches.add(task)
+                    task.add_done_callback(self._batches.discard)
+                case ReportFault(key, error):
+                    _log.error("engine_fault", stream=key, error=type(error).__name__, exc_info=error)
         for key, message in failures.items():
             self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, time.monotonic_ns()))
         if self._stage.has_retired:
@@ -176,11 +189,15 @@ class Worker:
         else:
             self._carry_out(self._stage.go_on(key, time.monotonic_ns()))
 
-    async def _run_step(self, key: str, step: Step, flags: StepFlags) -> None:
+    async def _run_batch(self, batch: StartBatch) -> None:
         loop = asyncio.get_running_loop()
-        context = _Context(flags, lambda outputs: loop.call_soon_threadsafe(self._progress, key, outputs))
-        result, failure = await loop.run_in_executor(self._threads, _compute, step, context)
-        self._carry_out(self._stage.step_done(key, result, failure, time.monotonic_ns()))
+
+        def context(start: StartStep) -> _Context:
+            return _Context(start.flags, lambda outputs: loop.call_soon_threadsafe(self._progress, start.key, outputs))
+
+        contexts = [context(start) for start in batch.steps]
+        results = await loop.run_in_executor(self._threads, _compute, batch, contexts)
+        self._carry_out(self._stage.batch_done(batch.number, results, time.monotonic_ns()))
 
     def _progress(self, key: str, outputs: Sequence[Output]) -> None:
         self._carry_out(self._stage.progress(key, outputs))
@@ -242,14 +259,14 @@ class Worker:
             # Now, and not when the loop gets to it: no stream may outlive the model.
             self._lost(link)
             link.abort()
-        if self._steps:
-            await asyncio.wait(self._steps, timeout=STOP_STEP_MS_MAX / 1000)
-        self._threads.shutdown(wait=not self._steps, cancel_futures=True)
+        if self._batches:
+            await asyncio.wait(self._batches, timeout=STOP_STEP_MS_MAX / 1000)
+        self._threads.shutdown(wait=not self._batches, cancel_futures=True)
 
     @property
     def hangs(self) -> bool:
         """After `serve`: a step is still running, so neither the model nor its thread can be ended."""
-        return bool(self._steps)
+        return bool(self._batches)
 
 
 class _Context:
@@ -275,15 +292,16 @@ class _Context:
         self._hand_over(outputs)
 
 
-def _compute(step: Step, context: _Context) -> tuple[object, StageFailure | None]:
-    """Run the step. Whatever a model throws is a failure of this one stream, not of the worker."""
+def _compute(batch: StartBatch, contexts: Sequence[_Context]) -> Sequence[object]:
+    """Run the batch. Whatever a model throws is a failure of the streams in it, not of the worker."""
     try:
-        return step.run(context), None
+        return batch.run(contexts)
     except StageFailure as failure:
-        return None, failure
+        return [failure] * len(batch.steps)
     except Exception as error:  # noqa: BLE001 - the boundary between our code and the model libraries
-        _log.error("step_failed", step=step.kind, error=type(error).__name__, exc_info=True)
-        return None, StageFailure("step_failed", f"{type(error).__name__} in a {step.kind} step")
+        kind, steps = batch.steps[0].step.kind, len(batch.steps)
+        _log.error("step_failed", step=kind, batch=steps, error=type(error).__name__, exc_info=True)
+        return [StageFailure("step_failed", f"{type(error).__name__} in a {kind} step")] * steps
 
 
 async def _run(spec: WorkerSpec) -> bool:

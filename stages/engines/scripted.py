@@ -9,6 +9,7 @@ Theory of operation
 
 Rules
 * A step is computed when it is first planned, and stays the same until it has been run.
+* The vocoder takes chunks of several streams at once, as one on a GPU does.
 
 What it cannot represent: time, load, wrong transcripts, silence inside words.
 """
@@ -56,6 +57,7 @@ TONE_HZ = 440
 TONE_LEVEL = 0.2
 FRAMES_PER_ITEM_MAX = 16
 WORDS_PER_STEP = 4
+VOCODER_BATCH_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +326,18 @@ class ScriptedModel:
         self._sessions.clear()
 
 
+class ScriptedVocoder(ScriptedModel):
+    """`BatchingModel` of the scripted vocoder."""
+
+    batch_max = VOCODER_BATCH_MAX
+
+    def batch_key(self, step: Step) -> str:  # noqa: ARG002 - chunks of any length go together
+        return "any"
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        return [step.run(context) for step, context in zip(steps, contexts, strict=True)]
+
+
 def _build(kind: str, options: Mapping[str, object]) -> ScriptedModel:
     return ScriptedModel(kind, msgspec.convert(options, ScriptedOptions))
 
@@ -340,8 +354,8 @@ def build_talker(options: Mapping[str, object]) -> ScriptedModel:
     return _build("talker", options)
 
 
-def build_vocoder(options: Mapping[str, object]) -> ScriptedModel:
-    return _build("vocoder", options)
+def build_vocoder(options: Mapping[str, object]) -> ScriptedVocoder:
+    return ScriptedVocoder("vocoder", msgspec.convert(options, ScriptedOptions))
 
 
 def build_observer(options: Mapping[str, object]) -> ScriptedModel:

@@ -448,9 +448,10 @@ def test_faults_of_the_client_are_counted() -> None:
 def test_figures_of_the_stages() -> None:
     async def scenario(one: Bench) -> None:
         tag = one.start_reply()
-        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000))
+        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000, 3))
         assert one.metric('duplex_stage_queue_seconds_sum{kind="chunk",stage="vocoder"}') == 0.001
         assert one.metric('duplex_stage_service_seconds_sum{kind="chunk",stage="vocoder"}') == 0.002
+        assert one.metric('duplex_stage_batch_steps_sum{kind="chunk",stage="vocoder"}') == 3
 
     play(scenario)
 

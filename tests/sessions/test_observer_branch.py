@@ -13,10 +13,11 @@ from sessions.settings import OUTPUT_RATE
 from stages import messages
 from stages.contracts import AudioOut, Clause, Tag, WordTimes
 from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.effects import Effect as StageEffect
+from stages.effects import Send, StartBatch
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
 from stages.messages import Cancel, Closed, Cut, Feed, Frame, Grant, Hello, Open, Opened, OpenSession, Published
-from stages.stage import Effect as StageEffect
-from stages.stage import Send, Stage, StartStep
+from stages.stage import Stage
 from stages.stream import Publish, StageModel
 from tests.sessions.talk import EPOCH, Talk, silence, told
 from tests.sessions.test_conversation_observed import ROUTE
@@ -33,7 +34,7 @@ class Host:
     def __init__(self, name: str, stage: Stage, branch: Branch) -> None:
         self.name, self.stage, self.branch = name, stage, branch
         self.said: list[Frame] = []
-        self.running: list[StartStep] = []
+        self.running: list[StartBatch] = []
         stage.link_up(CONTROL, Hello(1, "control", "gw"))
         stage.link_up(MEDIA, Hello(1, "media", "gw"))
         stage.link_up(DATA, Hello(1, "data", "before/1"))
@@ -42,7 +43,7 @@ class Host:
     def do(self, effects: Sequence[StageEffect]) -> None:
         for effect in effects:
             match effect:
-                case StartStep():
+                case StartBatch():
                     self.running.append(effect)
                 case Send(link, frame) if link == ONWARD:
                     self.branch.aligner.frame(frame, DATA)
@@ -55,9 +56,9 @@ class Host:
     def run(self) -> None:
         """Finish the steps that run."""
         running, self.running = self.running, []
-        for started in running:
-            result = started.step.run(Flags(started.flags))
-            self.do(self.stage.step_done(started.key, result, None, 0))
+        for batch in running:
+            results = batch.run([Flags(start.flags) for start in batch.steps])
+            self.do(self.stage.batch_done(batch.number, results, 0))
 
 
 class Branch:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stages.edges import OutEdge
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.messages import LINK_VERSION, Frame, Hello, Welcome
-from stages.stage import Effect, Send, Stage, StartStep, StepFlags
+from stages.stage import Stage
 from stages.stream import Output, StageFailure, StageModel
 from tests.sim.clock import Clock, Wire
 
@@ -20,7 +21,7 @@ CONTROL, MEDIA, DATA, ONWARD = 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """`step_ms` draws the time that a step takes; `fails` says of each whether it fails."""
+    """`step_ms` draws the time that a batch of steps takes; `fails` says of each whether it fails."""
 
     name: str
     model: Callable[[], StageModel]
@@ -110,21 +111,24 @@ class Host:
                     wire = self._wires.get(number)
                     if wire is not None:
                         wire.send(frame)
-                case StartStep():
+                case StartBatch():
                     self._start(effect)
+                case ReportFault(key, error):
+                    raise AssertionError(f"the engine of {key} broke its contract") from error
 
-    def _start(self, start: StartStep) -> None:
+    def _start(self, batch: StartBatch) -> None:
         incarnation = self.incarnation
-        self._clock.after(self._spec.step_ms(), lambda: self._step_done(start, incarnation))
+        self._clock.after(self._spec.step_ms(), lambda: self._batch_done(batch, incarnation))
 
-    def _step_done(self, start: StartStep, incarnation: int) -> None:
+    def _batch_done(self, batch: StartBatch, incarnation: int) -> None:
         stage = self.stage
         if stage is None or incarnation != self.incarnation:
             return  # the thread died with its process
         if self._spec.fails():
-            failure = StageFailure("step_failed", "by chance")
-            self._carry_out(stage.step_done(start.key, None, failure, self._clock.now_ns))
-            return
-        context = _Context(start.flags, lambda outputs: self._carry_out(stage.progress(start.key, outputs)))
-        result = start.step.run(context)
-        self._carry_out(stage.step_done(start.key, result, None, self._clock.now_ns))
+            results: Sequence[object] = [StageFailure("step_failed", "by chance")] * len(batch.steps)
+        else:
+            results = batch.run([self._context(stage, start) for start in batch.steps])
+        self._carry_out(stage.batch_done(batch.number, results, self._clock.now_ns))
+
+    def _context(self, stage: Stage, start: StartStep) -> _Context:
+        return _Context(start.flags, lambda outputs: self._carry_out(stage.progress(start.key, outputs)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stages.contracts import AudioOut, Clause, TextDelta
 from stages.credit import CreditError
 from stages.edges import GATEWAY, OutEdge
-from stages.outbox import GivenUp, Outbox, Overrun, Taken
+from stages.outbox import WINDOW_LEAD_NS, GivenUp, Outbox, Overrun, Taken
 from stages.stream import Emit, Publish
 from tests.stages.stage_bench import latents, sound
 
@@ -113,6 +113,31 @@ def test_a_step_needs_room_at_every_reader_but_observers() -> None:
     assert outbox.overrun_by(5) == Overrun(5, 4)
     assert Outbox(()).has_room(1_000)
     assert Outbox(()).overrun_by(1_000) is None
+
+
+def test_what_a_reader_of_sound_still_has_is_what_it_has_not_given_back() -> None:
+    outbox = Outbox((OutEdge(GATEWAY, "audio", 24_000),))
+    assert outbox.lead_ns == 0
+    filled(outbox, sound(12_000)).take()
+    assert outbox.lead_ns == 500_000_000
+    outbox.give_back(GATEWAY, 6_000)
+    assert outbox.lead_ns == 250_000_000
+
+
+def test_the_reader_with_the_least_tells_how_much_there_is() -> None:
+    outbox = filled(Outbox((NEXT, OTHER)), latents(2))
+    outbox.take()
+    assert outbox.lead_ns == WINDOW_LEAD_NS // 4
+    outbox.give_back("next", 1)
+    assert outbox.lead_ns == WINDOW_LEAD_NS // 8
+
+
+def test_who_gives_nothing_back_as_it_goes_tells_nothing() -> None:
+    complete = OutEdge("next", "latents", 8, need="complete")
+    outbox = filled(Outbox((WATCH, complete)), latents(2), sound(4))
+    outbox.take()
+    assert outbox.lead_ns is None
+    assert Outbox(()).lead_ns is None
 
 
 def test_credit_comes_back_from_who_had_it() -> None:

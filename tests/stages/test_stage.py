@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stages.contracts import OUT_OF_BAND, Clause, ObserverOptions, Tag, TextDelta
+from stages.effects import Send
 from stages.messages import (
     Cancel,
     Closed,
@@ -24,8 +25,8 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
-from stages.scheduler import SchedulerStatistics
-from stages.stage import STREAMS_MAX, Send, StageStatistics
+from stages.scheduler import StageScheduler
+from stages.stage import STREAMS_MAX, StageStatistics
 from stages.stream import Consumed, Publish, StageFailure
 from tests.stages.puppet import PuppetModel, PuppetStep
 from tests.stages.stage_bench import (
@@ -50,7 +51,6 @@ CLAUSE = Clause(0, "Hello.", final=True)
 TEXT = TextDelta("Hi")
 FAILURE = StageFailure("engine", "it broke")
 
-
 # ---- sessions -----------------------------------------------------------------------------------------------
 
 
@@ -59,7 +59,7 @@ def test_a_session_is_opened_once_and_its_model_told() -> None:
     assert bench.frame(OpenSession("s", 1)) == [SessionOpened("s")]
     assert bench.frame(OpenSession("s", 1)) == [SessionOpened("s")]
     assert model.calls == ["open s"]
-    assert bench.stage.statistics() == StageStatistics(0, 1, 0, SchedulerStatistics(0, 0, 0, 0, 0))
+    assert bench.stage.statistics() == StageStatistics(0, 1, 0, StageScheduler(1).statistics())
 
 
 def test_a_model_without_room_refuses_the_session() -> None:
@@ -595,7 +595,6 @@ def test_siblings_with_longer_names_are_not_touched(ending: Cancel) -> None:
 
 
 def test_progress_of_a_stream_that_has_left_is_stale() -> None:
-    bench = Puppets()
-    bench.frame(Cancel(TAG))
+    (bench := Puppets()).frame(Cancel(TAG))
     assert bench.progress(Publish(TEXT)) == []
     assert bench.stale() == 1

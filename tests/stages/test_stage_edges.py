@@ -8,6 +8,7 @@ import pytest
 
 from stages.contracts import AudioOut, Clause, ObserverOptions, Tag, VocoderOptions, WordTimes
 from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.effects import Effect, Send, StartBatch
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
 from stages.messages import (
     Cancel,
@@ -26,7 +27,7 @@ from stages.messages import (
     Published,
     Refused,
 )
-from stages.stage import Effect, Send, Stage, StartStep
+from stages.stage import Stage
 from stages.stream import Consumed, StageFailure
 from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 from tests.stages.stage_bench import SESSION, TAG, Flags, closings, latents, sound
@@ -40,22 +41,22 @@ class Bench:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.running: dict[str, StartStep] = {}
+        self.running: dict[str, StartBatch] = {}
         for link, role, name in ((CONTROL, "control", "gw"), (MEDIA, "media", "gw"), (TALKER, "data", "talker/1")):
             stage.link_up(link, Hello(1, role, name))  # type: ignore[arg-type]
         stage.link_up(THINKER, Hello(1, "data", "thinker/1"))
         self.do(stage.handle(CONTROL, OpenSession(SESSION, 5), 0))
 
     def do(self, effects: Sequence[Effect]) -> list[tuple[int, Frame]]:
-        self.running |= {effect.key: effect for effect in effects if isinstance(effect, StartStep)}
+        self.running |= {effect.steps[0].key: effect for effect in effects if isinstance(effect, StartBatch)}
         return [(effect.link, effect.frame) for effect in effects if isinstance(effect, Send)]
 
     def frame(self, frame: Frame, link: int = CONTROL) -> list[tuple[int, Frame]]:
         return self.do(self.stage.handle(link, frame, 0))
 
     def finish(self, key: str = TAG.key) -> list[tuple[int, Frame]]:
-        started = self.running.pop(key)
-        return self.do(self.stage.step_done(key, started.step.run(Flags(started.flags)), None, 0))
+        batch = self.running.pop(key)
+        return self.do(self.stage.batch_done(batch.number, batch.run([Flags(batch.steps[0].flags)]), 0))
 
 
 # ---- ways out ---------------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions
+from stages.effects import Send
+from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions, ScriptedVocoder
 from stages.messages import (
     Cancel,
     Closed,
@@ -61,7 +62,6 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
-from stages.stage import Send
 from stages.stream import StageFailure
 from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
@@ -117,13 +117,17 @@ class RecordedModel(ScriptedModel):
         self.kept.remove(session)
 
 
+class RecordedVocoder(RecordedModel, ScriptedVocoder):
+    """Takes chunks of several streams at once."""
+
+
 class Walk:
     """One stage, and what must be true of it after the actions so far."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind = kind
         self.random = Random(seed)
-        self.model = RecordedModel(kind)
+        self.model = RecordedVocoder(kind) if kind == "vocoder" else RecordedModel(kind)
         onward_window, publish_window = WINDOWS[kind]
         self.window = onward_window or publish_window
         payload: Payload = "clauses" if kind == "thinker" else "latents"
@@ -159,6 +163,7 @@ class Walk:
         assert (statistics.streams, statistics.sessions, statistics.scheduler.waiting) == (0, 0, 0)
         assert not self.lives
         assert not self.model.kept
+        assert not self.bench.faults
 
     # ---- what the stage says ------------------------------------------------------------------------
 
@@ -216,7 +221,7 @@ class Walk:
         statistics = self.bench.stage.statistics()
         assert statistics.streams == len(self.lives)
         assert statistics.sessions == len(self.owners)
-        assert statistics.scheduler.running == len(self.bench.running) <= self.model.concurrency
+        assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
 

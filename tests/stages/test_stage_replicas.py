@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stages.contracts import Clause, ObserverOptions, Tag
+from stages.effects import Send
 from stages.messages import (
     CloseSession,
     Feed,
@@ -16,7 +17,6 @@ from stages.messages import (
     Retire,
     Retiring,
 )
-from stages.stage import Send
 from tests.stages.puppet import PuppetModel, PuppetStep
 from tests.stages.stage_bench import (
     CONTROL,

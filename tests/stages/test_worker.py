@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import structlog
+import structlog.testing
 
 from stages import worker
 from stages.block_table import BLOCK_BYTES
-from stages.contracts import AudioOut, Clause, ObserverOptions, TextDelta
+from stages.contracts import AudioOut, Clause, ObserverOptions, Tag, TextDelta
 from stages.edges import OutEdge
 from stages.link import LinkError
 from stages.link_window import FRAME_BYTES_MAX
@@ -24,7 +25,6 @@ from stages.messages import (
     LINK_VERSION,
     Cancel,
     Closed,
-    CloseSession,
     Feed,
     Frame,
     Grant,
@@ -33,11 +33,8 @@ from stages.messages import (
     Open,
     Opened,
     OpenSession,
-    Ping,
-    Pong,
     Published,
-    Retire,
-    Retiring,
+    SessionOpened,
     SessionRefused,
     StepDone,
     Welcome,
@@ -46,7 +43,7 @@ from stages.outgoing import FrameTooLargeError
 from stages.stream import Emit, Publish, StageFailure, StepContext
 from stages.worker import WorkerSpec
 from tests.stages.link_bench import WAIT_S_MAX, Listener, play
-from tests.stages.puppet import PuppetStep
+from tests.stages.puppet import BatchingPuppets, PuppetStep
 from tests.stages.worker_bench import (
     HELLO,
     NEXT,
@@ -157,7 +154,7 @@ def test_a_step_that_sleeps_is_woken_by_its_cancel(tmp_path: Path) -> None:
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep(work=sleep))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
             gateway.link.send(Cancel(TAG))
             assert await gateway.frame() == Closed(TAG, "cancelled", {})
@@ -177,7 +174,7 @@ def test_a_step_that_is_cancelled_before_it_begins_does_not_sleep(tmp_path: Path
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep(work=sleep))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             gateway.link.send(Cancel(TAG))
             assert await gateway.frame() == Closed(TAG, "cancelled", {})
 
@@ -258,6 +255,49 @@ def test_an_output_that_no_link_can_carry_fails_its_stream_alone(tmp_path: Path)
     play(scenario())
 
 
+@pytest.mark.parametrize("gives", [ZeroDivisionError(), StageFailure("engine", "it broke"), None], ids=repr)
+def test_a_batch_runs_on_one_thread_and_what_breaks_it_fails_its_streams(
+    tmp_path: Path, gives: Exception | None
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def hold(_: StepContext) -> None:
+        started.set()
+        go_on.wait(WAIT_S_MAX)
+
+    def speak(context: StepContext) -> None:
+        context.progress([Publish(TextDelta("early"))])
+
+    async def scenario() -> None:
+        model = BatchingPuppets()
+        model.batch_gives = gives
+        async with running(tmp_path, model=model) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=hold, batch_key=""))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            await asyncio.to_thread(started.wait, WAIT_S_MAX)
+            tags = [Tag("s", 1, 1, name) for name in "ab"]
+            for tag in tags:
+                gateway.link.send(Open(tag, ObserverOptions()))
+                assert await gateway.frame() == Opened(tag)
+                model.streams[tag.key].steps.append(ThreadStep(work=speak))
+                one.media.link.send(Feed(tag, Clause(0, "")))
+            gateway.link.send(OpenSession("s", 1))
+            assert await gateway.frame() == SessionOpened("s"), "both wait now"
+            go_on.set()
+            assert [type(await gateway.frame()) for _ in range(2)] == [StepDone, Closed]
+            if isinstance(gives, Exception):
+                code = "engine" if isinstance(gives, StageFailure) else "step_failed"
+                closed = [await gateway.frame() for _ in tags]
+                assert [(one.tag, one.code) for one in closed if isinstance(one, Closed)] == [(t, code) for t in tags]
+                return
+            assert [await one.media.frame() for _ in tags] == [Published(tag, TextDelta("early")) for tag in tags]
+            done = [await gateway.frame() for _ in tags]
+            assert [(one.tag, one.batch) for one in done if isinstance(one, StepDone)] == [(tag, 2) for tag in tags]
+
+    play(scenario())
+
+
 def test_a_stream_that_ends_with_an_output_that_no_link_can_carry_has_failed(tmp_path: Path) -> None:
     huge = AudioOut(0, 24_000, 0, bytes(BLOCK_BYTES + 1), final=True)
 
@@ -270,6 +310,22 @@ def test_a_stream_that_ends_with_an_output_that_no_link_can_carry_has_failed(tmp
             closed = await gateway.frame()
             assert isinstance(closed, Closed)
             assert (closed.outcome, closed.code) == ("failed", "hand_over_too_large")
+
+    play(scenario())
+
+
+def test_what_an_engine_throws_on_the_loop_goes_to_the_log_and_its_stream_fails(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.model.streams[TAG.key].feed_fails = ZeroDivisionError("a text that nobody is to see")
+            with structlog.testing.capture_logs() as logs:
+                one.media.link.send(Feed(TAG, Clause(0, "")))
+                closed = await gateway.frame()
+            assert closed == Closed(TAG, "failed", {}, "engine_fault", "the engine threw ZeroDivisionError")
+            (entry,) = logs
+            assert (entry["event"], entry["stream"], entry["error"]) == ("engine_fault", TAG.key, "ZeroDivisionError")
+            assert isinstance(entry["exc_info"], ZeroDivisionError)
 
     play(scenario())
 
@@ -306,30 +362,6 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
             assert await gateway.frame() == OnwardChanged("next", up=True)
             gateway.link.send(Open(TAG, ObserverOptions(), (NEXT,)))
             assert await gateway.frame() == Opened(TAG)
-
-    play(scenario())
-
-
-def test_a_worker_that_retires_ends_once_nothing_is_left_in_it(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        one = Running(tmp_path)
-        serving = asyncio.create_task(one.serve())
-        async with asyncio.timeout(WAIT_S_MAX):
-            await one.ready.wait()
-            gateway = await one.gateway()
-            keeper = await one.link(Hello(LINK_VERSION, "probe", "supervisor"), Ping(1), Retire())
-            assert isinstance(await keeper.frame(), Welcome)
-            assert await keeper.frame() == Pong(1, 0)
-            assert await gateway.frame() == Retiring()
-            late = await one.link(HELLO)
-            assert [type(await late.frame()) for _ in range(2)] == [Welcome, Retiring]
-            assert not serving.done()
-            gateway.link.send(CloseSession("s"))
-            assert await gateway.frame() == Closed(TAG, "cancelled", {})
-            await serving
-        for end in one.ends:
-            await end.end()
-        assert not one.path.exists()
 
     play(scenario())
 
@@ -507,6 +539,7 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
         ({"options": {"volume": 11}}, "volume"),
         ({"options": {"replies": []}}, "replies"),
+        ({"tenant_weights": {"a": 0}}, "tenant_weights"),
         ({"address": "udp:0.0.0.0:1"}, "'udp:0.0.0.0:1'"),
         ({"address": "tcp:127.0.0.1:0", "payload_bytes_max": 300_000}, "'think' hands over up to 300000 bytes"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),

@@ -39,11 +39,17 @@ class Running:
     """A worker of puppets that serves on `address`."""
 
     def __init__(
-        self, folder: Path, *, onward: str = "", onward_window: int = 0, edges: tuple[OutEdge, ...] = ()
+        self,
+        folder: Path,
+        *,
+        onward: str = "",
+        onward_window: int = 0,
+        edges: tuple[OutEdge, ...] = (),
+        model: PuppetModel | None = None,
     ) -> None:
         self.address = f"unix:{folder}/stage.sock"
         self.path = folder / "stage.sock"
-        self.model = PuppetModel()
+        self.model = model or PuppetModel()
         edges = edges or ((OutEdge(NEXT, "clauses", onward_window, {NEXT: onward}),) if onward else ())
         edges = (*edges, OutEdge(GATEWAY, "audio", SAMPLES_MAX))
         spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
@@ -100,9 +106,11 @@ async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, onward: str = "", onward_window: int = 0) -> AsyncIterator[Running]:
+async def running(
+    folder: Path, *, onward: str = "", onward_window: int = 0, model: PuppetModel | None = None
+) -> AsyncIterator[Running]:
     """Serve until the block ends; then nothing may be left."""
-    one = Running(folder, onward=onward, onward_window=onward_window)
+    one = Running(folder, onward=onward, onward_window=onward_window, model=model)
     serving = asyncio.create_task(one.serve())
     try:
         async with asyncio.timeout(WAIT_S_MAX):
