@@ -197,11 +197,6 @@ class Listening:
         self._feeding.pop(tag.key, None)
         self._room.set()
 
-    def drop_all(self) -> None:
-        """The encoder is gone with all its streams; those that matter are asked for again when it is back."""
-        self._feeding.clear()
-        self._room.set()
-
     def credit_returned(self, tag: Tag, samples: int) -> None:
         feeding = self._feeding.get(tag.key)
         if feeding is not None:

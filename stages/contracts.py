@@ -24,17 +24,22 @@ class Wire(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose work this is. `response` is empty for input work, which belongs to its turn."""
+    """Whose work this is. `response` is empty for input work, which belongs to its turn.
+
+    `attempt` counts the retries of the same work, which keep all ids: what an earlier one makes is stale.
+    """
 
     session: str
     epoch: int
     turn: int
     response: str = ""
+    attempt: int = 0
 
     @property
     def key(self) -> str:
         """The name of the stream at a stage: a response's id, or session and turn for input work."""
-        return self.response or f"{self.session}/{self.turn}"
+        name = self.response or f"{self.session}/{self.turn}"
+        return f"{name}#{self.attempt}" if self.attempt else name
 
 
 class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ Rules
 * A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
+* A stage that retires goes on with what it has and refuses nothing: gateways take their sessions elsewhere.
 * The loss of a gateway's control link ends everything that gateway opened.
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
@@ -50,8 +51,12 @@ from stages.messages import (
     Opened,
     OpenSession,
     Outcome,
+    Ping,
+    Pong,
     Published,
     Refused,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
@@ -95,6 +100,7 @@ class _Entry:
     control: int
     tenant: str
     outbox: Outbox
+    replicas: dict[str, str]  # of each next stage, the one that it hands to
     gatherings: dict[Payload, Gathering]
     # Who fed the stream last, in all (None) and of each payload.
     sources: dict[Payload | None, int] = field(default_factory=dict)
@@ -137,7 +143,8 @@ class Stage:
         self._streams_max = streams_max
         self._observes = observes
         self._peers: dict[int, _Peer] = {}
-        self._onward: dict[str, int] = {}  # the links to next stages, by their names
+        self._targets = {name: edge.target for edge in edges if edge.target != GATEWAY for name in edge.replica_names}
+        self._onward: dict[str, int] = {}  # the links to replicas of next stages, by their names
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -145,26 +152,37 @@ class Stage:
         batch_max = self._batching.batch_max if self._batching else 1
         self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
         self._stale = 0
+        self._is_retiring = False
 
     # ---- links ----------------------------------------------------------------------------------
 
-    def link_up(self, link: int, hello: Hello) -> None:
+    def link_up(self, link: int, hello: Hello) -> list[Effect]:
         """A peer has introduced itself on `link`."""
         self._peers[link] = _Peer(hello.role, hello.name)
+        return [Send(link, Retiring())] if self._is_retiring and hello.role == "control" else []
 
-    def onward_up(self, target: str, link: int) -> list[Effect]:
-        """`link` leads to the next stage `target`."""
-        self._onward[target] = link
-        return self._tell_onward()
+    def onward_up(self, replica: str, link: int) -> list[Effect]:
+        """`link` leads to `replica` of a next stage."""
+        self._onward[replica] = link
+        return self._tell_gateways(OnwardChanged(replica, up=True))
+
+    @property
+    def onward(self) -> tuple[str, ...]:
+        """The replicas of next stages that streams can be opened for."""
+        return tuple(self._onward)
 
     @property
     def is_onward_up(self) -> bool:
         """True where streams can be opened that use every edge."""
-        return self._onward.keys() == self._edges.keys() - {GATEWAY}
+        return {self._targets[replica] for replica in self._onward} == self._edges.keys() - {GATEWAY}
 
-    def _tell_onward(self) -> list[Effect]:
-        changed = OnwardChanged(self.is_onward_up)
-        return [Send(link, changed) for link, peer in self._peers.items() if peer.role == "control"]
+    @property
+    def has_retired(self) -> bool:
+        """True once it was asked to retire and holds nothing for anybody."""
+        return self._is_retiring and not self._sessions and not self._entries
+
+    def _tell_gateways(self, frame: Frame) -> list[Effect]:
+        return [Send(link, frame) for link, peer in self._peers.items() if peer.role == "control"]
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
@@ -178,21 +196,22 @@ class Stage:
         return effects + self.run_steps(now_ns)
 
     def _onward_lost(self, link: int) -> list[Effect]:
-        target = self._target_of(link)
-        if target == GATEWAY:
+        replica = self._replica_at(link)
+        if replica is None:
             return []
-        del self._onward[target]
-        effects = self._tell_onward()
-        for entry in self._entries_where(lambda entry: entry.outbox.uses(target)):
+        del self._onward[replica]
+        effects = self._tell_gateways(OnwardChanged(replica, up=False))
+        target = self._targets[replica]
+        for entry in self._entries_where(lambda entry: entry.replicas.get(target) == replica):
             if self._edges[target].observed:
                 entry.outbox.lose(target)
             else:
-                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+                effects += self._leave(entry, "failed", "downstream_lost", f"{replica} is gone")
         return effects
 
-    def _target_of(self, link: int) -> str:
-        """Where `link` leads: to a next stage, or else to a gateway."""
-        return next((target for target, number in self._onward.items() if number == link), GATEWAY)
+    def _replica_at(self, link: int) -> str | None:
+        """Which replica of a next stage is at the end of `link`, if it leads to one."""
+        return next((replica for replica, number in self._onward.items() if number == link), None)
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -217,6 +236,11 @@ class Stage:
                 effects = self._cut(frame)
             case EndEpoch():
                 effects = self._end_epoch(frame)
+            case Ping(sequence):
+                effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
+            case Retire():
+                self._is_retiring = True
+                effects = self._tell_gateways(Retiring())
             case Welcome():
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
@@ -268,9 +292,10 @@ class Stage:
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
             return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
-        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in frame.edges]
+        replicas = {self._targets[replica]: replica for replica in frame.edges}
+        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
-        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), gatherings)
+        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), replicas, gatherings)
         return [Send(link, Opened(tag))]
 
     def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
@@ -285,12 +310,13 @@ class Stage:
             return "capacity", f"{self._streams_max} streams are open"
         return self._edges_refusal(set(frame.edges))
 
-    def _edges_refusal(self, targets: set[str]) -> tuple[str, str] | None:
-        unknown = sorted(targets - self._edges.keys())
+    def _edges_refusal(self, replicas: set[str]) -> tuple[str, str] | None:
+        unknown = sorted(replicas - self._targets.keys())
         if unknown:
             return "unknown_edge", f"no edge leads to {', '.join(unknown)}"
-        if not targets <= self._onward.keys():
-            return "downstream_lost", "the next stage is not connected"
+        away = sorted(replicas - self._onward.keys())
+        if away:
+            return "downstream_lost", f"{', '.join(away)} is not connected"
         return None
 
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
@@ -334,8 +360,12 @@ class Stage:
         entry = self._entries.get(frame.tag.key)
         if entry is None or entry.leaving or entry.tag != frame.tag:
             return self._drop_stale()
+        replica = self._replica_at(link)
+        target = GATEWAY if replica is None else self._targets[replica]
+        if entry.replicas.get(target) != replica:
+            return self._drop_stale()
         try:
-            known = entry.outbox.give_back(self._target_of(link), frame.units)
+            known = entry.outbox.give_back(target, frame.units)
         except CreditError as error:
             return self._leave(entry, "failed", "credit_violated", str(error))
         return self._flush(entry) if known else self._drop_stale()
@@ -365,6 +395,11 @@ class Stage:
             steps = tuple(self._start_step(key) for key in batch.keys)
             effects.append(StartBatch(batch.number, steps, self._batching))
         return effects
+
+    def _step_age_ns(self, now_ns: int) -> int:
+        """How long the oldest running step has been running."""
+        since_ns = self._scheduler.running_since_ns
+        return 0 if since_ns is None else now_ns - since_ns
 
     def _start_step(self, key: str) -> StartStep:
         entry = self._entries[key]
@@ -454,7 +489,7 @@ class Stage:
                     case Taken(target, output):
                         effects += self._hand_over(entry, target, output)
                     case GivenUp(target):
-                        effects.append(Send(self._onward[target], Cancel(entry.tag)))
+                        effects.append(Send(self._link_to(entry, target), Cancel(entry.tag)))
                     case _:
                         return effects + self._leave_too_large(entry, move)
         entry.flags.stalled = entry.outbox.waits or entry.paused
@@ -462,11 +497,14 @@ class Stage:
 
     def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> list[Effect]:
         if isinstance(output, Emit):
-            return [Send(self._onward[target], Feed(entry.tag, output.item, output.units))]
+            return [Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))]
         if target == GATEWAY:
             return self._published(entry, output.event)
         assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
-        return [Send(self._onward[target], Feed(entry.tag, output.event, output.units))]
+        return [Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))]
+
+    def _link_to(self, entry: _Entry, target: str) -> int:
+        return self._onward[entry.replicas[target]]
 
     def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
         message = f"{overrun.units} units never fit the window of {overrun.window}"

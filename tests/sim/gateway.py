@@ -45,8 +45,18 @@ class Watcher(Protocol):
     def told(self, event: Event) -> None: ...
 
 
+@dataclass(slots=True)
+class _Stream:
+    """`asked`: the worker was told to open it; `begun`: it has answered. Until then feeds wait."""
+
+    open: Open
+    asked: bool = False
+    begun: bool = False
+    feeds: list[Feed] = field(default_factory=list)
+
+
 class Port:
-    """The gateway's end of its links to one stage."""
+    """The gateway's end of its links to one stage, which has one replica."""
 
     def __init__(self, stage: str, clock: Clock, call: Call) -> None:
         self._stage = stage
@@ -55,74 +65,89 @@ class Port:
         self._control: Wire | None = None
         self._media: Wire | None = None
         self._incarnation = 0
-        self._onward_up = False
-        self._unopened: dict[str, list[Feed]] = {}
-        self._held: dict[str, Open] = {}
+        self._onward: set[str] = set()
+        self._streams: dict[str, _Stream] = {}
+        self._lost: list[tuple[Tag, int]] = []
 
     @property
     def is_connected(self) -> bool:
         return self._control is not None
 
-    @property
-    def ready(self) -> bool:
-        return self._control is not None and self._onward_up
+    def reaches(self, *targets: str) -> bool:
+        """Streams that hand over to `targets` can be opened."""
+        return self._control is not None and self._onward.issuperset(targets)
 
     def connected(self, control: Wire, media: Wire, welcome: Welcome) -> None:
-        self._control, self._media, self._onward_up = control, media, welcome.onward_up
-        reborn = 0 < self._incarnation < welcome.incarnation
+        self._control, self._media, self._onward = control, media, set(welcome.onward)
+        dead = [tag for tag, incarnation in self._lost if incarnation < welcome.incarnation]
+        self._lost = [one for one in self._lost if one[0] not in dead]
         self._incarnation = welcome.incarnation
-        self._call.stage_up(self._stage, reborn=reborn)
-        self._open_held()
+        self._control.send(OpenSession("sess", self._call.core.epoch))
+        self._open_waiting()
+        for tag in dead:
+            self._call.frame(self._stage, Closed(tag, "cancelled", {"process_exit": 1}))
 
     def lost(self) -> None:
         for wire in (self._control, self._media):
             if wire is not None:
                 wire.cut()
         self._control = self._media = None
-        self._unopened = {key: feeds for key, feeds in self._unopened.items() if key in self._held}
-        self._call.stage_down(self._stage)
+        lost = [stream.open.tag for stream in self._streams.values() if stream.begun]
+        self._streams = {key: stream for key, stream in self._streams.items() if not stream.begun}
+        for stream in self._streams.values():
+            stream.asked = False
+        self._lost += [(tag, self._incarnation) for tag in lost]
+        for tag in lost:
+            self._call.lost(self._stage, tag)
 
     def frame(self, frame: Frame) -> None:
         match frame:
-            case OnwardChanged(up):
-                self._onward_up = up
-                self._open_held()
+            case OnwardChanged(target, up):
+                self._onward = self._onward | {target} if up else self._onward - {target}
+                self._open_waiting()
                 return
-            case Opened(tag):
-                for feed in self._unopened.pop(tag.key, []):
+            case Opened(tag) | Published(tag) if tag.key in self._streams:
+                stream = self._streams[tag.key]
+                stream.begun = True
+                for feed in stream.feeds:
                     self._send_media(feed)
-            case Refused(tag):
-                self._unopened.pop(tag.key, None)
+                stream.feeds.clear()
+            case Refused(tag, "downstream_lost") if tag.key in self._streams:
+                self._streams[tag.key].asked = False
+                self._open_waiting()
+                return
+            case Refused(tag) | Closed(tag):
+                self._streams.pop(tag.key, None)
         self._call.frame(self._stage, frame)
 
-    def _open_held(self) -> None:
-        if self.ready and self._control is not None:
-            for held in self._held.values():
-                self._control.send(held)
-            self._held.clear()
+    def _open_waiting(self) -> None:
+        for stream in self._streams.values():
+            if not stream.asked and self.reaches(*stream.open.edges) and self._control is not None:
+                stream.asked = True
+                self._control.send(stream.open)
 
     def order(self, frame: Frame) -> None:
         match frame:
             case Open(tag):
-                self._unopened[tag.key] = []
-                if not self.ready:
-                    self._held[tag.key] = frame
-                    return
-                self._held.pop(tag.key, None)
+                assert tag.key not in self._streams, "each stream has a name of its own"
+                self._streams[tag.key] = _Stream(frame)
+                self._open_waiting()
+                return
             case Cancel(tag):
-                self._unopened.pop(tag.key, None)
-                if self._held.pop(tag.key, None) is not None:
+                stream = self._streams.get(tag.key)
+                if stream is not None and not stream.asked:
+                    del self._streams[tag.key]
                     self._clock.after(0, lambda: self._call.frame(self._stage, Closed(tag, "cancelled", {})))
                     return
         if self._control is not None:
             self._control.send(frame)
 
     def feed(self, feed: Feed) -> None:
-        waiting = self._unopened.get(feed.tag.key)
-        if waiting is None:
+        stream = self._streams.get(feed.tag.key)
+        if stream is None or stream.begun:
             self._send_media(feed)
         else:
-            waiting.append(feed)
+            stream.feeds.append(feed)
 
     def _send_media(self, feed: Feed) -> None:
         if self._media is not None:
@@ -182,9 +207,6 @@ class Feeder:
     def drop(self, tag: Tag) -> None:
         self._feeding.pop(tag.key, None)
 
-    def drop_all(self) -> None:
-        self._feeding.clear()
-
     def credit_returned(self, tag: Tag, samples: int) -> None:
         feeding = self._feeding.get(tag.key)
         if feeding is not None:
@@ -240,21 +262,17 @@ class Call:
                 self.carry_out(core.refused(tag, stage, code, message, now_ns))
             case Closed(tag, outcome, released, code, message):
                 self._stream_gone(stage, tag)
-                failure = (code, message) if outcome == "failed" else None
+                same = {"downstream_lost": "stage_lost"}
+                failure = (same.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(core.closed(tag, stage, released, failure, now_ns))
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
         if stage == "encoder":
             self.feeder.drop(tag)
 
-    def stage_up(self, stage: str, *, reborn: bool) -> None:
-        self.ports[stage].order(OpenSession("sess", self.core.epoch))
-        self.carry_out(self.core.stage_back(stage, reborn=reborn, now_ns=self._clock.now_ns))
-
-    def stage_down(self, stage: str) -> None:
-        if stage == "encoder":
-            self.feeder.drop_all()  # the next process must not get what was meant for this one
-        self.carry_out(self.core.stage_lost(stage, self._clock.now_ns))
+    def lost(self, stage: str, tag: Tag) -> None:
+        self._stream_gone(stage, tag)
+        self.carry_out(self.core.lost(tag, stage, self._clock.now_ns))
 
     # ---- to the client -----------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class Host:
 
     def welcome(self) -> Welcome:
         assert self.stage is not None, "the dead welcome nobody"
-        return Welcome(LINK_VERSION, self.name, self.incarnation, "sim", self.stage.is_onward_up)
+        return Welcome(LINK_VERSION, self.name, self.incarnation, "sim", self.stage.onward)
 
     def connect_onward(self, target: str, out: Wire) -> None:
         assert self.stage is not None, "the dead connect to nobody"

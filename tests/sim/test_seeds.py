@@ -32,6 +32,7 @@ MISHAPS = (
     "prepared confirmed",
     "prepared withdrawn",
     "processes died",
+    "responses retried",
     "refused conversation_already_has_active_response",
     "refused out_of_band_response_active",
     "refused response_cancel_not_active",

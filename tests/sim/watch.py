@@ -101,10 +101,14 @@ class Watch:
                 assert response.granted <= response.sent + samples
             case do.OpenStream("thinker", tag, ThinkerOptions(messages=messages)):
                 self._asked(tag, tuple(m.content for m in messages if m.role == "user"))
+            case do.Measured("responses_retried"):
+                self.counts["responses retried"] += 1
             case do.Measured(name, _, label) if name == "prepared_replies":
                 self.counts[f"prepared {label}"] += 1
 
     def _asked(self, tag: Tag, prompt: tuple[str, ...]) -> None:
+        told = self.responses.get(tag.response)
+        assert not (tag.attempt and told and (told.text or told.sent)), "what was put out is never made again"
         self.prompts[tag.response] = prompt
         if tag.response in self.responses and tag.epoch != OUT_OF_BAND:
             turns = self._owed.turns

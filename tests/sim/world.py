@@ -328,7 +328,10 @@ class World:
     def _is_at_rest(self) -> bool:
         core = self.core
         busy = self._is_speaking or core.hearing.current or core.hearing.is_awaited or core.speaking.undrained
-        return not busy and all(port.ready for port in self.call.ports.values())
+        return not busy and all(
+            port.reaches(*(after for before, after in NEXT.items() if before == name))
+            for name, port in self.call.ports.items()
+        )
 
     def _come_to_rest(self) -> None:
         """Let all that is under way end. Speech that the client made the gate forget ends by the client too."""
