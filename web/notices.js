@@ -125,6 +125,18 @@ const NOTICES = {
     action: "retry",
     label: "Go on",
   },
+  token_spent: {
+    title: "This page cannot reconnect by itself",
+    text: "Its token was good for one connection. Load the page again.",
+  },
+  too_many_waiting: {
+    title: "Too many messages wait to be sent",
+    text: "They go out as soon as the connection is back.",
+  },
+  message_too_large: {
+    title: "That message is too long",
+    text: "Send it in parts.",
+  },
   playback_blocked: {
     title: "Your browser holds back the sound",
     text: "It plays sound only after you have pressed something.",
