@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.fake_service import FakeService
+from tests.browser.steps import HOLD_ANSWERS
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -83,22 +84,6 @@ def test_hanging_up_ends_a_reconnection(page: Page, service: FakeService) -> Non
     page.wait_for_function("() => states.some((one) => one.attempt === 2)")
     page.evaluate("client.hangUp()")
     assert page.evaluate("[client.state, states.at(-1).error, client.isResumable]") == ["closed", None, False]
-
-
-# Holds the answer to each offer back in the page until `letAnswer()`.
-HOLD_ANSWERS = """
-() => {
-  const before = window.fetch;
-  const let_go = new Promise((resolve) => { window.letAnswer = resolve; });
-  window.fetch = async (url, ...rest) => {
-    const answer = await before(url, ...rest);
-    if (!new URL(url, location).pathname.endsWith("/calls")) return answer;
-    window.isAnswered = true;
-    await let_go;
-    return answer;
-  };
-}
-"""
 
 
 def test_a_call_that_is_ended_before_its_answer_frees_its_line(page: Page, service: FakeService) -> None:
