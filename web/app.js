@@ -358,7 +358,7 @@ class VoicePage {
 
   /** @param {Problem & { event_id?: string }} error a message that it names is given back */
   refused(error) {
-    this.giveBack(this.conversation.withdraw(error.event_id ?? ""));
+    this.giveBack(error.event_id ?? "");
     this.explain(noticeInCall({ message: error.message }));
   }
 
@@ -396,14 +396,13 @@ class VoicePage {
 
   /** Messages that no connection has carried are the caller's again. */
   takeBack() {
-    const texts = this.client?.takeUnsent() ?? [];
-    for (const { id } of texts) this.conversation.withdraw(id);
-    this.giveBack(...texts.map(({ text }) => text));
+    for (const { id } of this.client?.takeUnsent().reverse() ?? []) this.giveBack(id);
   }
 
-  /** @param {string[]} texts go before what is being typed */
-  giveBack(...texts) {
-    this.message.value = [...texts, this.message.value].filter(Boolean).join(" ");
+  /** @param {string} id of the message, which goes before what is being typed; the caret stays if there is none */
+  giveBack(id) {
+    const text = this.conversation.withdraw(id);
+    if (text) this.message.value = `${text} ${this.message.value}`.trim();
   }
 
   save() {

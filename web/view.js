@@ -10,8 +10,8 @@
 /** @typedef {import("./notices.js").Notice} Notice */
 
 /**
- * Make a change that may take away what has the focus: hide it, switch it off, move or remove it. Then the focus returns
- * there, or goes to `next`, where nothing happens by a second press.
+ * Make a change that may hide what has the focus, switch it off, move or remove it. The focus returns there, or goes to
+ * `next` where it cannot.
  * @param {() => void} change
  * @param {HTMLElement} next
  */
