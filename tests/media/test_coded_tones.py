@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from media.coded_tones import (
@@ -103,15 +103,17 @@ def test_a_response_has_the_same_number_everywhere() -> None:
 
 @pytest.mark.slow
 @settings(max_examples=25)
+@example([(0, 0), (1156, 1)], 48_000, 1, 1.0)
 @given(st.lists(ids, max_size=4), rates, st.integers(0, 2_000), st.floats(0.1, 1.0))
 def test_words_are_heard_where_they_are(words: list[Ids], rate: int, pause: int, gain: float) -> None:
     sound = joined(silence(pause), *(encode(*word, rate) for word in words)) * np.float32(gain)
     heard = decode(sound, rate)
     assert numbers(heard) == words
-    assert all(piece.whole and piece.skipped <= 2 for piece in heard)
+    slack = 2 * max(1, rate // 24_000)  # two samples of the service's own rate
+    assert all(piece.whole and piece.skipped <= slack for piece in heard)
     for piece, wanted in zip(heard, whole(words, rate, pause), strict=True):
-        assert abs(piece.start_sample - wanted.start_sample) <= 2
-        assert abs(piece.samples_heard - wanted.samples_heard) <= 2
+        assert abs(piece.start_sample - wanted.start_sample) <= slack
+        assert abs(piece.samples_heard - wanted.samples_heard) <= slack
 
 
 def test_at_the_rate_of_the_ear_every_border_is_exact() -> None:
