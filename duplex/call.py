@@ -21,17 +21,18 @@ from typing import Protocol
 
 import structlog
 
-from duplex.checkpoints import compacted, encode_settings, item_record
+from duplex.checkpoints import Recorder, compacted, encode_settings
 from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.stage_client import DOWNSTREAM_LOST, StageClient, StageUnresponsiveError
+from duplex.stage_client import StageClient
+from duplex.stage_port import DOWNSTREAM_LOST, StageUnresponsiveError
 from duplex.vad_service import VadService
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
-from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted, TurnRecord
+from sessions.records import ConfigChanged, TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -106,7 +107,7 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
-        self._known_items: set[str] = {item.id for item in conversation.items}
+        self._recorder = Recorder(conversation.items)
         self._encoder = "encoder"
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
@@ -269,7 +270,7 @@ class Call:
             case do.ResetGate():
                 self.listening.reset_gate()
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
-                self._save(effect)
+                self._keep(self._recorder.entry(effect))
             case do.Measured():
                 self._measure(effect)
 
@@ -308,19 +309,6 @@ class Call:
             code=response.code,
             **{f"{part}_ms": ms for part, ms in event.timings},
         )
-
-    def _save(self, effect: do.SaveItem | do.SaveDeletion | do.SaveEpoch) -> None:
-        match effect:
-            case do.SaveItem(item, previous):
-                record = item_record(item, previous)
-                known = item.id in self._known_items
-                self._known_items.add(item.id)
-                self._keep(ItemChanged(record) if known else ItemAppended(record))
-            case do.SaveDeletion(item_id):
-                self._known_items.discard(item_id)
-                self._keep(ItemDeleted(item_id))
-            case do.SaveEpoch(epoch):
-                self._keep(EpochAdvanced(epoch))
 
     def _keep(self, entry: TurnRecord) -> None:
         self._journal.write(entry)

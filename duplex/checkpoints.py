@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import msgspec
 
 from media.chunk import ms_to_samples, samples_to_ms
+from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
-from sessions.records import Compacted, ItemRecord
+from sessions.records import (
+    Compacted,
+    EpochAdvanced,
+    ItemAppended,
+    ItemChanged,
+    ItemDeleted,
+    ItemRecord,
+    TurnRecord,
+    decode_entry,
+    replay,
+)
 from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.store import Snapshot
 
 _SPOKEN, _TYPED = "spoken", ""
 
@@ -59,3 +74,40 @@ def compacted(items: tuple[Item, ...], settings: SessionSettings, epoch: int) ->
         records.append(item_record(item, previous))
         previous = item.id
     return Compacted(tuple(records), encode_settings(settings), epoch)
+
+
+class Recorder:
+    """Makes entries of a log out of what a conversation wants saved. `items`: those that are stored already."""
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self._known = {item.id for item in items}
+
+    def entry(self, effect: SaveItem | SaveDeletion | SaveEpoch) -> TurnRecord:
+        match effect:
+            case SaveItem(item, previous):
+                record = item_record(item, previous)
+                if item.id in self._known:
+                    return ItemChanged(record)
+                self._known.add(item.id)
+                return ItemAppended(record)
+            case SaveDeletion(item_id):
+                self._known.discard(item_id)
+                return ItemDeleted(item_id)
+            case SaveEpoch(epoch):
+                return EpochAdvanced(epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A conversation as it was stored; `epoch` is where its new owner begins."""
+
+    items: tuple[Item, ...]
+    settings: SessionSettings
+    epoch: int
+
+
+def restored(snapshot: Snapshot) -> Restored:
+    """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
+    stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+    items = tuple(item_of(record) for record in stored.items)
+    return Restored(items, decode_settings(stored.config), stored.epoch)

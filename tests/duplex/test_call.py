@@ -14,7 +14,8 @@ from duplex.call import Call, Services
 from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
-from duplex.stage_client import StageCallbacks, StageClient, StageUnresponsiveError
+from duplex.stage_client import StageCallbacks, StageClient
+from duplex.stage_port import StageUnresponsiveError
 from duplex.vad_service import VadService, Window, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted

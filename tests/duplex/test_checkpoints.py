@@ -7,10 +7,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.checkpoints import compacted, decode_settings, encode_settings, item_of, item_record
+from duplex.checkpoints import (
+    Recorder,
+    Restored,
+    compacted,
+    decode_settings,
+    encode_settings,
+    item_of,
+    item_record,
+    restored,
+)
+from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
-from sessions.records import SessionRecord, decode_entry, encode_entry, replay, token_digest
+from sessions.records import (
+    ConfigChanged,
+    EpochAdvanced,
+    ItemAppended,
+    ItemChanged,
+    ItemDeleted,
+    SessionRecord,
+    TurnRecord,
+    decode_entry,
+    encode_entry,
+    replay,
+    token_digest,
+)
 from sessions.settings import SessionSettings, TurnDetection
+from sessions.store import Snapshot
 
 MS = 24  # output samples
 
@@ -86,3 +109,23 @@ def test_a_compacted_conversation_is_the_conversation(items: list[Item], setting
     stored = replay(record, [entry])
     assert [item_of(one) for one in stored.items] == items
     assert (decode_settings(stored.config), stored.epoch) == (settings, epoch)
+
+
+def test_an_item_is_appended_once_and_changed_after_that() -> None:
+    old, new = Item("old", "user", "Hi.", spoken=False), Item("new", "user", "", spoken=True)
+    recorder = Recorder([old])
+    assert recorder.entry(SaveItem(old, None)) == ItemChanged(item_record(old, None))
+    assert recorder.entry(SaveItem(new, "old")) == ItemAppended(item_record(new, "old"))
+    assert recorder.entry(SaveItem(new, "old")) == ItemChanged(item_record(new, "old"))
+    assert recorder.entry(SaveDeletion("new")) == ItemDeleted("new")
+    assert recorder.entry(SaveItem(new, "old")) == ItemAppended(item_record(new, "old"))
+    assert recorder.entry(SaveEpoch(7)) == EpochAdvanced(7)
+
+
+def test_a_new_owner_begins_where_the_log_ends() -> None:
+    """In an epoch of its own fence, which outdates whatever the owner before had under way."""
+    record = SessionRecord("sess", "default", 0, encode_settings(SessionSettings()), token_digest("x"), fence=3)
+    item, settings = Item("item", "user", "Hi.", spoken=False), SessionSettings(voice="another")
+    entries: list[TurnRecord] = [ItemAppended(item_record(item, None)), ConfigChanged(encode_settings(settings))]
+    snapshot = Snapshot(record, tuple(encode_entry(entry) for entry in entries))
+    assert restored(snapshot) == Restored((item,), settings, 3 << 20)

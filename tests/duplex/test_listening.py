@@ -14,7 +14,7 @@ import pytest
 
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS, Listening, ListeningPorts, gate_settings
-from duplex.stage_client import UNOPENED_FEEDS_MAX
+from duplex.stage_port import UNOPENED_FEEDS_MAX
 from duplex.vad_service import VadService, Window, stop_task
 from media.speech_gate import WINDOW_SAMPLES, GateSettings
 from sessions import effects as do

@@ -13,13 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from duplex.stage_client import (
-    HELD_OPENS_MAX,
-    UNOPENED_FEEDS_MAX,
-    StageCallbacks,
-    StageClient,
-    StageUnresponsiveError,
-)
+from duplex.stage_client import StageCallbacks, StageClient
+from duplex.stage_port import HELD_OPENS_MAX, UNOPENED_FEEDS_MAX, StageUnresponsiveError
 from duplex.vad_service import stop_task
 from stages.contracts import Clause, Pause, Tag, TalkerOptions
 from stages.messages import (
@@ -345,6 +340,21 @@ def test_a_link_that_was_never_welcomed_is_no_loss(tmp_path: Path) -> None:
             worker = await one.ready_worker(2)
             assert await worker.orders(1) == [OPEN]
             assert one.told.log == [("talker up", False)]
+
+    play(scenario())
+
+
+def test_a_worker_of_an_earlier_incarnation_is_left_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.ready_worker(2)
+            await worker.control.abort()
+            await worker.media.end()
+            past = await one.worker()
+            past.welcome(1)
+            await past.control.end()
+            await one.ready_worker(2)
+            assert one.told.log == [("talker up", False), ("talker down", None), ("talker up", False)]
 
     play(scenario())
 
