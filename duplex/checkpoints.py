@@ -93,8 +93,8 @@ class Recorder:
             case SaveDeletion(item_id):
                 self._known.discard(item_id)
                 return ItemDeleted(item_id)
-            case SaveEpoch(epoch):
-                return EpochAdvanced(epoch)
+            case _:
+                return EpochAdvanced(effect.epoch)
 
 
 @dataclass(frozen=True, slots=True)
