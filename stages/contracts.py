@@ -29,8 +29,11 @@ class Tag(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> str:
-        """The name of the stream at a stage: a response's id, or session and turn for input work."""
-        return self.response or f"{self.session}/{self.turn}"
+        """The name of the stream at a stage: a response's id, or session, epoch and turn for input work.
+
+        Each owner of a session counts its turns anew, and its epochs on.
+        """
+        return self.response or f"{self.session}/{self.epoch}/{self.turn}"
 
 
 # ---- stream options, given when a stage is opened ----------------------------------------------

@@ -14,9 +14,11 @@ Rules
 * A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
-* The loss of a gateway's control link ends everything that gateway opened.
-* A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
-  older epoch, or no longer its owner, can neither open nor close it.
+* What the stage before had handed over may be lost with its link: streams whose input had not ended by then fail.
+* The loss of a gateway's control link ends everything that gateway opened. A peer that introduces itself anew has lost
+  the link before, though that is not known here yet; what a stage's earlier process still sends is stale.
+* A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
+  output of older epochs. Nobody but its owner can open or end anything of it.
 * What a stream does wrong ends that stream alone: an engine's `StageFailure`, an output that no window can hold, credit
   that was given back twice.
 """
@@ -27,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, Event, Tag
+from stages.contracts import OUT_OF_BAND, Clause, Event, Latents, Tag
 from stages.credit import Credit, CreditError
 from stages.messages import (
     Cancel,
@@ -89,6 +91,7 @@ class StepFlags:
 class _Peer:
     role: LinkRole
     name: str
+    incarnation: int
 
 
 @dataclass(slots=True)
@@ -109,6 +112,7 @@ class _Entry:
     publish_credit: Credit | None
     outbox: deque[Emit | Publish] = field(default_factory=deque)
     source: int | None = None
+    input_ended: bool = False
     flags: StepFlags = field(default_factory=StepFlags)
     step: Step | None = None
     queued_ns: int = 0
@@ -145,9 +149,17 @@ class Stage:
 
     # ---- links ----------------------------------------------------------------------------------
 
-    def link_up(self, link: int, hello: Hello) -> None:
-        """A peer has introduced itself on `link`."""
-        self._peers[link] = _Peer(hello.role, hello.name)
+    def link_up(self, link: int, hello: Hello) -> list[Effect]:
+        """A peer has introduced itself on `link`; the one by which it was known before is gone."""
+        effects: list[Effect] = []
+        name, incarnation = _identity(hello)
+        for other, peer in list(self._peers.items()):
+            if (peer.role, peer.name) == (hello.role, name):
+                if incarnation < peer.incarnation:
+                    return effects  # a process of the past: what comes from it is stale
+                effects += self._forget_peer(other)
+        self._peers[link] = _Peer(hello.role, name, incarnation)
+        return effects
 
     def onward_up(self, link: int) -> list[Effect]:
         """`link` leads to the next stage."""
@@ -170,13 +182,21 @@ class Stage:
             effects += self._tell_onward(up=False)
             for entry in self._entries_where(lambda entry: entry.onward):
                 effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+        return effects + self._forget_peer(link) + self.run_steps(now_ns)
+
+    def _forget_peer(self, link: int) -> list[Effect]:
         peer = self._peers.pop(link, None)
-        if peer is not None and peer.role == "control":
-            for session in [name for name, held in self._sessions.items() if held.control == link]:
-                effects += self._close_session(link, session)
-            for entry in self._entries_where(lambda entry: entry.control == link):
-                effects += self._leave(entry, "cancelled")
-        return effects + self.run_steps(now_ns)
+        effects: list[Effect] = []
+        if peer is not None and peer.role == "data":
+            for entry in self._entries_where(lambda entry: _may_lack_input(entry, link)):
+                effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
+        if peer is None or peer.role != "control":
+            return effects
+        for session in [name for name, held in self._sessions.items() if held.control == link]:
+            effects += self._close_session(link, session)
+        for entry in self._entries_where(lambda entry: entry.control == link):
+            effects += self._leave(entry, "cancelled")
+        return effects
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -194,11 +214,10 @@ class Stage:
                 effects = self._feed(link, frame)
             case Grant():
                 effects = self._grant(link, frame)
-            case Cancel(tag):
-                entry = self._entries.get(tag.key)
-                effects = self._leave(entry, "cancelled") if entry else []
-            case EndEpoch():
-                effects = self._end_epoch(frame)
+            case Cancel():
+                effects = self._cancel(link, frame)
+            case EndEpoch(session):
+                effects = self._end_epoch(frame) if self._owns(link, session) else self._drop_stale()
             case Welcome():
                 effects = []  # the next stage greets back; its incarnation is the supervisor's business
             case _:
@@ -218,12 +237,17 @@ class Stage:
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
         ended = self._end_epoch(EndEpoch(frame.session, frame.epoch))
+        for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
+            ended += self._leave(entry, "cancelled")
         return [*ended, Send(link, SessionOpened(frame.session))]
+
+    def _owns(self, link: int, session: str) -> bool:
+        held = self._sessions.get(session)
+        return held is not None and held.control == link
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
         effects: list[Effect] = []
-        held = self._sessions.get(session)
-        if held is None or held.control != link:
+        if not self._owns(link, session):
             return self._drop_stale()
         del self._sessions[session]
         self._closing.add(session)
@@ -241,10 +265,9 @@ class Stage:
     def _open(self, link: int, frame: Open) -> Send:
         tag = frame.tag
         known = self._entries.get(tag.key)
-        if known is not None and known.tag == tag and known.leaving is None:
-            known.control = link
+        if known is not None and known.tag == tag and known.leaving is None and known.control == link:
             return Send(link, Opened(tag))
-        refusal = self._refusal(frame, known)
+        refusal = self._refusal(link, frame, known)
         if refusal is not None:
             return Send(link, Refused(tag, *refusal))
         try:
@@ -261,10 +284,12 @@ class Stage:
         )
         return Send(link, Opened(tag))
 
-    def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
+    def _refusal(self, link: int, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
         session = self._sessions.get(frame.tag.session)
         if session is None:
             return "unknown_session", "the session is not open at this stage"
+        if session.control != link:
+            return "not_owner", "another gateway has opened the session"
         if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
@@ -275,11 +300,26 @@ class Stage:
             return "downstream_lost", "the next stage is not connected"
         return None
 
+    def _cancel(self, link: int, frame: Cancel) -> list[Effect]:
+        entry = self._present(frame.tag)
+        return self._leave(entry, "cancelled") if entry and entry.control == link else []
+
+    def _present(self, tag: Tag) -> _Entry | None:
+        """The open stream of `tag`."""
+        entry = self._entries.get(tag.key)
+        return entry if entry is not None and entry.tag == tag and entry.leaving is None else None
+
+    def _is_from_owner(self, link: int, entry: _Entry) -> bool:
+        """`link` is one of those of the gateway that opened `entry`."""
+        peer, owner = self._peers.get(link), self._peers.get(entry.control)
+        return peer is not None and owner is not None and peer.name == owner.name
+
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving or entry.tag != frame.tag:
+        entry, peer = self._present(frame.tag), self._peers.get(link)
+        if entry is None or peer is None or not (peer.role == "data" or self._is_from_owner(link, entry)):
             return self._drop_stale()
         entry.source = link
+        entry.input_ended = entry.input_ended or (isinstance(frame.item, Clause | Latents) and frame.item.final)
         try:
             outputs = entry.model.feed(frame.item)
         except StageFailure as failure:
@@ -292,8 +332,8 @@ class Stage:
         return [] if ready_ns is None else self._offer(entry, ready_ns)
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving or entry.tag != frame.tag:
+        entry = self._present(frame.tag)
+        if entry is None or not (link == self._onward_link or self._is_from_owner(link, entry)):
             return self._drop_stale()
         credit = entry.onward_credit if link == self._onward_link else entry.publish_credit
         if credit is None:
@@ -305,9 +345,7 @@ class Stage:
         return self._flush(entry)
 
     def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
-        session = self._sessions.get(frame.session)
-        if session is None:
-            return self._drop_stale()
+        session = self._sessions[frame.session]
         session.epoch = max(session.epoch, frame.epoch)
         effects: list[Effect] = []
         for entry in self._entries_where(lambda entry: _is_output(entry.tag, frame)):
@@ -455,6 +493,19 @@ class Stage:
 
     def statistics(self) -> StageStatistics:
         return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
+
+
+def _identity(hello: Hello) -> tuple[str, int]:
+    """Name and incarnation of a peer. A gateway has a name of its own in each of its lives."""
+    if hello.role != "data":
+        return hello.name, 0
+    stage, _, incarnation = hello.name.partition("/")
+    return stage, int(incarnation) if incarnation.isdecimal() else 0
+
+
+def _may_lack_input(entry: _Entry, link: int) -> bool:
+    """Something handed over to `entry` may have been lost with `link`, which nobody would hand over again."""
+    return bool(entry.tag.response) and not entry.input_ended and entry.source in (None, link)
 
 
 def _is_output(tag: Tag, ended: EndEpoch) -> bool:

@@ -100,7 +100,7 @@ class Worker:
             _log.error("link_refused", frame=type(frame).__name__, wanted_version=LINK_VERSION)
             link.close()
             return
-        self._stage.link_up(self._adopt(link), frame)
+        self._carry_out(self._stage.link_up(self._adopt(link), frame))
         link.send(
             Welcome(LINK_VERSION, self._spec.stage, self._spec.incarnation, self._revision, self._stage.is_onward_up)
         )
