@@ -21,18 +21,18 @@ from typing import Protocol
 
 import structlog
 
-from duplex.checkpoints import Recorder, compacted, encode_settings
+from duplex.checkpoints import Recorder
 from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_client import StageClient
-from duplex.stage_port import DOWNSTREAM_LOST, StageUnresponsiveError
+from duplex.stage_port import SAME_LOSS, StageUnresponsiveError
 from duplex.vad_service import VadService
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
-from sessions.records import ConfigChanged, TurnRecord
+from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -52,8 +52,6 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
-# The loss of a stage is seen by us and by the stage before it: whoever tells first, it is the same fault.
-SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost"}
 
 _log = structlog.get_logger("duplex.call")
 
@@ -107,7 +105,7 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
-        self._recorder = Recorder(conversation.items)
+        self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
         self._encoder = "encoder"
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
@@ -200,9 +198,8 @@ class Call:
 
     def stage_up(self, stage: str, *, reborn: bool) -> None:
         """`stage` is there, again perhaps."""
-        if self._end_reason is not None:
-            return  # nobody would close the session there again
-        self._services.stages[stage].order(OpenSession(self.session, self.conversation.epoch))
+        if self._end_reason is None:  # or nobody would close the session there again
+            self._services.stages[stage].order(OpenSession(self.session, self.conversation.epoch))
         self.carry_out(self.conversation.stage_back(stage, reborn=reborn, now_ns=time.monotonic_ns()))
 
     def stage_down(self, stage: str) -> None:
@@ -216,7 +213,7 @@ class Call:
         """The client has changed its settings."""
         self.conversation.update(settings)
         self.listening.settings_changed()
-        self._keep(ConfigChanged(encode_settings(settings)))
+        self._keep(self._recorder.settings_changed(settings))
 
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
@@ -270,7 +267,7 @@ class Call:
             case do.ResetGate():
                 self.listening.reset_gate()
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
-                self._keep(self._recorder.entry(effect))
+                self._keep(self._recorder.saved(effect))
             case do.Measured():
                 self._measure(effect)
 
@@ -313,8 +310,7 @@ class Call:
     def _keep(self, entry: TurnRecord) -> None:
         self._journal.write(entry)
         if self._journal.compaction_due():
-            talk = self.conversation
-            self._journal.write(compacted(talk.items, talk.settings, talk.epoch))
+            self._journal.write(self._recorder.compacted())
 
     def _measure(self, measured: do.Measured) -> None:
         metrics = self._services.metrics

@@ -26,6 +26,8 @@ from stages.messages import Cancel, Closed, Feed, Frame, OnwardChanged, Open, Op
 UNOPENED_FEEDS_MAX = 256  # the encoder's credit of 2 s in 20 ms pieces, twice over
 HELD_OPENS_MAX = 256  # more than one response and one turn of every call
 DOWNSTREAM_LOST = "downstream_lost"
+# The loss of a stage is seen by us and by its neighbours: whoever tells first, it is the same fault.
+SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost", "upstream_lost": "stage_lost"}
 
 
 class StageUnresponsiveError(RuntimeError):
