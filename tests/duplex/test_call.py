@@ -224,6 +224,20 @@ def test_a_stage_that_comes_back_after_the_end_is_left_alone() -> None:
     play(scenario)
 
 
+def test_a_process_that_died_gives_back_what_it_held_though_the_call_is_over() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.stage_down("vocoder")
+        one.call.end("client_closed")
+        for stage in ("thinker", "talker"):
+            one.call.frame(stage, Closed(tag, "cancelled", {}))
+        assert one.call.conversation.speaking.undrained == 1
+        one.call.stage_up("vocoder", reborn=True)
+        assert one.call.conversation.speaking.undrained == 0
+
+    play(scenario)
+
+
 def test_a_stage_that_comes_back_gets_the_session_first() -> None:
     async def scenario(one: Bench) -> None:
         one.call.stage_down("thinker")

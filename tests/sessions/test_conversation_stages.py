@@ -54,6 +54,23 @@ def test_a_response_whose_stage_is_lost_fails_and_the_next_turn_is_answered(stag
     assert talk.prompt("resp_2") == (SYSTEM, user("hello"), user("hello again"))
 
 
+def test_a_call_that_has_ended_asks_nothing_more_of_a_stage_that_comes_back() -> None:
+    """But what the dead process held is given back."""
+    talk = Talk()
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.start(48_000)
+    talk.end(64_000)
+    for stage in ("encoder", "vocoder"):
+        talk.do(talk.core.stage_lost(stage, talk.now_ns))
+    talk.do(talk.core.close(talk.now_ns))
+    talk.let_go("resp_1", ("thinker", "talker"))
+    assert talk.do(talk.core.stage_back("encoder", reborn=True, now_ns=talk.now_ns)) == []
+    assert talk.core.speaking.undrained == 1
+    talk.do(talk.core.stage_back("vocoder", reborn=True, now_ns=talk.now_ns))
+    assert talk.core.speaking.undrained == 0
+
+
 def test_a_response_that_a_stage_refuses_fails_by_the_name_of_the_reason() -> None:
     talk = Talk()
     talk.say("hello")
