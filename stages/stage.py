@@ -267,7 +267,7 @@ class Stage:
         known = self._entries.get(tag.key)
         if known is not None and known.tag == tag and known.leaving is None and known.control == link:
             return Send(link, Opened(tag))
-        refusal = self._refusal(link, frame, known)
+        refusal = self._not_owned(link, tag.session) or self._refusal(frame, known)
         if refusal is not None:
             return Send(link, Refused(tag, *refusal))
         try:
@@ -284,12 +284,15 @@ class Stage:
         )
         return Send(link, Opened(tag))
 
-    def _refusal(self, link: int, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
-        session = self._sessions.get(frame.tag.session)
-        if session is None:
+    def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
+        if session not in self._sessions:
             return "unknown_session", "the session is not open at this stage"
-        if session.control != link:
+        if not self._owns(link, session):
             return "not_owner", "another gateway has opened the session"
+        return None
+
+    def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
+        session = self._sessions[frame.tag.session]
         if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
