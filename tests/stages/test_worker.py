@@ -138,6 +138,16 @@ def test_a_peer_is_welcomed(tmp_path: Path) -> None:
     play(scenario())
 
 
+def test_a_gateway_that_connects_anew_has_lost_what_it_had(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            await one.link(HELLO)
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+
+
 @pytest.mark.parametrize("first", [Hello(2, "control", "gw_1"), OpenSession("s", 1)], ids=["version", "no hello"])
 def test_another_version_and_who_does_not_introduce_itself_are_refused(tmp_path: Path, first: Frame) -> None:
     async def scenario() -> None:
