@@ -129,7 +129,7 @@ def test_an_item_is_appended_once_and_changed_after_that() -> None:
 
 def test_a_compaction_amid_a_step_holds_what_was_saved_of_it_and_no_more() -> None:
     """The conversation has gone on to the end of the step by then."""
-    steps = [SaveEpoch(2 << 20), SaveItem(NEW, "old"), SaveDeletion("old")]
+    steps: list[SaveItem | SaveDeletion | SaveEpoch] = [SaveEpoch(2 << 20), SaveItem(NEW, "old"), SaveDeletion("old")]
     record = SessionRecord("sess", "default", 0, encode_settings(SessionSettings()), token_digest("x"))
     log: list[TurnRecord] = [ItemAppended(item_record(OLD, None))]
     for place in range(len(steps)):
