@@ -7,9 +7,11 @@ and recognised by a recogniser that the service does not use.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,8 @@ REPLY_S_MAX = 12.0  # the pause after a sentence that is to be answered in full
 INTERRUPT_S = 1.8  # the pause before the next sentence that talks into the reply
 LAST_S = 15.0
 WAIT_MS_MAX = 240_000
+HTTP_S_MAX = 5
+POLL_S = 0.05
 
 _FIGURE = re.compile(r"([\d.]+) (ms|s)\b")
 
@@ -53,6 +57,7 @@ def _measure(say: Say, service: Service, turns: int) -> bool:
         good = _converse(say, playwright, service, _spoken(file, said, REPLY_S_MAX), said)
         _interrupt(say, playwright, service, _spoken(file, said, INTERRUPT_S), said)
         _lose_the_gateway(say, playwright, service)
+        _vanish(say, playwright, service)
     return good
 
 
@@ -117,6 +122,23 @@ def _lose_the_gateway(say: Say, playwright: Playwright, service: Service) -> Non
         phase(one, "connected")
         back_s = time.monotonic()
     say(f"kill -9 of the gateway: noticed by the page after {noticed_s - began_s:.1f} s, back {back_s - began_s:.1f} s")
+
+
+def _vanish(say: Say, playwright: Playwright, service: Service) -> None:
+    """As in a crash, nothing of the page runs any more, so nothing says goodbye."""
+    with launched(playwright) as browser, opened(browser, service.url) as one:
+        start(one)
+        one.evaluate("() => { setTimeout(() => { for (;;) {} }); }")
+        began_s = time.monotonic()
+        browser.close()
+        while _calls(service):
+            time.sleep(POLL_S)
+    say(f"a page that vanishes without a word: its place is free after {time.monotonic() - began_s:.1f} s")
+
+
+def _calls(service: Service) -> int:
+    with urllib.request.urlopen(f"{service.url}/readyz", timeout=HTTP_S_MAX) as answer:
+        return int(json.load(answer)["calls"])
 
 
 def _milliseconds(one: Page, where: str) -> list[float]:

@@ -14,7 +14,7 @@ from duplex.client_secrets import ClientSecrets
 from duplex.gateway import RETRY_AFTER_S, Gateway
 from duplex.pages import page_routes
 from duplex.realtime.websocket import RealtimeEndpoint
-from duplex.webrtc.endpoint import CallsEndpoint
+from duplex.webrtc.endpoint import CallsEndpoint, refusal_response
 from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
 
@@ -36,6 +36,12 @@ def build_app(gateway: Gateway) -> Starlette:
             return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
         return JSONResponse({"status": "ready", "calls": gateway.calls, "calls_max": gateway.config.calls_max})
 
+    async def capabilities(request: Request) -> Response:
+        refusal = authority.call_refusal(request.headers)
+        if refusal is not None:
+            return refusal_response(refusal)
+        return JSONResponse({"object": "capabilities", "voices": gateway.voices})
+
     async def metrics(request: Request) -> Response:
         refusal = authority.refusal(request.headers)
         if refusal is not None:
@@ -47,6 +53,7 @@ def build_app(gateway: Gateway) -> Starlette:
             Route("/healthz", health),
             Route("/readyz", ready),
             Route("/metrics", metrics),
+            Route("/v1/capabilities", capabilities),
             WebSocketRoute("/v1/realtime", realtime.serve),
             Route("/v1/realtime/client_secrets", minting.mint, methods=["POST"]),
             Route("/v1/realtime/calls", calls.begin, methods=["POST"]),
@@ -63,7 +70,7 @@ def _cross_origin(origins: tuple[str, ...]) -> Middleware:
     return Middleware(
         CORSMiddleware,
         allow_origins=origins,
-        allow_methods=["POST", "DELETE"],
+        allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type"],
         expose_headers=["Location", "Retry-After"],
     )

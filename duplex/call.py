@@ -39,6 +39,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -106,7 +107,7 @@ class Call:
         self._journal = journal
         self._client: Client | None = None
         self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
-        self._encoder = "encoder"
+        self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
         self._last_sent_ns = 0
@@ -185,9 +186,10 @@ class Call:
                 self._stream_gone(stage, tag)
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(talk.closed(tag, stage, released, failure, now_ns))
-            case StepDone(_, kind, queued_ns, service_ns):
+            case StepDone(_, kind, queued_ns, service_ns, batch):
                 self._services.metrics.stage_queue_seconds.labels(stage, kind).observe(queued_ns / 1e9)
                 self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
+                self._services.metrics.stage_batch_steps.labels(stage, kind).observe(batch)
             case SessionRefused(_, code, _):
                 _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
                 self.end(f"{stage}_{code}")
@@ -243,21 +245,15 @@ class Call:
             self.end("stage_unresponsive")
 
     def _carry_out_one(self, effect: do.Effect) -> None:
-        stages = self._services.stages
         match effect:
             case do.Tell(event):
                 self._tell(event)
-            case do.OpenStream(stage, tag, options, onward):
-                stages[stage].order(Open(tag, options, onward))
+            case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
+                self._order(effect)
             case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self.listening.tell_encoder(tag, item)
             case do.FeedStream(stage, tag, item):
-                stages[stage].feed(tag, item)
-            case do.CancelStream(stage, tag):
-                self._stream_gone(stage, tag)
-                stages[stage].order(Cancel(tag))
-            case do.GrantCredit(stage, tag, samples):
-                stages[stage].order(Grant(tag, samples))
+                self._services.stages[stage].feed(tag, item)
             case do.EndEpoch(epoch):
                 self._end_epoch(epoch)
             case do.HearFrom(tag, sample, until):
@@ -270,6 +266,19 @@ class Call:
                 self._keep(self._recorder.saved(effect))
             case do.Measured():
                 self._measure(effect)
+
+    def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
+        stage, tag = self._services.stages[effect.stage], effect.tag
+        match effect:
+            case do.OpenStream(options=options, edges=edges):
+                stage.order(Open(tag, options, edges))
+            case do.CancelStream():
+                self._stream_gone(effect.stage, tag)
+                stage.order(Cancel(tag))
+            case do.CutStream(samples=samples):
+                stage.order(Cut(tag, samples))
+            case do.GrantCredit(samples=samples):
+                stage.order(Grant(tag, samples))
 
     def _end_epoch(self, epoch: int) -> None:
         for stage in self._services.stages.values():

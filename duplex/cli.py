@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
     serve.add_argument("--tls-dev", action="store_true", help="HTTPS with a development certificate, for phones")
     serve.add_argument("--data-dir", help="where the store, sockets and caches are kept (default .duplex)")
-    serve.add_argument("--engine", choices=("local", "scripted"), help="what computes (default local)")
+    serve.add_argument("--engine", choices=("local", "scripted", "synthetic"), help="what computes (default local)")
     call_command.add_call_parser(commands)
     commands.add_parser("doctor", help="check this machine, and say how to mend what is wrong")
     return parser

@@ -49,15 +49,16 @@ class Config(BaseModel):
     message_bytes_max: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
     input_bytes_per_second_max: int = Field(default=4 << 20, ge=64 << 10)
     # What computes.
-    engine: Literal["local", "scripted"] = "local"
+    engine: Literal["local", "scripted", "synthetic"] = "local"
     thinker: Literal["local", "openai"] = "local"
     thinker_gguf: Path | None = None
-    voice: Path | None = None
+    voice: tuple[Path, ...] = ()
     openai_base_url: str | None = None
     openai_model: str | None = None
     openai_api_key: SecretStr | None = None
     scripted_heard: tuple[str, ...] = Field(default=("hello",), min_length=1)
     scripted_replies: tuple[str, ...] = Field(default=("Hello. How can I help you today?",), min_length=1)
+    synthetic_profile: Path | None = None
     # How it talks.
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
@@ -102,11 +103,12 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
 
 def check_files(config: Config) -> None:
     """Raises `ConfigError` where a setting names a file that is not there."""
-    wanted = [("thinker_gguf", config.thinker_gguf), ("voice", config.voice)]
-    if config.voice is not None:
-        wanted.append(("voice", config.voice.with_name(config.voice.name + ".json")))
+    single = ("thinker_gguf", config.thinker_gguf), ("synthetic_profile", config.synthetic_profile)
+    wanted = [(name, path) for name, path in single if path is not None]
+    for voice in config.voice:
+        wanted += [("voice", voice), ("voice", voice.with_name(voice.name + ".json"))]
     for name, path in wanted:
-        if path is not None and not path.is_file():
+        if not path.is_file():
             raise ConfigError(f"{name} ({ENVIRONMENT_PREFIX}{name.upper()}): there is no file {path}")
 
 

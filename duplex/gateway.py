@@ -28,6 +28,7 @@ from duplex.garbage import CallGarbage
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
+from duplex.pipeline import route_of
 from duplex.stage_client import StageCallbacks, StageClient
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
@@ -94,6 +95,7 @@ class Gateway:
         self._name = new_id("gw")
         self._store = store
         self._defaults = defaults
+        self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
@@ -187,6 +189,11 @@ class Gateway:
         self._empty.clear()
         self.metrics.calls.set(self._admitted)
 
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """Those that a session can ask for, the usual one first; none where the engine has no choice."""
+        return self._defaults.voices
+
     def leave(self) -> None:
         self._admitted -= 1
         self.metrics.calls.set(self._admitted)
@@ -258,7 +265,7 @@ class Gateway:
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
     ) -> Conversation:
         identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms)
+        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms, route=self._route)
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
@@ -269,6 +276,7 @@ class Gateway:
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             items=stored.items,
+            route=self._route,
         )
 
     @asynccontextmanager

@@ -29,7 +29,7 @@ from duplex.app import build_app
 from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
 from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
-from duplex.pipeline import graph_of
+from duplex.pipeline import graph_of, voices_of
 from duplex.tls_dev import development_tls
 from duplex.vad_service import SpeechModel, stop_task
 from duplex.webrtc.loopback import offer_loopback
@@ -84,14 +84,14 @@ class _Server(uvicorn.Server):
 
 
 class _LoudnessModel:
-    """The VAD of the scripted engine: what is louder than a whisper is speech."""
+    """The VAD of engines without models: what is louder than a whisper is speech."""
 
     def probabilities(self, batch: Sequence[tuple[VadState, npt.NDArray[np.float32]]]) -> list[float]:
         return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
 
 
 def _vad_model(config: Config) -> SpeechModel:
-    if config.engine == "scripted":
+    if config.engine in ("scripted", "synthetic"):
         return _LoudnessModel()
     return SileroVad(weights.locate("silero-vad"))
 
@@ -107,6 +107,7 @@ def _defaults(config: Config) -> ReplyDefaults:
         examples,
         config.prepare_replies,
         config.context_characters,
+        voices_of(config),
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _LATENCY_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_BATCH_STEPS = (1, 2, 4, 8, 16, 32)
 
 
 class Metrics:
@@ -26,16 +29,9 @@ class Metrics:
         self.encoder_wait_seconds = Histogram(
             "duplex_encoder_wait_seconds", "End of turn to transcript", buckets=_SHORT_S, registry=registry
         )
-        self.stage_service_seconds = Histogram(
-            "duplex_stage_service_seconds",
-            "One step's computing",
-            ["stage", "kind"],
-            buckets=_SHORT_S,
-            registry=registry,
-        )
-        self.stage_queue_seconds = Histogram(
-            "duplex_stage_queue_seconds", "One step's waiting", ["stage", "kind"], buckets=_SHORT_S, registry=registry
-        )
+        self.stage_service_seconds = _of_steps(registry, "service_seconds", "One step's computing", _SHORT_S)
+        self.stage_queue_seconds = _of_steps(registry, "queue_seconds", "One step's waiting", _SHORT_S)
+        self.stage_batch_steps = _of_steps(registry, "batch_steps", "Steps in each step's batch", _BATCH_STEPS)
         self.barge_in_stop_seconds = Histogram(
             "duplex_barge_in_stop_seconds",
             "First interrupting sample received to the last old sample handed to the kernel",
@@ -97,3 +93,7 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self._registry)
+
+
+def _of_steps(registry: CollectorRegistry, name: str, what: str, buckets: Sequence[float]) -> Histogram:
+    return Histogram(f"duplex_stage_{name}", what, ["stage", "kind"], buckets=buckets, registry=registry)

@@ -14,7 +14,7 @@ import structlog
 
 from duplex.stage_port import Down, DropLinks, Effect, SendControl, SendMedia, StagePort, Tell, TellLater, Up
 from stages.contracts import Item, Tag
-from stages.link import CONNECT_RETRY_MS_MIN, Link, connect
+from stages.link import Link, connect
 from stages.messages import LINK_VERSION, Frame, Hello, LinkRole, Welcome
 
 _log = structlog.get_logger("duplex.stage")
@@ -38,6 +38,7 @@ class StageClient:
         self._port = StagePort(stage)
         self._control: Link | None = None
         self._media: Link | None = None
+        self._retry_ms = 0
         self._lost = asyncio.Event()
         self._usable = asyncio.Event()
 
@@ -58,14 +59,17 @@ class StageClient:
                 await self._lost.wait()
                 self._drop_links()
                 # For a moment, the socket of a dying worker still takes links.
-                await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+                await asyncio.sleep(self._retry_ms / 1000)
         finally:
             self._drop_links()
 
     async def _connect(self) -> None:
         self._lost.clear()
+        self._retry_ms = 0
         self._media = await self._link("media")
         self._control = await self._link("control")
+        if not (self._media.is_up and self._control.is_up):
+            self._lost.set()  # either may have been lost before it was ours
 
     async def _link(self, role: LinkRole) -> Link:
         link = await connect(self._address, lambda: Link(self._frame, self._link_lost))
@@ -82,17 +86,18 @@ class StageClient:
     def _drop_links(self) -> None:
         for link in (self._control, self._media):
             if link is not None:
+                self._retry_ms = max(self._retry_ms, link.retry_ms)
                 link.abort()
         self._control = self._media = None
 
     # ---- frames ----------------------------------------------------------------------------------
 
-    def _frame(self, link: Link, frame: Frame) -> None:
-        if not isinstance(frame, Welcome):
-            self._carry_out(self._port.frame(frame))
-        elif link is self._control:
-            _log.info("stage_up", stage=self.stage, incarnation=frame.incarnation, revision=frame.revision)
+    def _frame(self, _: Link, frame: Frame) -> None:
+        if isinstance(frame, Welcome):
+            _log.info("stage_welcomes", stage=self.stage, incarnation=frame.incarnation, revision=frame.revision)
             self._carry_out(self._port.welcomed(frame))
+        else:
+            self._carry_out(self._port.frame(frame))
 
     def order(self, frame: Frame) -> None:
         """Send on the control link. Raises `StageUnresponsiveError` where too many streams wait for the worker."""

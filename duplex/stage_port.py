@@ -6,6 +6,7 @@ Theory of operation
     away is opened when that is back; whoever asked has a deadline. All else that is ordered meanwhile is void with what
     it was about: the session is opened anew at the worker's return.
 
+    The worker is there once it has welcomed both links: what a stream publishes needs the media link.
     `Up` is carried out first, since it opens sessions; `released` then gives the streams that have waited.
 
 Rules
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from stages.contracts import Item, Tag
 from stages.messages import Cancel, Closed, Feed, Frame, OnwardChanged, Open, Opened, Refused, Welcome
 
+LINKS = 2  # control and media
 UNOPENED_FEEDS_MAX = 256  # the encoder's credit of 2 s in 20 ms pieces, twice over
 HELD_OPENS_MAX = 256  # more than one response and one turn of every call
 DOWNSTREAM_LOST = "downstream_lost"
@@ -84,6 +86,7 @@ class StagePort:
     def __init__(self, stage: str) -> None:
         self._stage = stage
         self._is_up = False
+        self._welcomes = 0
         self._onward_up = False
         self._incarnation = -1
         self._unopened: dict[str, list[Feed]] = {}
@@ -108,9 +111,12 @@ class StagePort:
     # ---- from the worker -------------------------------------------------------------------------
 
     def welcomed(self, welcome: Welcome) -> list[Effect]:
-        """The worker has answered on the control link."""
+        """The worker has answered on one of its links."""
         if welcome.incarnation < self._incarnation:
             return [DropLinks()]
+        self._welcomes += 1
+        if self._welcomes < LINKS:
+            return []
         reborn = 0 <= self._incarnation < welcome.incarnation
         self._incarnation = welcome.incarnation
         self._is_up, self._onward_up = True, welcome.onward_up
@@ -118,7 +124,7 @@ class StagePort:
 
     def lost(self) -> list[Effect]:
         """One of the links is gone, and the other is dropped with it."""
-        was_up, self._is_up = self._is_up, False
+        was_up, self._is_up, self._welcomes = self._is_up, False, 0
         self._asked.clear()
         self._unopened = {key: feeds for key, feeds in self._unopened.items() if key in self._held}
         return [Down()] if was_up else []

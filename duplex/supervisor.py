@@ -31,6 +31,7 @@ import structlog
 
 from duplex import console
 from duplex.config import Config
+from duplex.tls_dev import CERTIFICATE, host_addresses
 from duplex.vad_service import stop_task
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
 from stages.graph import Graph, worker_spec
@@ -40,6 +41,7 @@ READY_S_MAX = 120  # the first start splits the voice in two and may run beside 
 STOP_S_MAX = 10
 STORE_CHECK_S = 0.5
 PATH_BYTES_MAX = 100  # a Unix socket's path, of which the kernel takes 107
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
 LOCK_NAME = "service.lock"
 OUTPUT_BYTES_MAX = 1 << 16
 
@@ -260,18 +262,30 @@ class Supervisor:
     def _announce(self) -> None:
         port = self.gateway.ready_line.partition(" ")[2]
         self.gateway.plan.environment["DUPLEX_PORT"] = port
-        host = self._config.host
-        scheme = "https" if self._config.tls_dev else "http"
-        address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        console.say(f"\nReady: {address}")
-        if self._config.tls_dev:
+        config = self._config
+        here, *others = addresses_of(config, port, host_addresses())
+        console.say(f"\nReady: {here}")
+        if others:
+            console.say(f"Other devices reach it as {' or '.join(others)}")
+        if config.tls_dev:
             console.say("The certificate is for development: a browser will warn once, and go on where told to.")
-        if self._config.token is None:
+        if config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
         command = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("duplex") else "duplex"
         console.say("Try:   open it in a browser and talk, or, in another terminal:")
-        console.say(f'       {command} call {address} --say "What is the capital of France?"')
+        trusting = f" --cacert {config.data_dir / 'tls' / CERTIFICATE}" if config.tls_dev else ""
+        console.say(f'       {command} call {here}{trusting} --say "What is the capital of France?"')
         console.say("Stop:  Ctrl-C")
+
+
+def addresses_of(config: Config, port: str, machine: Iterable[str]) -> list[str]:
+    """Where the service is found, from this machine first. `machine`: its addresses, loopback first."""
+    scheme = "https" if config.tls_dev else "http"
+    hosts = [config.host]
+    if config.host in WILDCARD_HOSTS:
+        kept = [host for host in machine if ":" not in host or (config.host == "::" and not host.startswith("fe80:"))]
+        hosts = [host for host in kept if host != "::1"]
+    return [f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}" for host in hosts]
 
 
 async def _done_before(work: Coroutine[None, None, None], stopped: asyncio.Event) -> bool:

@@ -7,16 +7,23 @@ Theory of operation
 
     The head stage is opened only when all others have said `Opened`, so nothing it makes can arrive unannounced.
 
+    Observers look on from side branches. They are opened with the others, or nothing is; from then on `done` never
+    depends on them, and `drained` always does: they hold something until they have had their last look.
+
 Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing (late events of an ended response
   only strike ledger entries).
-* Success needs every final that was asked for: the text, and with audio the last sample sent.
+* Success needs every final that was asked for: the text, and with audio the last sample sent. They come in any order.
+  A stage that has let go without its final is waited for `final_ns_max` longer, since its terminal may have overtaken
+  it; then the final is lost and the response fails.
+* When a response ends early, its observers are *cut*: they look at what was sent, for `observer_ns_max` at most.
 * The ledger is struck by the stage's `Closed` or `Refused`, or by the death of its process; never by time.
   A drain that takes longer than `drain_ns_max` is reported as orphaned, once, and its late strikes are counted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -75,11 +82,14 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.DEADLINE_EXCEEDED,
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In ns. `first_output`: from acceptance to the first text or audio; `whole`: to the terminal; `drain`: from
-    the terminal to the empty ledger, after which the response is reported as orphaned."""
+    """In ns. `first_output`: from acceptance to the first text or audio; `whole`: to the terminal; `final`: from the
+    end of a stage to the final that it owes; `observer`: from the terminal to the end of observers, which are then
+    aborted; `drain`: from the terminal, or that abort, to the empty ledger, after which it is reported as orphaned."""
 
     first_output_ns_max: int = 20_000_000_000
     whole_ns_max: int = 300_000_000_000
+    final_ns_max: int = 2_000_000_000
+    observer_ns_max: int = 10_000_000_000
     drain_ns_max: int = 5_000_000_000
 
 
@@ -91,6 +101,13 @@ class OpenStage:
 @dataclass(frozen=True, slots=True)
 class Abort:
     """End the response at `stage`, whatever it is doing there."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Let the observer `stage` have its last look, at what of the response was sent."""
 
     stage: str
 
@@ -112,26 +129,43 @@ class Drained:
     released: tuple[tuple[str, int], ...]
 
 
-Effect = OpenStage | Abort | Done | Drained
+Effect = OpenStage | Abort | Cut | Done | Drained
 
 
 class Response:
-    """`stages`: where it is opened, head first. `with_audio`: the last sample sent belongs to success."""
+    """`stages`: where it is opened, head first; `observers` are those of them that look on from side branches.
 
-    def __init__(self, tag: Tag, stages: tuple[str, ...], *, with_audio: bool, deadlines: Deadlines, now_ns: int):
+    `finals` ("text", "audio"): what belongs to success, and the stage that owes it.
+    """
+
+    def __init__(
+        self,
+        tag: Tag,
+        stages: tuple[str, ...],
+        *,
+        finals: Mapping[str, str],
+        deadlines: Deadlines,
+        now_ns: int,
+        observers: Collection[str] = (),
+    ):
         assert stages, "a response needs a stage to answer it"
         self.tag = tag
         self._stages = stages
+        self._observers = frozenset(observers)
         self._deadlines = deadlines
         self._accepted_ns = now_ns
         self._phase = Phase.ACCEPTED
         self._unopened = set(stages)
-        self._ledger: set[str] = {PLAYOUT} if with_audio else set()
-        self._finals_missing = {"text", "audio"} if with_audio else {"text"}
+        self._ledger: set[str] = {PLAYOUT} if "audio" in finals else set()
+        self._finals_missing = set(finals)
+        self._owed = dict(finals)
+        # Finals whose stage has let go, and when they count as lost.
+        self._overdue: dict[str, int] = {}
         self._lost: set[str] = set()
         self._released: dict[str, int] = {}
         self._finish_reason = ""
         self._done_ns: int | None = None
+        self._observers_aborted_ns: int | None = None
         self._drained = False
 
     @property
@@ -152,11 +186,21 @@ class Response:
         return frozenset(self._ledger)
 
     def next_deadline_ns(self) -> int | None:
+        if self._drained:
+            return None
         if self._done_ns is not None:
-            return None if self._drained else self._done_ns + self._deadlines.drain_ns_max
+            if self._is_watched:
+                return self._done_ns + self._deadlines.observer_ns_max
+            since_ns = self._done_ns if self._observers_aborted_ns is None else self._observers_aborted_ns
+            return since_ns + self._deadlines.drain_ns_max
         waits = self._phase is not Phase.OUTPUT_OPEN
         limit = self._deadlines.first_output_ns_max if waits else self._deadlines.whole_ns_max
-        return self._accepted_ns + limit
+        return min((self._accepted_ns + limit, *self._overdue.values()))
+
+    @property
+    def _is_watched(self) -> bool:
+        """An observer is still having its last look."""
+        return self._observers_aborted_ns is None and not self._observers.isdisjoint(self._ledger)
 
     # ---- the way up --------------------------------------------------------------------------------
 
@@ -190,8 +234,14 @@ class Response:
         """Text or audio is on its way to the client."""
         self._move(Step.OUTPUT)
 
+    def came(self, kind: str) -> None:
+        """The last of `kind` is here, though perhaps not yet on its way to the client: its stage owes nothing more."""
+        self._owed.pop(kind, None)
+        self._overdue.pop(kind, None)
+
     def final(self, kind: str, now_ns: int, reason: str = "") -> list[Effect]:
-        """The last of `kind` ("text" or "audio") has come; `reason` says how the text ended."""
+        """The last of `kind` ("text" or "audio") is on its way to the client; `reason` says how the text ended."""
+        self.came(kind)
         self._finals_missing.discard(kind)
         self._finish_reason = self._finish_reason or reason
         if self._finals_missing or self.ended:
@@ -210,13 +260,22 @@ class Response:
         """`stage` holds nothing of the response any more."""
         for kind, count in released.items():
             self._released[f"{stage}.{kind}"] = self._released.get(f"{stage}.{kind}", 0) + count
+        if not self.ended:
+            for kind in [kind for kind, owner in self._owed.items() if owner == stage]:
+                self._overdue.setdefault(kind, now_ns + self._deadlines.final_ns_max)
         return self._strike(stage, now_ns)
+
+    def stage_failed(self, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        """`stage` could not go on. Nobody depends on an observer."""
+        return [] if stage in self._observers else self.fail(code, message, now_ns)
 
     def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
         """No word reaches `stage` any more: what it was making cannot be finished. It may still hold what it has."""
         if stage not in self._ledger:
             return []
         self._lost.add(stage)
+        if stage in self._observers and stage not in self._unopened:
+            return []
         return self.fail("stage_lost", f"the {stage} was lost during the response", now_ns)
 
     def process_died(self, stage: str, now_ns: int) -> list[Effect]:
@@ -238,8 +297,17 @@ class Response:
         due_ns = self.next_deadline_ns()
         if due_ns is None or now_ns < due_ns:
             return []
-        if self._done_ns is not None:
-            return self._drain("orphaned", now_ns)
+        if self._done_ns is None:
+            return self._expire(now_ns)
+        if self._is_watched:
+            self._observers_aborted_ns = now_ns
+            return [Abort(stage) for stage in self._stages if stage in self._observers & self._ledger]
+        return self._drain("orphaned", now_ns)
+
+    def _expire(self, now_ns: int) -> list[Effect]:
+        lost = next((kind for kind, lost_ns in self._overdue.items() if now_ns >= lost_ns), None)
+        if lost is not None:
+            return self.fail("final_lost", f"the {self._owed[lost]} ended without its last {lost}", now_ns)
         return self._end(Step.EXPIRE, "deadline", now_ns, "deadline_exceeded", "the response took too long")
 
     def _end(self, step: Step, reason: str, now_ns: int, code: str = "", message: str = "") -> list[Effect]:
@@ -248,9 +316,13 @@ class Response:
         self._done_ns = now_ns
         aborts: list[Effect] = []
         if self._phase is not Phase.SUCCEEDED:
-            aborts = [Abort(stage) for stage in self._stages if stage in self._ledger]
+            aborts = [self._stop(stage) for stage in self._stages if stage in self._ledger]
         # Whoever held something may have let go before the end.
         return [*aborts, Done(self._phase, reason, code, message), *self._check_drained(now_ns)]
+
+    def _stop(self, stage: str) -> Effect:
+        looks = stage in self._observers and stage not in self._unopened
+        return Cut(stage) if looks else Abort(stage)
 
     def _strike(self, entry: str, now_ns: int) -> list[Effect]:
         self._ledger.discard(entry)

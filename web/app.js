@@ -13,7 +13,7 @@
  */
 
 import { Conversation } from "./conversation.js";
-import { DuplexClient } from "./duplex-client.js";
+import { DuplexClient, voicesOf } from "./duplex-client.js";
 import { Meter, READ_EVERY_MS } from "./levels.js";
 import { DeviceError, namedDevices, obstacle, openMicrophone, silentTrack } from "./microphone.js";
 import { noticeOf } from "./notices.js";
@@ -469,8 +469,9 @@ class VoicePage {
     this.listDevices();
   }
 
-  async openSettings() {
-    await this.listDevices();
+  openSettings() {
+    this.listDevices();
+    this.listVoices();
     this.settings.showModal();
   }
 
@@ -486,8 +487,22 @@ class VoicePage {
 
   async listDevices() {
     const { microphones, speakers } = await namedDevices();
-    fillChoice(find("microphone", HTMLSelectElement), microphones, this.preferences.microphone);
-    fillChoice(find("speaker", HTMLSelectElement), speakers, this.preferences.speaker);
+    this.fillWithDevices("microphone", microphones);
+    this.fillWithDevices("speaker", speakers);
+  }
+
+  /** @param {"microphone" | "speaker"} name @param {MediaDeviceInfo[]} devices */
+  fillWithDevices(name, devices) {
+    const options = devices.map((one) => new Option(one.label, one.deviceId));
+    fillChoice(find(name, HTMLSelectElement), [new Option("System default", ""), ...options], this.preferences[name]);
+  }
+
+  /** Before the service has its token it tells nothing: then there is the usual voice, and what was chosen once. */
+  async listVoices() {
+    const { voice } = this.preferences;
+    const [usual = "", ...others] = await voicesOf(this.token).catch(() => (voice ? ["", voice] : []));
+    const options = [new Option(usual ? `${usual} (usual)` : "Default", ""), ...others.map((name) => new Option(name))];
+    fillChoice(find("voice", HTMLSelectElement), options, voice);
   }
 
   // ---- drawing ------------------------------------------------------------------------------------
@@ -542,11 +557,11 @@ class VoicePage {
   }
 }
 
-/** @param {HTMLSelectElement} field @param {MediaDeviceInfo[]} devices @param {string} chosen */
-function fillChoice(field, devices, chosen) {
-  const options = devices.map((one) => new Option(one.label, one.deviceId));
-  field.replaceChildren(new Option("System default", ""), ...options);
-  field.value = devices.some((one) => one.deviceId === chosen) ? chosen : "";
+/** The first option stands for what was chosen and is gone. @param {HTMLSelectElement} field
+ * @param {HTMLOptionElement[]} options @param {string} chosen */
+function fillChoice(field, options, chosen) {
+  field.replaceChildren(...options);
+  field.value = options.some(({ value }) => value === chosen) ? chosen : "";
 }
 
 /** @param {number} ms */

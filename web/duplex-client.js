@@ -19,7 +19,7 @@
  *   await client.connect(stream.getAudioTracks()[0]);
  */
 
-import { CallError, Link, asText } from "./duplex-link.js";
+import { CallError, Link, asText, refusal } from "./duplex-link.js";
 
 export { CallError };
 
@@ -33,6 +33,7 @@ const BACKOFF_MS_MAX = 8_000;
 const RETRY_AFTER_S_MAX = 60;
 /** What browsers put into one Opus packet unless the answer asks for another length. */
 const PACKET_MS = 20;
+const CAPABILITIES_MS_MAX = 5_000;
 
 /**
  * @typedef {object} ClientOptions
@@ -46,6 +47,19 @@ const PACKET_MS = 20;
  * @property {() => number} [outputLatencyMs] how late the page's sound output is, for playback reports
  * @property {() => number} [random] 0 ≤ x < 1, spreads reconnections
  */
+
+/**
+ * The voices that a session can ask for, the usual one first; none where the service has no choice.
+ * @param {string} [token]
+ * @param {string} [baseUrl]
+ * @returns {Promise<string[]>}
+ */
+export async function voicesOf(token = "", baseUrl = new URL("/v1", location.href).href) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : undefined;
+  const response = await fetch(`${baseUrl}/capabilities`, { headers, signal: AbortSignal.timeout(CAPABILITIES_MS_MAX) });
+  if (!response.ok) throw await refusal(response);
+  return (await response.json()).voices;
+}
 
 /** @typedef {"idle" | "connecting" | "connected" | "reconnecting" | "closed"} CallState */
 

@@ -294,7 +294,7 @@ async function post(url, body, type, bearer) {
 }
 
 /** @param {Response} response */
-async function refusal(response) {
+export async function refusal(response) {
   const body = await response.json().catch(() => ({}));
   const asked = body.error?.retry_after_s ?? response.headers.get("Retry-After");
   const retryAfterS = asked === null || asked === undefined ? null : Number(asked);

@@ -31,7 +31,7 @@ export function sessionOf(preferences) {
     instructions: preferences.instructions.trim(),
     audio: {
       input: { transcription: { model: "default" } },
-      output: { voice: preferences.voice.trim(), speed: Number(preferences.speed) },
+      output: { voice: preferences.voice, speed: Number(preferences.speed) },
     },
   };
 }

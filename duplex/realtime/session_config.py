@@ -33,6 +33,7 @@ PADDING_MS_MAX = 2_000
 METADATA_PAIRS_MAX = 16
 METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
 INPUT_CHARACTERS_MAX = PROMPT_CHARACTERS_MAX
+USUAL_VOICE = "default"  # what is shown where none was asked for
 NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 
 
@@ -71,15 +72,16 @@ def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSetting
             speed = _between(patch.output.speed, SPEED_MIN, SPEED_MAX, "session.audio.output.speed")
             settings = replace(settings, speed=speed)
         if patch.output.voice is not UNSET:
-            _check_voice(patch.output.voice, "session.audio.output.voice")
+            settings = replace(settings, voice=_voice(patch.output.voice, "session.audio.output.voice"))
     return settings
 
 
-def _check_voice(asked: str | dict[str, Any], param: str) -> None:
-    """Clients name voices of other services as a matter of course: every name means the one voice that there is."""
+def _voice(asked: str | dict[str, Any], param: str) -> str:
+    """Clients name voices of other services as a matter of course: a name that nobody here has is no fault."""
     if not isinstance(asked, str):
         raise ClientEventError("unsupported_voice", "voices are chosen by name", param)
     _check_length(asked, NAME_CHARACTERS_MAX, param)
+    return "" if asked == USUAL_VOICE else asked
 
 
 def _check_no_tools(tools: Sequence[object] | None, param: str) -> None:
@@ -212,7 +214,7 @@ def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
                 "noise_reduction": None,
                 "turn_detection": _detection_dict(settings.turn_detection),
             },
-            "output": {"format": audio_format, "voice": settings.voice or "default", "speed": settings.speed},
+            "output": {"format": audio_format, "voice": settings.voice or USUAL_VOICE, "speed": settings.speed},
         },
         "tools": [],
         "tool_choice": "auto",

@@ -40,6 +40,8 @@ RATE = 48_000
 FRAME_SAMPLES = 960
 TONE_HZ = 440
 
+VOICES = ("joe", "amy")
+
 
 class GatedTone(AudioStreamTrack):
     """A tone while `audible`, silence otherwise, in real time; nothing at all once `frozen`."""
@@ -185,6 +187,7 @@ class FakeService:
         return Starlette(
             routes=[
                 Route("/v1/realtime/calls", self._call, methods=["POST"]),
+                Route("/v1/capabilities", self._capabilities),
                 Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
                 Route("/v1/realtime/calls/{number:int}/hangup", self._hangup, methods=["POST"]),
                 *page_routes(),
@@ -193,6 +196,9 @@ class FakeService:
 
     async def _secret(self, _request: Request) -> Response:
         return JSONResponse({"value": "ek_secret", "expires_at": 0})
+
+    async def _capabilities(self, _request: Request) -> Response:
+        return JSONResponse({"voices": list(VOICES)})
 
     async def _call(self, request: Request) -> Response:
         self.requests.append({**request.headers, "query": request.url.query})

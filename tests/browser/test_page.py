@@ -321,11 +321,14 @@ def test_settings_count_at_once_and_are_kept(page: Page, service: FakeService) -
     session = call.next("session.update")["session"]
     assert (session["instructions"], session["audio"]["output"]["speed"]) == ("Be brief.", 1.2)
     page.get_by_role("button", name="Settings").click()
-    page.get_by_label("Voice").fill("joe")
+    expect(page.get_by_label("Voice").get_by_role("option")).to_have_text(["joe (usual)", "amy"])
+    page.get_by_label("Voice").select_option("amy")
     page.get_by_role("button", name="Done").click()
-    assert call.next("session.update", 2)["session"]["audio"]["output"]["voice"] == "joe"
+    assert call.next("session.update", 2)["session"]["audio"]["output"]["voice"] == "amy"
     page.reload()
+    page.get_by_role("button", name="Settings").click()
     expect(page.get_by_label("Instructions")).to_have_value("Be brief.")
+    expect(page.get_by_label("Voice")).to_have_value("amy")
 
 
 def test_another_microphone_can_be_chosen_during_the_call(page: Page, service: FakeService) -> None:

@@ -18,6 +18,7 @@ from duplex.stage_client import StageCallbacks, StageClient
 from duplex.stage_port import StageUnresponsiveError
 from duplex.vad_service import VadService, Window, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.effects import CutStream
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
 from sessions.items import Item as ConversationItem
 from sessions.memory_store import MemorySessionStore
@@ -39,6 +40,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -322,6 +324,15 @@ def test_deadlines_are_acted_on_by_the_pacer() -> None:
     play(scenario)
 
 
+def test_an_observer_is_told_how_much_was_sent() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.carry_out([CutStream("vocoder", tag, 2_400)])
+        assert one.at("vocoder")[-1] == Cut(tag, 2_400)
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("code", ["downstream_lost", "stage_lost"])
 def test_the_loss_of_a_stage_is_one_fault_whoever_tells_it(code: str) -> None:
     async def scenario(one: Bench) -> None:
@@ -455,9 +466,10 @@ def test_faults_of_the_client_are_counted() -> None:
 def test_figures_of_the_stages() -> None:
     async def scenario(one: Bench) -> None:
         tag = one.start_reply()
-        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000))
+        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000, 3))
         assert one.metric('duplex_stage_queue_seconds_sum{kind="chunk",stage="vocoder"}') == 0.001
         assert one.metric('duplex_stage_service_seconds_sum{kind="chunk",stage="vocoder"}') == 0.002
+        assert one.metric('duplex_stage_batch_steps_sum{kind="chunk",stage="vocoder"}') == 3
 
     play(scenario)
 

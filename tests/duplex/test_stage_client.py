@@ -13,11 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from duplex import stage_client
 from duplex.stage_client import StageCallbacks, StageClient
 from duplex.stage_port import HELD_OPENS_MAX, UNOPENED_FEEDS_MAX, StageUnresponsiveError
 from duplex.vad_service import stop_task
+from stages import link
 from stages.contracts import Clause, Pause, Tag, TalkerOptions
+from stages.link import Link, LinkFactory, connect
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
     EndEpoch,
@@ -34,7 +38,7 @@ from stages.messages import (
 from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
 
 TAG = Tag("sess_1", 1 << 20, 1, "resp_1")
-OPEN = Open(TAG, TalkerOptions(), onward=True)
+OPEN = Open(TAG, TalkerOptions(), ("vocoder",))
 
 
 def tag(number: int) -> Tag:
@@ -72,7 +76,7 @@ class Worker:
 
     def welcome(self, incarnation: int = 1, *, onward_up: bool = True) -> None:
         for end in (self.media, self.control):
-            end.link.send(Welcome(1, "talker", incarnation, "rev", onward_up))
+            end.link.send(Welcome(LINK_VERSION, "talker", incarnation, "rev", onward_up))
 
     async def orders(self, count: int) -> list[Frame]:
         return [await self.control.frame() for _ in range(count)]
@@ -103,9 +107,9 @@ class Bench:
     async def worker(self) -> Worker:
         """The next connection of the client."""
         media = await self.listener.accepted()
-        assert await media.frame() == Hello(1, "media", "gw_1")
+        assert await media.frame() == Hello(LINK_VERSION, "media", "gw_1")
         control = await self.listener.accepted()
-        assert await control.frame() == Hello(1, "control", "gw_1")
+        assert await control.frame() == Hello(LINK_VERSION, "control", "gw_1")
         return Worker(media, control)
 
     async def ready_worker(self, incarnation: int = 1) -> Worker:
@@ -416,5 +420,69 @@ def test_it_lets_go_when_it_is_stopped(tmp_path: Path) -> None:
             await end.end()
         one.client.order(OPEN)
         assert ("talker down", None) not in one.told.log
+
+    play(scenario())
+
+
+def test_it_is_ready_once_both_links_were_welcomed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker()
+            welcome = Welcome(LINK_VERSION, "talker", 1, "rev", onward_up=True)
+            worker.control.link.send(welcome)
+            worker.control.link.send(Opened(TAG))
+            await one.told.until("talker", Opened(TAG))
+            assert not one.client.ready
+            worker.media.link.send(welcome)
+            await one.client.until_ready()
+
+    play(scenario())
+
+
+def test_a_link_that_is_lost_before_it_is_ours_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The media link is lost while whoever asked for it has yet to be told that it is there."""
+    made: list[Link] = []
+
+    async def connect_late(address: str, factory: LinkFactory) -> Link:
+        link = await connect(address, factory)
+        made.append(link)
+        if len(made) == 1:
+            async with asyncio.timeout(WAIT_S_MAX):
+                while not link._lost:  # noqa: ASYNC110 - nobody else has been told of this link
+                    await asyncio.sleep(0)
+        return link
+
+    monkeypatch.setattr(stage_client, "connect", connect_late)
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            await (await one.listener.accepted()).abort()
+            assert isinstance(await (await one.listener.accepted()).frame(), Hello)
+            await one.ready_worker()
+            assert one.told.log == [("talker up", False)]
+
+    play(scenario())
+
+
+def test_a_worker_of_another_version_is_not_called_in_a_tight_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "REFUSED_RETRY_MS", 50)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay_s: float) -> None:
+        pauses.append(delay_s)
+        await sleep(0)
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker()
+            monkeypatch.setattr(asyncio, "sleep", noted)
+            worker.control.link.send(Welcome(1, "talker", 1, "rev", onward_up=True))
+            for end in (worker.media, worker.control):
+                await end.end()
+            await one.ready_worker()
+        assert pauses == [0.05]
 
     play(scenario())

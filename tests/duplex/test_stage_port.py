@@ -45,7 +45,7 @@ def tag(number: int) -> Tag:
 
 
 TAG = tag(1)
-OPEN = Open(TAG, TalkerOptions(), onward=True)
+OPEN = Open(TAG, TalkerOptions(), ("vocoder",))
 WORD = Clause(0, "word")
 
 

@@ -16,7 +16,7 @@ from duplex import config as configuration
 from duplex import supervisor
 from duplex.config import Config, load
 from duplex.pipeline import graph_of
-from duplex.supervisor import Child, ChildPlan, StartError, Supervisor, child_environment, sole_service
+from duplex.supervisor import Child, ChildPlan, StartError, Supervisor, addresses_of, child_environment, sole_service
 from duplex.vad_service import stop_task
 from tests.live.service import open_processes, wait_for_ends
 
@@ -202,6 +202,19 @@ def test_the_address_can_be_used_as_it_is_announced(
     one._announce()
     assert f"Ready: {address}\n" in capsys.readouterr().err
     assert one.gateway.plan.environment["DUPLEX_PORT"] == "81", "a gateway that is started again keeps its address"
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [
+        ("0.0.0.0", ["https://127.0.0.1:81", "https://10.0.0.7:81"]),
+        ("::", ["https://127.0.0.1:81", "https://10.0.0.7:81", "https://[fd00::2]:81"]),
+        ("10.0.0.7", ["https://10.0.0.7:81"]),
+    ],
+)
+def test_a_service_on_all_addresses_is_found_at_each(host: str, found: list[str]) -> None:
+    settings = configuration.load({}, host=host, token="t", tls_dev=True)
+    assert addresses_of(settings, "81", ["127.0.0.1", "::1", "10.0.0.7", "fd00::2", "fe80::1"]) == found
 
 
 def test_who_may_call_is_said_where_everybody_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,11 @@ def test_figures_are_for_those_who_may_call(service: Service) -> None:
     assert service.get("/healthz").status == 200
 
 
+def test_so_is_what_the_service_can_do(service: Service) -> None:
+    assert service.get("/v1/capabilities").status == 401
+    assert service.get("/v1/capabilities", **BEARER).json == {"object": "capabilities", "voices": []}
+
+
 def test_the_call_over_the_limit_is_told_when_to_come_back(service: Service) -> None:
     with ExitStack() as calls:
         for _ in range(2):

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sessions.conversation import Conversation, Identity, ReplyDefaults, StageNames
+from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
 from sessions.response import Deadlines
+from sessions.route import Route
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import (
     AudioOut,
@@ -83,7 +84,7 @@ class Talk:
         lead_ms: int = 60_000,
         prepare: bool = False,
         examples: tuple[Message, ...] = (),
-        stages: StageNames | None = None,
+        route: Route | None = None,
     ) -> None:
         self._ids: Counter[str] = Counter()
         self.now_ns = 1_000 * MS
@@ -91,11 +92,13 @@ class Talk:
         self.core = Conversation(
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
-            ReplyDefaults(INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare),
+            ReplyDefaults(
+                INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare, voices=("joe", "amy")
+            ),
             transport_lead_ms=lead_ms,
             items=items,
             deadlines=deadlines,
-            stages=stages,
+            route=route,
         )
 
     def _new_id(self, prefix: str) -> str:

@@ -18,7 +18,7 @@ from sessions.events import (
 from sessions.items import ITEMS_MAX, ROOT, Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.speaking import DRAINING_MAX
-from stages.contracts import OUT_OF_BAND, Message, ThinkerOptions
+from stages.contracts import OUT_OF_BAND, Message, TalkerOptions, ThinkerOptions, VocoderOptions
 from tests.sessions.talk import EPOCH, SYSTEM, WORD_SAMPLES, Talk, kinds, of, told, without_interruption
 
 OUTSIDE = ResponseSpec(in_conversation=False)
@@ -385,6 +385,15 @@ def test_settings_hold_from_the_next_response_on() -> None:
     talk.say("and now")
     assert [effect.stage for effect in of(talk.effects, OpenStream) if effect.tag.response == "resp_2"] == ["thinker"]
     assert talk.prompt("resp_2")[0] == Message("system", "Be brief.")
+
+
+@pytest.mark.parametrize(("asked", "spoken"), [("amy", "amy"), ("joe", "joe"), ("", ""), ("marin", "")])
+def test_a_session_chooses_among_the_voices_that_there_are(asked: str, spoken: str) -> None:
+    talk = Talk(SessionSettings(voice=asked))
+    talk.say("hello")
+    options = talk.options("resp_1")
+    assert options["talker"] == TalkerOptions(voice=spoken)
+    assert options["vocoder"] == VocoderOptions(voice=spoken)
 
 
 # ---- the end of the call ---------------------------------------------------------------------------

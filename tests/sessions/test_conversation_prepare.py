@@ -101,7 +101,7 @@ def test_other_words_than_expected_are_answered_anew() -> None:
 
 def test_other_settings_than_expected_are_answered_anew() -> None:
     talk = prepared()
-    talk.core.update(SessionSettings(voice="other"))
+    talk.core.update(SessionSettings(voice="amy"))
     talk.end()
     talk.heard(SAID)
     assert talk.started() == ["resp_2"]

@@ -51,7 +51,7 @@ def test_the_session_and_the_response_may_ask_for_another_voice_length_and_heat(
     assert talk.options("resp_1") == {
         "thinker": ThinkerOptions((pirate,), 50, 0.7),
         "talker": TalkerOptions("joe", 1.2),
-        "vocoder": VocoderOptions(),
+        "vocoder": VocoderOptions(voice="joe"),
     }
     talk.do(talk.core.cancel_response(None, talk.now_ns))
     spec = ResponseSpec(max_output_tokens=5, temperature=0.0, messages=(), modalities=("text",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from sessions.response import (
     PLAYOUT,
     TERMINAL,
     Abort,
+    Cut,
     Deadlines,
     Done,
     Drained,
@@ -26,15 +28,17 @@ from stages.contracts import Tag
 
 TAG = Tag("sess", 1 << 20, 1, "resp_1")
 LINE = ("thinker", "talker", "vocoder")
-SHORT = Deadlines(first_output_ns_max=1_000, whole_ns_max=5_000, drain_ns_max=100)
+SEEN = (*LINE, "aligner")
+OWED = {"text": "thinker", "audio": "vocoder"}
+SHORT = Deadlines(first_output_ns_max=1_000, whole_ns_max=5_000, final_ns_max=50, observer_ns_max=200, drain_ns_max=100)
 
 
 def spoken() -> Response:
-    return Response(TAG, LINE, with_audio=True, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE, finals=OWED, deadlines=SHORT, now_ns=10)
 
 
 def written() -> Response:
-    return Response(TAG, LINE[:1], with_audio=False, deadlines=SHORT, now_ns=10)
+    return Response(TAG, LINE[:1], finals={"text": "thinker"}, deadlines=SHORT, now_ns=10)
 
 
 def admitted() -> Response:
@@ -163,7 +167,7 @@ def test_a_lone_stage_is_opened_at_once() -> None:
 
 def test_a_response_needs_a_stage() -> None:
     with pytest.raises(AssertionError, match="needs a stage"):
-        Response(TAG, (), with_audio=False, deadlines=SHORT, now_ns=0)
+        Response(TAG, (), finals={}, deadlines=SHORT, now_ns=0)
 
 
 def test_what_opens_after_the_end_opens_nothing_more() -> None:
@@ -338,6 +342,59 @@ def test_livekit_agents_js_2065_the_end_waits_for_no_stage() -> None:
     assert Done(Phase.CANCELLED, "turn_detected") in effects
 
 
+# ---- finals that do not come ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "stage"), OWED.items())
+def test_vllm_omni_5488_a_final_whose_stage_has_let_go_is_waited_for_and_then_lost(kind: str, stage: str) -> None:
+    response = putting_out()
+    assert response.closed(stage, {}, 20) == []
+    assert response.next_deadline_ns() == 20 + SHORT.final_ns_max
+    assert response.tick(69) == []
+    aborts = [Abort(other) for other in LINE if other != stage]
+    lost = Done(Phase.FAILED, "failed", "final_lost", f"the {stage} ended without its last {kind}")
+    assert response.tick(70) == [*aborts, lost]
+
+
+# Nothing is sent before it has come; everything else may overtake everything.
+ORDERS = [
+    order
+    for order in permutations(["text", "audio came", "audio", "thinker", "vocoder"])
+    if order.index("audio came") < order.index("audio")
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_finals_and_terminals_may_overtake_each_other(order: tuple[str, ...]) -> None:
+    response = putting_out()
+    takes: dict[str, Callable[[], object]] = {
+        "text": lambda: response.final("text", 20),
+        "audio came": lambda: response.came("audio"),
+        "audio": lambda: response.final("audio", 20),
+        "thinker": lambda: response.closed("thinker", {}, 20),
+        "vocoder": lambda: response.closed("vocoder", {}, 20),
+    }
+    for what in order:
+        takes[what]()
+    assert response.phase is Phase.SUCCEEDED
+    response.closed("talker", {}, 30)
+    assert response.playout_released(0, 30) == [Drained("complete", 10, ())]
+
+
+def test_audio_that_has_come_may_be_sent_as_slowly_as_the_ear_takes_it() -> None:
+    response = putting_out()
+    response.closed("vocoder", {}, 20)
+    response.came("audio")
+    assert response.next_deadline_ns() == 10 + SHORT.whole_ns_max
+    assert response.tick(1_000) == []
+
+
+def test_a_stage_that_owes_nothing_may_let_go_at_any_time() -> None:
+    response = putting_out()
+    response.closed("talker", {}, 20)
+    assert response.next_deadline_ns() == 10 + SHORT.whole_ns_max
+
+
 # ---- any order of events ---------------------------------------------------------------------------
 
 
@@ -347,7 +404,7 @@ class ResponseMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 10
-        self.response = spoken()
+        self.response = Response(TAG, SEEN, finals=OWED, observers=["aligner"], deadlines=SHORT, now_ns=10)
         self.effects: list[Effect] = []
         self.opened: set[str] = set()
         self.released: set[str] = set()
@@ -359,11 +416,15 @@ class ResponseMachine(RuleBasedStateMachine):
             match effect:
                 case OpenStage(stage):
                     assert stage not in {done.stage for done in self.effects if isinstance(done, OpenStage)}
-                    assert stage != "thinker" or {"talker", "vocoder"} <= self.opened
+                    assert stage != "thinker" or {"talker", "vocoder", "aligner"} <= self.opened
                     assert stage in held, "entered before it is asked for"
                 case Abort(stage):
                     assert stage not in self.released, "aborts only for stages that hold"
-                    assert not self.ended, "aborts only with the end"
+                    assert not self.ended or stage == "aligner", "aborts only with the end, observers later"
+                case Cut(stage):
+                    assert stage == "aligner"
+                    assert stage in held & self.opened
+                    assert not self.ended
                 case _:
                     pass
             self.effects.append(effect)
@@ -376,31 +437,41 @@ class ResponseMachine(RuleBasedStateMachine):
     def admit(self) -> None:
         self.take(self.response.admit())
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def open_one(self, stage: str) -> None:
         if OpenStage(stage) in self.effects:
             self.opened.add(stage)
             self.take(self.response.opened(stage))
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def close_one(self, stage: str) -> None:
         if OpenStage(stage) in self.effects:
             self.released.add(stage)
             self.take(self.response.closed(stage, {"items": 1}, self.now_ns))
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def refuse(self, stage: str) -> None:
         if OpenStage(stage) in self.effects and stage not in self.opened:
             self.released.add(stage)
             self.take(self.response.refused(stage, "capacity", "full", self.now_ns))
 
-    @rule(stage=st.sampled_from((*LINE, "encoder")))
+    @rule(stage=st.sampled_from((*SEEN, "encoder")))
     def lose(self, stage: str) -> None:
         self.take(self.response.stage_lost(stage, self.now_ns))
 
-    @rule(stage=st.sampled_from(LINE))
+    @rule(stage=st.sampled_from(SEEN))
     def bury(self, stage: str) -> None:
         self.take(self.response.process_died(stage, self.now_ns))
+
+    @rule(stage=st.sampled_from(SEEN))
+    def fail_one(self, stage: str) -> None:
+        before = self.response.phase
+        self.take(self.response.stage_failed(stage, "engine", "it broke", self.now_ns))
+        assert stage != "aligner" or self.response.phase is before
+
+    @rule()
+    def receive_the_last_audio(self) -> None:
+        self.response.came("audio")
 
     @rule()
     def put_out(self) -> None:

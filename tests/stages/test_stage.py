@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stages.contracts import OUT_OF_BAND, Clause, ObserverOptions, Tag, TextDelta
+from stages.effects import Send
 from stages.messages import (
     Cancel,
     Closed,
@@ -24,14 +25,15 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
-from stages.scheduler import SchedulerStatistics
-from stages.stage import STREAMS_MAX, Send, StageStatistics
+from stages.scheduler import StageScheduler
+from stages.stage import STREAMS_MAX, StageStatistics
 from stages.stream import Consumed, Publish, StageFailure
 from tests.stages.puppet import PuppetModel, PuppetStep
 from tests.stages.stage_bench import (
     CONTROL,
     INPUT,
     MEDIA,
+    NEXT,
     ONWARD,
     OTHER_CONTROL,
     OTHER_MEDIA,
@@ -49,7 +51,6 @@ CLAUSE = Clause(0, "Hello.", final=True)
 TEXT = TextDelta("Hi")
 FAILURE = StageFailure("engine", "it broke")
 
-
 # ---- sessions -----------------------------------------------------------------------------------------------
 
 
@@ -58,7 +59,7 @@ def test_a_session_is_opened_once_and_its_model_told() -> None:
     assert bench.frame(OpenSession("s", 1)) == [SessionOpened("s")]
     assert bench.frame(OpenSession("s", 1)) == [SessionOpened("s")]
     assert model.calls == ["open s"]
-    assert bench.stage.statistics() == StageStatistics(0, 1, 0, SchedulerStatistics(0, 0, 0, 0, 0))
+    assert bench.stage.statistics() == StageStatistics(0, 1, 0, StageScheduler(1).statistics())
 
 
 def test_a_model_without_room_refuses_the_session() -> None:
@@ -189,7 +190,7 @@ def test_the_next_stage_comes_and_goes() -> None:
     assert bench.open(onward=True) == [Refused(TAG, "downstream_lost", "the next stage is not connected")]
     assert bench.open(INPUT) == [Opened(INPUT)]
     bench.take_sent()
-    bench.carry_out(bench.stage.onward_up(ONWARD))
+    bench.carry_out(bench.stage.onward_up(NEXT, ONWARD))
     told = [Send(link, OnwardChanged(True)) for link in (CONTROL, OTHER_CONTROL)]
     assert (bench.take_sent(), bench.stage.is_onward_up) == (told, True)
     assert bench.frame(Welcome(1, "next", 1, "", True), ONWARD) == []
@@ -211,7 +212,8 @@ def test_events_go_to_the_media_link_of_the_gateway_that_opened_the_stream() -> 
     bench.stage.link_up(23, Hello(1, "media", "gw_1"))
     bench.finish()
     sent = [effect for effect in bench.take_sent() if isinstance(effect.frame, Published)]
-    assert sent == [Send(link, Published(TAG, TEXT)) for link in (MEDIA, CONTROL, 23)]
+    assert sent == [Send(link, Published(TAG, TEXT)) for link in (MEDIA, 23)]
+    assert bench.stale() == 1, "no payload goes over a control link"
 
 
 def test_events_of_a_lost_gateway_go_nowhere_else() -> None:
@@ -478,13 +480,15 @@ def test_a_step_that_no_window_can_hold_fails_its_stream_uncomputed() -> None:
 
 def test_a_cancelled_stream_is_closed_when_its_step_has_come_back_and_its_result_is_dropped() -> None:
     bench = Puppets(PuppetStep((sound(1),)), publish_window=4)
+    flags, woken = bench.running[TAG.key].flags, []
+    flags.wake = lambda: woken.append(flags.cancelled)
     assert bench.frame(Cancel(TAG)) == []
-    assert bench.running[TAG.key].flags.cancelled
     assert bench.progress(sound(1)) == []
     assert bench.frame(Feed(TAG, CLAUSE)) == []
     assert bench.frame(Grant(TAG, 1)) == []
     assert bench.frame(Cancel(TAG)) == []
     assert bench.stale() == 3
+    assert woken == [True]
     assert bench.finish() == [Closed(TAG, "cancelled", {})]
     assert bench.stream.closed == 1
     assert bench.is_empty()
@@ -542,7 +546,6 @@ def test_siblings_with_longer_names_are_not_touched(ending: Cancel) -> None:
 
 
 def test_progress_of_a_stream_that_has_left_is_stale() -> None:
-    bench = Puppets()
-    bench.frame(Cancel(TAG))
+    (bench := Puppets()).frame(Cancel(TAG))
     assert bench.progress(Publish(TEXT)) == []
     assert bench.stale() == 1

@@ -31,6 +31,7 @@ from stages.contracts import (
     Latents,
     Options,
     Pause,
+    Payload,
     Tag,
     TalkerOptions,
     TextDelta,
@@ -40,7 +41,8 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions
+from stages.effects import Send
+from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions, ScriptedVocoder
 from stages.messages import (
     Cancel,
     Closed,
@@ -60,9 +62,8 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
-from stages.stage import Send
 from stages.stream import StageFailure
-from tests.stages.stage_bench import CONTROL, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
+from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
 SESSIONS = ("task", "task_1_2")
 CONTROLS = (CONTROL, OTHER_CONTROL)
@@ -116,16 +117,21 @@ class RecordedModel(ScriptedModel):
         self.kept.remove(session)
 
 
+class RecordedVocoder(RecordedModel, ScriptedVocoder):
+    """Takes chunks of several streams at once."""
+
+
 class Walk:
     """One stage, and what must be true of it after the actions so far."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind = kind
         self.random = Random(seed)
-        self.model = RecordedModel(kind)
+        self.model = RecordedVocoder(kind) if kind == "vocoder" else RecordedModel(kind)
         onward_window, publish_window = WINDOWS[kind]
         self.window = onward_window or publish_window
-        self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window)
+        payload: Payload = "clauses" if kind == "thinker" else "latents"
+        self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window, payload=payload)
         self.onward = ONWARD if onward_window else None
         self.controls = {number: number for number in CONTROLS}
         self.bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
@@ -158,6 +164,7 @@ class Walk:
         assert (statistics.streams, statistics.sessions, statistics.scheduler.waiting) == (0, 0, 0)
         assert not self.lives
         assert not self.model.kept
+        assert not self.bench.faults
 
     # ---- what the stage says ------------------------------------------------------------------------
 
@@ -215,7 +222,7 @@ class Walk:
         statistics = self.bench.stage.statistics()
         assert statistics.streams == len(self.lives)
         assert statistics.sessions == len(self.owners)
-        assert statistics.scheduler.running == len(self.bench.running) <= self.model.concurrency
+        assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
 
@@ -250,7 +257,7 @@ class Walk:
         stale = tag.response and OUT_OF_BAND < tag.epoch < self.epochs.get(tag.session, 0)
         allowed = self.owners.get(tag.session) == link and not stale and not known
         allowed = allowed and (self.onward is not None or not self._is_onward)
-        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], self._is_onward), link)
+        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], (NEXT,) if self._is_onward else ()), link)
         assert isinstance(answer, Opened if is_open or allowed else Refused)
 
     def cancel(self) -> None:
@@ -323,7 +330,7 @@ class Walk:
         if self._is_onward and self.onward is None:
             self.next_link += 1
             self.onward = self.next_link
-            self.bench.carry_out(self.bench.stage.onward_up(self.next_link))
+            self.bench.carry_out(self.bench.stage.onward_up(NEXT, self.next_link))
 
     def feed(self) -> None:
         """A few items for one stream, open or leaving."""

@@ -30,14 +30,14 @@ class _ThinkerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VoiceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`voice`: another Piper voice's `.onnx` file. `cache_dir`: where its halves are kept."""
+    """`voices`: other Piper voices' `.onnx` files, the usual one first. `cache_dir`: where their halves are kept."""
 
     cache_dir: str
-    voice: str = ""
+    voices: tuple[str, ...] = ()
 
     @property
-    def path(self) -> Path:
-        return Path(self.voice) if self.voice else weights.locate("piper-en-us-joe")
+    def paths(self) -> list[Path]:
+        return [Path(voice) for voice in self.voices] or [weights.locate("piper-en-us-joe")]
 
 
 def encoder(options: Mapping[str, object]) -> EncoderModel:
@@ -53,9 +53,9 @@ def thinker(options: Mapping[str, object]) -> ThinkerModel:
 
 def talker(options: Mapping[str, object]) -> TalkerModel:
     chosen = msgspec.convert(options, VoiceOptions)
-    return TalkerModel(chosen.path, Path(chosen.cache_dir))
+    return TalkerModel(chosen.paths, Path(chosen.cache_dir))
 
 
 def vocoder(options: Mapping[str, object]) -> VocoderModel:
     chosen = msgspec.convert(options, VoiceOptions)
-    return VocoderModel(chosen.path, Path(chosen.cache_dir))
+    return VocoderModel(chosen.paths, Path(chosen.cache_dir))

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from stages.contracts import Clause, Item, Latents, Options, Tag, TalkerOptions, Word, WordTimes
 from stages.engines.local.acoustics import Acoustics, Plan, Speech, load_acoustics
+from stages.engines.local.loaded_voices import LoadedVoices, voice_name
 from stages.engines.local.voice import ITEM_FRAMES_MAX, Phrase
 from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageStream, StepContext
 
@@ -56,14 +57,16 @@ TAIL_MS_CUT_MAX = 70
 
 
 class TalkerModel:
-    """`StageModel` of the Talker for the Piper voice in `voice`, configured by the file of that name plus `.json`.
+    """`StageModel` of the Talker for the Piper voices in `voices`, each configured by its file's name plus `.json`.
 
-    Halves are kept in `cache_dir`. Raises `UnsupportedVoiceError` and `OSError`.
+    The first one speaks where none is asked for. Halves are kept in `cache_dir`. Raises `UnsupportedVoiceError` and
+    `OSError`.
     """
 
-    def __init__(self, voice: Path, cache_dir: Path, load: Callable[[Path, Path], Acoustics] = load_acoustics) -> None:
-        self._acoustics = load(voice, cache_dir)
-        self._voice = voice.name.removesuffix(".onnx")
+    def __init__(
+        self, voices: Sequence[Path], cache_dir: Path, load: Callable[[Path, Path], Acoustics] = load_acoustics
+    ) -> None:
+        self._voices = LoadedVoices({voice_name(path): load(path, cache_dir) for path in voices})
 
     @property
     def concurrency(self) -> int:
@@ -71,12 +74,7 @@ class TalkerModel:
 
     @property
     def revision(self) -> str:
-        return self._acoustics.digest
-
-    @property
-    def sample_rate(self) -> int:
-        """The voice's own, that of `WordTimes`."""
-        return self._acoustics.config.audio.sample_rate
+        return self._voices.digest
 
     def open_session(self, session: str) -> None:
         """Nothing is kept for a session."""
@@ -89,9 +87,7 @@ class TalkerModel:
         or a speed that no model can speak at."""
         if not isinstance(options, TalkerOptions):
             raise StageFailure("wrong_options", f"{type(options).__name__} for {tag.key} at the Talker")
-        if options.voice not in ("", self._voice):
-            raise StageFailure("wrong_options", f"voice {options.voice!r}; this worker speaks as {self._voice!r}")
-        return TalkerStream(self._acoustics, options)
+        return TalkerStream(self._voices.find(options.voice), options)
 
     def close(self) -> None:
         """The session ends with its last reference."""

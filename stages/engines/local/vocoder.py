@@ -11,6 +11,7 @@ Rules
   depends on the frames alone and not on when they came, so the same latents give the same samples.
 * `AudioOut` is contiguous; exactly one is final, and it may be empty.
 * After a response of n frames exactly ceil(n * hop * rate / voice rate) samples have been published.
+* One chunk at a time: on one thread of a CPU, chunks of several responses take as long together as one after the other.
 * The credit of frames goes back when they have been decoded. The edge's window must hold `ChunkFrames.window_min`.
 """
 
@@ -28,6 +29,7 @@ from media.chunk import BYTES_PER_SAMPLE
 from media.pcm import float_to_pcm16
 from media.resample import ResampleError, StreamResampler
 from stages.contracts import AudioOut, Item, Latents, Options, Tag, VocoderOptions
+from stages.engines.local.loaded_voices import LoadedVoices, voice_name
 from stages.engines.local.onnx_session import OnnxSession, open_session
 from stages.engines.local.piper_split import LATENTS, UnsupportedVoiceError, split_voice
 from stages.engines.local.voice import ITEM_FRAMES_MAX, load_voice
@@ -106,22 +108,24 @@ class ChunkFrames:
 
 
 class VocoderModel:
-    """`StageModel` of the vocoder for the Piper voice in `voice`, configured by the file of that name plus `.json`.
+    """`StageModel` of the vocoder for the Piper voices in `voices`, each configured by its file's name plus `.json`.
 
-    Halves are kept in `cache_dir`. `chunks` is its schedule. Raises `UnsupportedVoiceError`, `OSError`, and
-    `ValueError` for chunks that are empty or too long.
+    The first one is meant where none is asked for. Halves are kept in `cache_dir`. `chunks` is the schedule. Raises
+    `UnsupportedVoiceError`, `OSError`, and `ValueError` for chunks that are empty or too long.
     """
 
     def __init__(
         self,
-        voice: Path,
+        voices: Sequence[Path],
         cache_dir: Path,
         chunks: ChunkFrames = ChunkFrames(),
         load: Callable[[Path, Path], Decoder] = load_decoder,
     ) -> None:
-        self._decoder = load(voice, cache_dir)
+        decoders = {voice_name(path): load(path, cache_dir) for path in voices}
+        self._voices = LoadedVoices(decoders)
         self._chunks = chunks
-        chunks.check(self._decoder)
+        for decoder in decoders.values():
+            chunks.check(decoder)
 
     @property
     def concurrency(self) -> int:
@@ -129,7 +133,7 @@ class VocoderModel:
 
     @property
     def revision(self) -> str:
-        return self._decoder.digest
+        return self._voices.digest
 
     @property
     def window_min(self) -> int:
@@ -143,11 +147,11 @@ class VocoderModel:
         """Nothing was kept for a session."""
 
     def open(self, tag: Tag, options: Options) -> StageStream:
-        """A response to be voiced. Raises `StageFailure("wrong_options")` for another stage's options or a sample rate
-        that cannot be made."""
+        """A response to be voiced. Raises `StageFailure("wrong_options")` for another stage's options, another
+        voice or a sample rate that cannot be made."""
         if not isinstance(options, VocoderOptions):
             raise StageFailure("wrong_options", f"{type(options).__name__} for {tag.key} at the vocoder")
-        return VocoderStream(self._decoder, self._chunks, options)
+        return VocoderStream(self._voices.find(options.voice), self._chunks, options)
 
     def close(self) -> None:
         """The session ends with its last reference."""

@@ -57,7 +57,7 @@ def test_each_field_is_set_alone() -> None:
     assert patched(output_modalities=["text"]).modalities == ("text",)
     assert patched(max_output_tokens=7).max_output_tokens == 7
     assert patched(temperature=0.5).temperature == 0.5
-    assert patched_output(voice="marin").voice == "", "a voice of another service means the one that there is"
+    assert patched_output(voice="marin").voice == "marin"
     assert patched_output(speed=0.5).speed == 0.5
     assert not patched_input(transcription=None).transcription
     for changed in (patched(model="m"), patched_output(speed=0.5)):
@@ -263,7 +263,7 @@ def test_other_settings_as_they_are_shown() -> None:
         "interrupt_response": True,
     }
     assert shown["input"]["transcription"] is None
-    assert shown["output"]["voice"] == "default"
+    assert shown["output"]["voice"] == "marin"
     manual = session_dict("s", patched_input(turn_detection=None))
     assert manual["audio"]["input"]["turn_detection"] is None
     assert session_dict("s", patched(max_output_tokens=7))["max_output_tokens"] == 7

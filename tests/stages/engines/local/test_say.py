@@ -19,8 +19,8 @@ def _models(session: FakeAcousticSession | None = None) -> tuple[TalkerModel, Vo
     acoustics = fake_acoustics(session or FakeAcousticSession())
     decoder, _ = fake_decoder()
     path = Path("voice.onnx")
-    talker = TalkerModel(path, path, lambda voice, cache: acoustics)
-    return talker, VocoderModel(path, path, ChunkFrames(), lambda voice, cache: decoder)
+    talker = TalkerModel([path], path, lambda voice, cache: acoustics)
+    return talker, VocoderModel([path], path, ChunkFrames(), lambda voice, cache: decoder)
 
 
 def test_a_text_is_said_from_beginning_to_end() -> None:
@@ -112,5 +112,5 @@ def test_the_real_voice_says_the_same_again() -> None:
 
 def _real_models() -> tuple[TalkerModel, VocoderModel]:
     path = Path("joe.onnx")
-    talker = TalkerModel(path, path, lambda voice, cache: real_acoustics())
-    return talker, VocoderModel(path, path, ChunkFrames(), lambda voice, cache: real_decoder())
+    talker = TalkerModel([path], path, lambda voice, cache: real_acoustics())
+    return talker, VocoderModel([path], path, ChunkFrames(), lambda voice, cache: real_decoder())

@@ -47,7 +47,7 @@ def _stream(session: FakeAcousticSession | None = None, speaker: FakeSpeaker | N
 
 
 def _model(acoustics: Acoustics) -> TalkerModel:
-    return TalkerModel(Path("joe.onnx"), Path("cache"), lambda voice, cache: acoustics)
+    return TalkerModel([Path("joe.onnx")], Path("cache"), lambda voice, cache: acoustics)
 
 
 def clauses(*texts: str) -> list[Clause]:
@@ -261,10 +261,18 @@ def test_options_that_cannot_be_served_are_refused(options: Options) -> None:
 def test_the_model_opens_streams(options: Options) -> None:
     model = _model(fake_acoustics(FakeAcousticSession()))
     model.open_session("s")
-    assert (model.concurrency, model.revision, model.sample_rate) == (1, "digest", SAMPLE_RATE)
+    assert model.concurrency == 1
     assert latents_of(drive(model.open(TAG, options), clauses("hi.")))[-1].final
     model.close_session("s")
     model.close()
+
+
+def test_each_response_has_the_voice_that_it_asks_for() -> None:
+    halves = {"joe.onnx": FakeAcousticSession(), "amy.onnx": FakeAcousticSession()}
+    model = TalkerModel([Path(name) for name in halves], Path(), lambda voice, _: fake_acoustics(halves[voice.name]))
+    for voice, spoke in (("", [1, 0]), ("amy", [1, 1]), ("joe", [2, 1])):
+        drive(model.open(TAG, TalkerOptions(voice=voice)), clauses("hi."))
+        assert [len(session.feeds) for session in halves.values()] == spoke
 
 
 def test_noise_depends_on_seed_clause_and_phrase_alone() -> None:
