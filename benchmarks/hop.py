@@ -74,7 +74,7 @@ class _Consumer:
     def take(self, link: Link, frame: Frame) -> None:
         match frame:
             case Hello():
-                link.send(Welcome(LINK_VERSION, "consumer", 1, "", onward_up=True))
+                link.send(Welcome(LINK_VERSION, "consumer", 1, "", ()))
             case Feed(tag, Latents(start_frame=sent_ns), units):
                 self.ours[int(tag.response)].append(time.monotonic_ns() - sent_ns)
                 link.send(Grant(tag, units))

@@ -25,8 +25,7 @@ from duplex.checkpoints import Recorder
 from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.stage_client import StageClient
-from duplex.stage_port import SAME_LOSS, StageUnresponsiveError
+from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.vad_service import VadService
 from media.playout import LedgerView
 from sessions import effects as do
@@ -85,7 +84,7 @@ class Client(Protocol):
 class Services:
     """What all calls of the process share."""
 
-    stages: Mapping[str, StageClient]
+    stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
 
@@ -181,7 +180,7 @@ class Call:
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):
                 self._stream_gone(stage, tag)
-                self.carry_out(talk.refused(tag, stage, SAME_LOSS.get(code, code), message, now_ns))
+                self.carry_out(talk.refused(tag, stage, code, message, now_ns))
             case Closed(tag, outcome, released, code, message):
                 self._stream_gone(stage, tag)
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
@@ -198,16 +197,10 @@ class Call:
         if stage == self._encoder:
             self.listening.drop(tag)
 
-    def stage_up(self, stage: str, *, reborn: bool) -> None:
-        """`stage` is there, again perhaps."""
-        if self._end_reason is None:  # or nobody would close the session there again
-            self._services.stages[stage].order(OpenSession(self.session, self.conversation.epoch))
-        self.carry_out(self.conversation.stage_back(stage, reborn=reborn, now_ns=time.monotonic_ns()))
-
-    def stage_down(self, stage: str) -> None:
-        if stage == self._encoder:
-            self.listening.drop_all()
-        self.carry_out(self.conversation.stage_lost(stage, time.monotonic_ns()))
+    def lost(self, stage: str, tag: Tag) -> None:
+        """The worker that had `tag` is out of reach."""
+        self._stream_gone(stage, tag)
+        self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
 
     # ---- from the client ---------------------------------------------------------------------------
 
@@ -332,6 +325,8 @@ class Call:
                 metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
             case "epochs_ended":
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
+            case "responses_retried":
+                metrics.responses_retried.inc()
             case "prepared_replies":
                 metrics.prepared_replies.labels(measured.label).inc(measured.value)
             case "wasted_audio_seconds":

@@ -14,8 +14,9 @@ import sys  # noqa: E402
 from pydantic import ValidationError  # noqa: E402
 
 from duplex import call_command, config, console, doctor, logs  # noqa: E402
+from duplex.child import StartError  # noqa: E402
 from duplex.pipeline import graph_of  # noqa: E402
-from duplex.supervisor import StartError, Supervisor  # noqa: E402
+from duplex.supervisor import Supervisor  # noqa: E402
 from sessions.embedded_valkey import EmbeddedStoreError  # noqa: E402
 from stages.graph import GraphError  # noqa: E402
 
@@ -64,6 +65,7 @@ async def _until_interrupted(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.replace_workers)
     await supervisor.run(stopped)
 
 

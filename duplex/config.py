@@ -15,6 +15,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from stages.graph import REPLICAS_MAX
+
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
 
@@ -59,6 +61,11 @@ class Config(BaseModel):
     scripted_heard: tuple[str, ...] = Field(default=("hello",), min_length=1)
     scripted_replies: tuple[str, ...] = Field(default=("Hello. How can I help you today?",), min_length=1)
     synthetic_profile: Path | None = None
+    replicas_encoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    replicas_thinker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    replicas_talker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    replicas_vocoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    worker_silence_s: float = Field(default=5.0, ge=0.2, le=60.0)
     # How it talks.
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)

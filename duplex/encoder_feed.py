@@ -78,10 +78,6 @@ class EncoderFeed:
         """The encoder's stream is gone."""
         self._feeding.pop(tag.key, None)
 
-    def drop_all(self) -> None:
-        """The encoder is gone with all its streams."""
-        self._feeding.clear()
-
     def credit_returned(self, tag: Tag, samples: int) -> list[Feed]:
         feeding = self._feeding.get(tag.key)
         if feeding is None:

@@ -177,11 +177,6 @@ class Listening:
         self._feed.drop(tag)
         self._room.set()
 
-    def drop_all(self) -> None:
-        """The encoder is gone with all its streams; those that matter are asked for again when it is back."""
-        self._feed.drop_all()
-        self._room.set()
-
     def credit_returned(self, tag: Tag, samples: int) -> None:
         self._send(self._feed.credit_returned(tag, samples))
 

@@ -66,14 +66,34 @@ class Metrics:
         self.lead_seconds = Gauge(
             "duplex_lead_seconds", "Furthest that any reply was sent ahead of the ear, by estimate", registry=registry
         )
-        self.stage_up = Gauge("duplex_stage_up", "1 while the stage can be used", ["stage"], registry=registry)
         self.pacer_lateness_seconds = Gauge(
             "duplex_pacer_lateness_seconds", "Worst lateness of the pacer since the last scrape", registry=registry
         )
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self._add_replicas(registry)
         self._add_webrtc(registry)
+
+    def _add_replicas(self, registry: CollectorRegistry) -> None:
+        """Of the processes that the supervisor keeps; the gateway is one of them."""
+        names = ["stage", "replica"]
+        self.stage_up = Gauge("duplex_stage_up", "1 while the replica can be reached", names, registry=registry)
+        self.replica_incarnation = Gauge(
+            "duplex_replica_incarnation", "How many times it was started", names, registry=registry
+        )
+        self.replica_deaths = Gauge(
+            "duplex_replica_deaths", "How many times it has died since the service began", names, registry=registry
+        )
+        self.replica_hangs = Gauge(
+            "duplex_replica_hangs", "How many times it was killed because it hung", names, registry=registry
+        )
+        self.replica_quarantined = Gauge(
+            "duplex_replica_quarantined", "1 while it is left alone because it keeps dying", names, registry=registry
+        )
+        self.responses_retried = Counter(
+            "duplex_responses_retried", "Responses made anew after the loss of a stage", registry=registry
+        )
 
     def _add_webrtc(self, registry: CollectorRegistry) -> None:
         self.webrtc_connect_seconds = Histogram(

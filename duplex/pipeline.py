@@ -21,6 +21,8 @@ LATENT_WINDOW_FRAMES = 48
 # 16 frames of 256 samples at 22.05 kHz, rounded up.
 VOCODER_CHUNK_MS = 190
 SHIPPED_VOICE = "en_US-joe-medium"
+# A Thinker's step may be a whole answer, of another server too; a response is given up after five minutes.
+THINKER_STEP_S_MAX = 360
 
 
 def graph_of(config: Config) -> Graph:
@@ -31,14 +33,27 @@ def graph_of(config: Config) -> Graph:
     options = _synthetic_options(config) if config.engine == "synthetic" else _options(config)
     return Graph(
         stages=(
-            StageNode(name="encoder", kind="encoder", engine=config.engine, options=options["encoder"]),
+            StageNode(
+                name="encoder",
+                kind="encoder",
+                engine=config.engine,
+                options=options["encoder"],
+                replicas=config.replicas_encoder,
+            ),
             _thinker(config, options["thinker"]),
-            StageNode(name="talker", kind="talker", engine=config.engine, options=options["talker"]),
+            StageNode(
+                name="talker",
+                kind="talker",
+                engine=config.engine,
+                options=options["talker"],
+                replicas=config.replicas_talker,
+            ),
             StageNode(
                 name="vocoder",
                 kind="vocoder",
                 engine=config.engine,
                 options=options["vocoder"],
+                replicas=config.replicas_vocoder,
                 chunk_ms_max=VOCODER_CHUNK_MS,
             ),
         ),
@@ -92,6 +107,7 @@ def voices_of(config: Config) -> tuple[str, ...]:
 
 
 def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
+    # Each replica has room for every call: when the others are gone, it can serve them all.
     if config.thinker == "openai":
         asked: dict[str, Any] = {
             "base_url": config.openai_base_url,
@@ -99,8 +115,23 @@ def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
             "sessions_max": config.calls_max,
         }
         secrets = {"api_key": "DUPLEX_OPENAI_API_KEY"}
-        return StageNode(name="thinker", kind="thinker", engine="openai", options=asked, secrets=secrets)
-    return StageNode(name="thinker", kind="thinker", engine=config.engine, options=options)
+        return StageNode(
+            name="thinker",
+            kind="thinker",
+            engine="openai",
+            options=asked,
+            secrets=secrets,
+            replicas=config.replicas_thinker,
+            step_s_max=THINKER_STEP_S_MAX,
+        )
+    return StageNode(
+        name="thinker",
+        kind="thinker",
+        engine=config.engine,
+        options=options,
+        replicas=config.replicas_thinker,
+        step_s_max=THINKER_STEP_S_MAX,
+    )
 
 
 def _thinker_options(config: Config) -> dict[str, Any]:

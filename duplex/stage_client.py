@@ -1,55 +1,60 @@
-"""The gateway's end of its two links to one stage worker.
+"""The gateway's two links to one stage worker.
+
+Theory of operation
+    Orders go out on the control link, feeds on the media link. The client reconnects for ever: a worker that died comes
+    back with a higher incarnation, and all that was open at the old one is then gone for certain.
 
 Rules
-* All decisions are in `duplex.stage_port`; this file carries its frames, and reconnects for ever.
+* `duplex.replica_port` says when the worker is there.
+* What is sent while the links are down is void with what it was about: `down` has been told.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
-from duplex.stage_port import Down, DropLinks, Effect, SendControl, SendMedia, StagePort, Tell, TellLater, Up
-from stages.contracts import Item, Tag
+from duplex.replica_port import Greeting, ReplicaPort
 from stages.link import Link, connect
-from stages.messages import LINK_VERSION, Frame, Hello, LinkRole, Welcome
+from stages.messages import LINK_VERSION, Feed, Frame, Hello, LinkRole, OnwardChanged, Welcome
 
 _log = structlog.get_logger("duplex.stage")
 
 
 @dataclass(frozen=True, slots=True)
-class StageCallbacks:
-    """Called on the loop. `up(stage, reborn)`: usable again, `reborn` as a new process; `down`: not usable."""
+class ClientCallbacks:
+    """Called on the loop, each with the replica's name. `up`: it has introduced itself, as `incarnation`."""
 
     frame: Callable[[str, Frame], None]
-    up: Callable[[str, bool], None]
-    down: Callable[[str], None]
+    up: Callable[[str, int], None]
+    down: Callable[[str, int], None]
 
 
 class StageClient:
-    def __init__(self, stage: str, address: str, gateway: str, callbacks: StageCallbacks) -> None:
-        self.stage = stage
+    """`replica` listens at `address`; `gateway` is our name."""
+
+    def __init__(self, replica: str, address: str, gateway: str, callbacks: ClientCallbacks) -> None:
+        self.replica = replica
         self._address = address
         self._gateway = gateway
         self._callbacks = callbacks
-        self._port = StagePort(stage)
         self._control: Link | None = None
         self._media: Link | None = None
-        self._retry_ms = 0
+        self._port = ReplicaPort()
         self._lost = asyncio.Event()
-        self._usable = asyncio.Event()
+        self._retry_ms = 0
 
     @property
-    def ready(self) -> bool:
-        """Streams can be opened, through to the last stage behind this one."""
-        return self._port.ready
+    def is_up(self) -> bool:
+        return self._port.is_up
 
-    async def until_ready(self) -> None:
-        """Return once streams can be opened."""
-        await self._usable.wait()
+    @property
+    def onward(self) -> frozenset[str]:
+        """The replicas of the next stage that streams can be opened for."""
+        return self._port.onward
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -79,9 +84,14 @@ class StageClient:
     def _link_lost(self, link: Link) -> None:
         # The loss of a link that was dropped by us is told late, when the next ones may be up already.
         if link in (self._control, self._media):
-            self._drop_links()
-            self._lost.set()
-            self._carry_out(self._port.lost())
+            self._lose()
+
+    def _lose(self) -> None:
+        self._drop_links()
+        self._lost.set()
+        if self._port.lost():
+            _log.warning("stage_down", stage=self.replica)
+            self._callbacks.down(self.replica, self._port.incarnation)
 
     def _drop_links(self) -> None:
         for link in (self._control, self._media):
@@ -92,47 +102,29 @@ class StageClient:
 
     # ---- frames ----------------------------------------------------------------------------------
 
-    def _frame(self, _: Link, frame: Frame) -> None:
+    def _frame(self, link: Link, frame: Frame) -> None:
         if isinstance(frame, Welcome):
-            _log.info("stage_welcomes", stage=self.stage, incarnation=frame.incarnation, revision=frame.revision)
-            self._carry_out(self._port.welcomed(frame))
-        else:
-            self._carry_out(self._port.frame(frame))
+            self._welcome(link, frame)
+            return
+        if isinstance(frame, OnwardChanged):
+            self._port.changed(frame)
+        self._callbacks.frame(self.replica, frame)
+
+    def _welcome(self, link: Link, welcome: Welcome) -> None:
+        greeting = self._port.welcomed(welcome, on_control=link is self._control)
+        if greeting is Greeting.PAST:
+            _log.warning("stage_of_the_past", stage=self.replica, incarnation=welcome.incarnation)
+            self._lose()
+        elif greeting is Greeting.UP:
+            _log.info("stage_up", stage=self.replica, incarnation=welcome.incarnation, revision=welcome.revision)
+            self._callbacks.up(self.replica, welcome.incarnation)
 
     def order(self, frame: Frame) -> None:
-        """Send on the control link. Raises `StageUnresponsiveError` where too many streams wait for the worker."""
-        self._carry_out(self._port.order(frame))
+        """Send on the control link."""
+        if self._control is not None:
+            self._control.send(frame)
 
-    def feed(self, tag: Tag, item: Item, units: int = 0) -> None:
-        """Send on the media link, after the stream was opened. Raises `StageUnresponsiveError`."""
-        self._carry_out(self._port.feed(tag, item, units))
-
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case SendControl(frame):
-                    self._send(self._control, frame)
-                case SendMedia(frame):
-                    self._send(self._media, frame)
-                case Tell(frame):
-                    self._callbacks.frame(self.stage, frame)
-                case TellLater(frame):
-                    asyncio.get_running_loop().call_soon(self._callbacks.frame, self.stage, frame)
-                case Up(reborn):
-                    self._callbacks.up(self.stage, reborn)
-                    self._carry_out(self._port.released())
-                case Down():
-                    _log.warning("stage_down", stage=self.stage)
-                    self._callbacks.down(self.stage)
-                case DropLinks():
-                    self._drop_links()
-                    self._lost.set()
-        if self.ready:
-            self._usable.set()
-        else:
-            self._usable.clear()
-
-    @staticmethod
-    def _send(link: Link | None, frame: Frame) -> None:
-        if link is not None:
-            link.send(frame)
+    def feed(self, feed: Feed) -> None:
+        """Send on the media link."""
+        if self._media is not None:
+            self._media.send(feed)

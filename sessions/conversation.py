@@ -315,20 +315,13 @@ class Conversation:
             return self._settle(self._hearing.failed(tag, *failure), now_ns) if failure else []
         return self._forget_prefill(tag)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
-        """The link to `stage` is down."""
-        # A prefill that was asked for while the stage was away may still wait to be opened: nobody would stop it.
-        stopped = self._stop_prefill() if stage == self._route.head else []
-        return self._settle([*stopped, *self._speaking.stage_lost(stage, now_ns)], now_ns)
-
-    def stage_back(self, stage: str, *, reborn: bool, now_ns: int) -> list[Effect]:
-        """`stage` can be used again; `reborn`: as a new process, so that nothing of the old one is left."""
-        effects: list[Effect] = []
-        if reborn:
-            effects += self._speaking.process_died(stage, now_ns)
-        if stage == self._route.encoder and not self._is_over:
-            effects += self._hearing.stage_back()
-        return self._settle(effects, now_ns)
+    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows."""
+        if tag.response:
+            return self._settle(self._speaking.lost(tag, stage, now_ns), now_ns)
+        if stage == self._route.encoder:
+            return self._settle(self._hearing.lost(tag), now_ns)
+        return self._forget_prefill(tag)
 
     # ---- the client commands -----------------------------------------------------------------------
 

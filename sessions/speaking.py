@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from media.chunk import AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
@@ -215,7 +217,7 @@ class Speaking:
         """Have an accepted response made, with the options that are known now."""
         run = self._runs[response]
         run.plan = replace(run.plan, stages=stages)
-        return self._carry(run, run.life.admit(), now_ns)
+        return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def item_left(self, item: str, before: str | None) -> None:
         """`item` has left the history: what was to stand after it stands after `before`."""
@@ -248,7 +250,7 @@ class Speaking:
         run.is_prepared = True
         self._prepared = plan.tag.response
         self._playout.hold(plan.tag.response)
-        return self._carry(run, run.life.admit(), now_ns)
+        return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:
         """The prepared response is the answer: tell the client what there is of it, and let it be heard."""
@@ -282,11 +284,13 @@ class Speaking:
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.opened(stage), now_ns) if run else self._drop_stale()
+        return self._carry(run, run.life.opened(stage, tag.attempt), now_ns) if run else self._drop_stale()
 
     def refused(self, tag: Tag, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.refused(stage, code, message, now_ns), now_ns) if run else self._drop_stale()
+        if run is None:
+            return self._drop_stale()
+        return self._carry(run, run.life.refused(stage, code, message, now_ns, tag.attempt), now_ns)
 
     def closed(
         self, tag: Tag, stage: str, released: dict[str, int], failure: tuple[str, str] | None, now_ns: int
@@ -295,24 +299,15 @@ class Speaking:
         run = self._runs.get(tag.response)
         if run is None:
             return self._drop_stale()
-        steps = run.life.closed(stage, released, now_ns)
+        steps = run.life.closed(stage, released, now_ns, tag.attempt)
         if failure is not None:
-            steps += run.life.stage_failed(stage, *failure, now_ns)
+            steps += run.life.stage_failed(stage, *failure, now_ns, tag.attempt)
         return self._carry(run, steps, now_ns)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
-        """No word reaches `stage` any more: what it was making cannot be finished."""
-        effects: list[Effect] = []
-        for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.stage_lost(stage, now_ns), now_ns)
-        return effects
-
-    def process_died(self, stage: str, now_ns: int) -> list[Effect]:
-        """The process of `stage` is gone for certain: strike what it held."""
-        effects: list[Effect] = []
-        for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.process_died(stage, now_ns), now_ns)
-        return effects
+    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        """No word reaches the response at `stage` any more: what was being made there cannot be finished."""
+        run = self._runs.get(tag.response)
+        return self._carry(run, run.life.stage_lost(stage, now_ns, tag.attempt), now_ns) if run else self._drop_stale()
 
     def next_deadline_ns(self) -> int | None:
         waits = [run.life.next_deadline_ns() for run in self._runs.values()]
@@ -321,7 +316,9 @@ class Speaking:
     def tick(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.tick(now_ns), now_ns)
+            view = self.ledger(run.plan.tag.response, now_ns)
+            reader_waits = view is not None and view.unsent > 0
+            effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
         return effects
 
     # ---- output ------------------------------------------------------------------------------------
@@ -358,7 +355,7 @@ class Speaking:
 
     def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
-        run.life.output()
+        run.life.output(now_ns)
         run.reply.add_text(text)
         return [] if run.is_prepared else [self._reply_text(run, text)]
 
@@ -369,6 +366,7 @@ class Speaking:
             self._playout.push(run.plan.tag.response, chunk)
         except ChunkError as error:  # a fault of the stage ends this response and no call
             return self._carry(run, run.life.fail("invalid_audio", str(error), now_ns), now_ns)
+        run.life.output(now_ns)
         if audio.final:
             run.life.came("audio")
         return []
@@ -391,7 +389,7 @@ class Speaking:
     def _send(self, run: _Run, frame: Frame, now_ns: int) -> list[Effect]:
         if not frame.samples:
             return []
-        run.life.output()
+        run.life.output(now_ns)
         effects: list[Effect] = [
             Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
@@ -406,17 +404,21 @@ class Speaking:
 
     def _carry(self, run: _Run, steps: list[life.Effect], now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        tag = run.plan.tag
         for step in steps:
             match step:
-                case life.OpenStage(stage):
+                case life.OpenStage(stage, attempt):
                     leg, options = next(each for each in run.plan.stages if each[0].stage == stage)
+                    tag = structs.replace(run.plan.tag, attempt=attempt)
                     effects.append(OpenStream(stage, tag, options, leg.edges))
-                case life.Abort(stage):
-                    effects.append(CancelStream(stage, tag))
+                case life.Abort(stage, attempt):
+                    effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
                 case life.Cut(stage):
-                    sent = self._sent(run, now_ns)
+                    sent, tag = self._sent(run, now_ns), run.plan.tag
                     effects.append(CutStream(stage, tag, sent) if sent else CancelStream(stage, tag))
+                case life.Retry(attempt):
+                    run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
+                    run.reply, run.usage, run.is_written = Reply(), Usage(), False
+                    effects.append(Measured("responses_retried", 1))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
                 case _:

@@ -24,12 +24,16 @@ class Wire(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose work this is. `response` is empty for input work, which belongs to its turn."""
+    """Whose work this is. `response` is empty for input work, which belongs to its turn.
+
+    `attempt` counts the retries of the same work, which keep all ids: what an earlier one makes is stale.
+    """
 
     session: str
     epoch: int
     turn: int
     response: str = ""
+    attempt: int = 0
 
     @property
     def key(self) -> str:
@@ -37,7 +41,8 @@ class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
         Each owner of a session counts its turns anew, and its epochs on.
         """
-        return self.response or f"{self.session}/{self.epoch}/{self.turn}"
+        name = self.response or f"{self.session}/{self.epoch}/{self.turn}"
+        return f"{name}#{self.attempt}" if self.attempt else name
 
 
 class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

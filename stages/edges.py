@@ -21,7 +21,7 @@ Need = Literal["chunks", "prefix", "complete"]
 
 
 class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way out of a stage. `address`: where the worker of `target` listens; empty for the gateway.
+    """A way out of a stage. `replicas`: the workers of `target` by their names, with where each listens.
 
     `observed`: the target looks on from a side branch, and must never hold the stream up.
     """
@@ -29,9 +29,14 @@ class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str
     payload: Payload
     window: int
-    address: str = ""
+    replicas: dict[str, str] = {}
     need: Need = "chunks"
     observed: bool = False
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """A lone replica has the stage's own name."""
+        return tuple(self.replicas) or (self.target,)
 
 
 class InEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

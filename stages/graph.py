@@ -34,6 +34,8 @@ from stages.worker import WorkerSpec
 StageKind = Literal["encoder", "thinker", "talker", "vocoder", "observer", "composite"]
 Final = Literal["text", "audio"]
 
+REPLICAS_MAX = 64  # of one stage; each loads its model anew
+
 # Fed by the gateway itself.
 FED_BY_GATEWAY = ("encoder", "thinker", "composite")
 # These give the text of a response.
@@ -57,7 +59,8 @@ class StageNode(BaseModel):
     """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once; `secrets` as in `WorkerSpec`.
 
     `device` (`cpu`, `cuda:0`, …), `memory_fraction` of it for each replica, and `batch_max` streams in one step are
-    options of the engine, by these names, where they are not the defaults.
+    options of the engine, by these names, where they are not the defaults. A step that takes longer than `step_s_max`
+    will never end, and its worker is replaced.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,7 +70,8 @@ class StageNode(BaseModel):
     engine: str
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
-    replicas: int = Field(default=1, ge=1, le=64)
+    replicas: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    step_s_max: int = Field(default=60, ge=1)
     device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]+)?$")
     memory_fraction: float = Field(default=0.0, ge=0.0, le=1.0)
     batch_max: int = Field(default=1, ge=1, le=STREAMS_MAX)
@@ -77,6 +81,13 @@ class StageNode(BaseModel):
     @property
     def profile(self) -> EngineProfile:
         return profile_of(self.engine, self.kind)
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """A lone replica has the stage's own name."""
+        if self.replicas == 1:
+            return (self.name,)
+        return tuple(f"{self.name}-{number}" for number in range(1, self.replicas + 1))
 
 
 class Edge(BaseModel):
@@ -164,6 +175,10 @@ class Graph(BaseModel):
                 raise GraphError(f"stage {name!r} is named twice: give each stage a name of its own")
             if name == GATEWAY:
                 raise GraphError(f"stage {name!r}: edges end at the gateway by that name: give the stage another one")
+        replicas = [name for stage in self.stages for name in stage.replica_names]
+        for name in replicas:
+            if replicas.count(name) > 1:
+                raise GraphError(f"a stage and a replica of another are both named {name!r}: rename the stage")
         for stage in self.stages:
             self._check_engine(stage)
         for edge in self.edges:
@@ -324,20 +339,20 @@ def _faults(error: ValidationError) -> Iterator[str]:
         yield f"{place}: {fault['msg']}" if place else str(fault["ctx"]["error"])
 
 
-def address_of(run_dir: Path, stage: str) -> str:
-    """Where the worker of `stage` listens."""
-    return f"unix:{run_dir / stage}.sock"
+def address_of(run_dir: Path, name: str) -> str:
+    """Where the process of that name listens: a replica of a stage, or the gateway."""
+    return f"unix:{run_dir / name}.sock"
 
 
-def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int) -> WorkerSpec:
-    """What the worker process of `stage` is told."""
+def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, incarnation: int) -> WorkerSpec:
+    """What the worker process `replica` of `stage` is told."""
     chunk_bytes = 2 * (stage.chunk_ms_max * graph.output_rate // 1000)  # 16-bit mono
     hands_over_audio = any(edge.payload == "audio" for edge in graph.edges_from(stage.name))
     return WorkerSpec(
-        stage.name,
+        replica,
         stage.kind,
         stage.engine,
-        address_of(run_dir, stage.name),
+        address_of(run_dir, replica),
         incarnation,
         graph.options_of(stage),
         stage.secrets,
@@ -351,7 +366,6 @@ def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int)
 def _out_edge(graph: Graph, edge: Edge, run_dir: Path) -> OutEdge:
     if edge.target == GATEWAY:
         return OutEdge(GATEWAY, edge.payload, edge.window)
-    observed = graph.stage(edge.target).kind == "observer"
-    return OutEdge(
-        edge.target, edge.payload, edge.window, address_of(run_dir, edge.target), edge.need, observed=observed
-    )
+    target = graph.stage(edge.target)
+    replicas = {name: address_of(run_dir, name) for name in target.replica_names}
+    return OutEdge(edge.target, edge.payload, edge.window, replicas, edge.need, observed=target.kind == "observer")

@@ -3,8 +3,9 @@
 Theory of operation
     Control is a star: each gateway has one control link and one media link to each worker. Orders and terminals
     travel on the control link, on which no payload ever queues; what the gateway feeds and what a stage publishes
-    travels on the media link. Workers hand items to each other over direct data links. All three speak these frames;
-    the first one says which link it is.
+    travels on the media link. Workers hand items to each other over direct data links, from each replica of a stage to
+    each replica of the next. The supervisor keeps a probe link to each process. All speak these frames; the first one
+    says which link it is.
 
 Rules
 * `Hello` first, answered by `Welcome`. Who does not understand the peer says so in `LinkRefused` and closes the link.
@@ -50,9 +51,9 @@ from stages.contracts import (
     WordTimes,
 )
 
-LINK_VERSION = 2
+LINK_VERSION = 3
 
-LinkRole = Literal["control", "media", "data"]
+LinkRole = Literal["control", "media", "data", "probe"]
 Outcome = Literal["finished", "cancelled", "failed"]
 
 
@@ -83,13 +84,16 @@ class Hello(Wire, frozen=True):
 
 
 class Welcome(Wire, frozen=True):
-    """Answer of the worker. A higher `incarnation` means that everything before it is gone."""
+    """Answer of the worker. A higher `incarnation` means that everything before it is gone.
+
+    `onward`: the replicas of next stages that it can hand over to.
+    """
 
     version: int
-    stage: str
+    replica: str
     incarnation: int
     revision: str
-    onward_up: bool
+    onward: tuple[str, ...]
     arena: ArenaOffer | None = None
 
 
@@ -113,8 +117,10 @@ class Release(Wire, frozen=True):
 
 
 class OnwardChanged(Wire, frozen=True):
-    """The worker's links to the next stages are all up, or not any more: streams can or cannot be opened."""
+    """The worker's link to `target`, a replica of a next stage, came up or went down: streams that hand over to it can
+    or cannot be opened."""
 
+    target: str
     up: bool
 
 
@@ -142,7 +148,7 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `edges`: the next stages that this stream hands to, by name.
+    """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to.
     `tenant`: on whose share of the stage's time its steps run."""
 
     tag: Tag
@@ -228,6 +234,38 @@ class StepDone(Wire, frozen=True):
     batch: int = 1
 
 
+class Ping(Wire, frozen=True):
+    """From whoever keeps the process. Answered at once by its event loop, whatever it is doing."""
+
+    sequence: int
+
+
+class Pong(Wire, frozen=True):
+    """The answer to `Ping`. `step_age_ns`: how long the oldest running step has been running; 0 where none runs."""
+
+    sequence: int
+    step_age_ns: int
+
+
+class Retire(Wire, frozen=True):
+    """From whoever keeps the process: finish what runs, take nothing new, and end."""
+
+
+class Retiring(Wire, frozen=True):
+    """A worker will end once nothing is left in it: gateways take their sessions elsewhere."""
+
+
+class ReplicaReport(Wire, frozen=True):
+    """What the supervisor tells the gateway of one process that it keeps. `state` as in `stages.replica`."""
+
+    stage: str
+    replica: str
+    state: str
+    incarnation: int
+    deaths: int
+    hangs: int
+
+
 Frame = (
     Hello
     | Welcome
@@ -250,6 +288,11 @@ Frame = (
     | Published
     | Closed
     | StepDone
+    | Ping
+    | Pong
+    | Retire
+    | Retiring
+    | ReplicaReport
 )
 
 PayloadFrame = Feed | Published

@@ -263,6 +263,11 @@ class StageScheduler:
     def runs(self, key: str) -> bool:
         return key in self._busy
 
+    @property
+    def running_since_ns(self) -> int | None:
+        """When the batch was started that has been running longest; None where none runs."""
+        return min((running.batch.started_ns for running in self._running.values()), default=None)
+
     def statistics(self) -> SchedulerStatistics:
         return SchedulerStatistics(
             len(self._waiting),

@@ -14,6 +14,7 @@ Rules
 * A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
+* A stage that retires goes on with what it has and refuses nothing: gateways take their sessions elsewhere.
 * What a stage before had handed over may be lost with its link: streams whose input had not ended by then fail.
 * The loss of a gateway's control link ends everything that gateway opened. A peer that introduces itself anew has lost
   the link before, though that is not known here yet; what a stage's earlier process still sends is stale.
@@ -51,15 +52,19 @@ from stages.messages import (
     Opened,
     OpenSession,
     Outcome,
+    Ping,
+    Pong,
     Published,
     Refused,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
     Welcome,
 )
 from stages.outbox import GivenUp, Outbox, Overrun, Taken
-from stages.peers import Peers
+from stages.peers import Onward, Peers
 from stages.scheduler import Ready, SchedulerStatistics, StageScheduler
 from stages.stream import (
     BatchingModel,
@@ -91,6 +96,7 @@ class _Entry:
     control: int
     tenant: str
     outbox: Outbox
+    replicas: dict[str, str]  # of each next stage, the one that it hands to
     gatherings: dict[Payload, Gathering]
     # Who fed the stream last, in all (None) and of each payload.
     sources: dict[Payload | None, int] = field(default_factory=dict)
@@ -135,7 +141,7 @@ class Stage:
         self._streams_max = streams_max
         self._observes = observes
         self._peers = Peers()
-        self._onward: dict[str, int] = {}  # the links to next stages, by their names
+        self._onward = Onward(edges)
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -143,6 +149,7 @@ class Stage:
         batch_max = self._batching.batch_max if self._batching else 1
         self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
         self._stale = 0
+        self._is_retiring = False
 
     # ---- links ----------------------------------------------------------------------------------
 
@@ -151,21 +158,32 @@ class Stage:
         effects: list[Effect] = []
         for before in self._peers.greet(link, hello):
             effects += self._forget_peer(before)
+        if self._is_retiring and hello.role == "control":
+            effects.append(Send(link, Retiring()))
         return effects
 
-    def onward_up(self, target: str, link: int) -> list[Effect]:
-        """`link` leads to the next stage `target`."""
-        self._onward[target] = link
-        return self._tell_onward()
+    def onward_up(self, replica: str, link: int) -> list[Effect]:
+        """`link` leads to `replica` of a next stage."""
+        self._onward.up(replica, link)
+        return self._tell_gateways(OnwardChanged(replica, up=True))
+
+    @property
+    def onward(self) -> tuple[str, ...]:
+        """The replicas of next stages that streams can be opened for."""
+        return self._onward.names
 
     @property
     def is_onward_up(self) -> bool:
         """True where streams can be opened that use every edge."""
-        return self._onward.keys() == self._edges.keys() - {GATEWAY}
+        return self._onward.is_complete
 
-    def _tell_onward(self) -> list[Effect]:
-        changed = OnwardChanged(self.is_onward_up)
-        return [Send(link, changed) for link in self._peers.controls]
+    @property
+    def has_retired(self) -> bool:
+        """True once it was asked to retire and holds nothing for anybody."""
+        return self._is_retiring and not self._sessions and not self._entries
+
+    def _tell_gateways(self, frame: Frame) -> list[Effect]:
+        return [Send(link, frame) for link in self._peers.controls]
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
@@ -191,21 +209,17 @@ class Stage:
         return any(entry.sources.get(payload, link) == link for payload in awaited)
 
     def _onward_lost(self, link: int) -> list[Effect]:
-        target = self._target_of(link)
-        if target == GATEWAY:
+        replica = self._onward.lost(link)
+        if replica is None:
             return []
-        del self._onward[target]
-        effects = self._tell_onward()
-        for entry in self._entries_where(lambda entry: entry.outbox.uses(target)):
+        effects = self._tell_gateways(OnwardChanged(replica, up=False))
+        target = self._onward.target_of(replica)
+        for entry in self._entries_where(lambda entry: entry.replicas.get(target) == replica):
             if self._edges[target].observed:
                 entry.outbox.lose(target)
             else:
-                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
+                effects += self._leave(entry, "failed", "downstream_lost", f"{replica} is gone")
         return effects
-
-    def _target_of(self, link: int) -> str:
-        """Where `link` leads: to a next stage, or else to a gateway."""
-        return next((target for target, number in self._onward.items() if number == link), GATEWAY)
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -229,6 +243,11 @@ class Stage:
                 effects = self._cut(link, frame)
             case EndEpoch(session):
                 effects = self._end_epoch(frame) if self._owns(link, session) else self._drop_stale()
+            case Ping(sequence):
+                effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
+            case Retire():
+                self._is_retiring = True
+                effects = self._tell_gateways(Retiring())
             case Welcome():
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
@@ -284,9 +303,10 @@ class Stage:
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
             return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
-        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in frame.edges]
+        replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
+        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
-        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), gatherings)
+        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), replicas, gatherings)
         return [Send(link, Opened(tag))]
 
     def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
@@ -304,15 +324,7 @@ class Stage:
             return "busy", "a stream of that name is still leaving"
         if len(self._entries) >= self._streams_max:
             return "capacity", f"{self._streams_max} streams are open"
-        return self._edges_refusal(set(frame.edges))
-
-    def _edges_refusal(self, targets: set[str]) -> tuple[str, str] | None:
-        unknown = sorted(targets - self._edges.keys())
-        if unknown:
-            return "unknown_edge", f"no edge leads to {', '.join(unknown)}"
-        if not targets <= self._onward.keys():
-            return "downstream_lost", "the next stage is not connected"
-        return None
+        return self._onward.refusal(frame.edges)
 
     def _present(self, tag: Tag) -> _Entry | None:
         """The open stream of `tag`."""
@@ -364,8 +376,11 @@ class Stage:
         return [] if ready_ns is None else self._offer(entry, ready_ns)
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
-        entry, target = self._present(frame.tag), self._target_of(link)
-        if entry is None or not (target != GATEWAY or self._peers.are_one(link, entry.control)):
+        entry, replica = self._present(frame.tag), self._onward.at(link)
+        target = self._onward.target_of(replica)
+        if entry is None or entry.replicas.get(target) != replica:
+            return self._drop_stale()
+        if replica is None and not self._peers.are_one(link, entry.control):
             return self._drop_stale()
         try:
             known = entry.outbox.give_back(target, frame.units)
@@ -396,6 +411,11 @@ class Stage:
             steps = tuple(self._start_step(key) for key in batch.keys)
             effects.append(StartBatch(batch.number, steps, self._batching))
         return effects
+
+    def _step_age_ns(self, now_ns: int) -> int:
+        """How long the oldest running step has been running."""
+        since_ns = self._scheduler.running_since_ns
+        return 0 if since_ns is None else now_ns - since_ns
 
     def _start_step(self, key: str) -> StartStep:
         entry = self._entries[key]
@@ -485,7 +505,7 @@ class Stage:
                     case Taken(target, output):
                         effects += self._hand_over(entry, target, output)
                     case GivenUp(target):
-                        effects.append(Send(self._onward[target], Cancel(entry.tag)))
+                        effects.append(Send(self._link_to(entry, target), Cancel(entry.tag)))
                     case _:
                         return effects + self._leave_too_large(entry, move)
         entry.flags.stalled = entry.outbox.waits or entry.paused
@@ -493,11 +513,14 @@ class Stage:
 
     def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> list[Effect]:
         if isinstance(output, Emit):
-            return [Send(self._onward[target], Feed(entry.tag, output.item, output.units))]
+            return [Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))]
         if target == GATEWAY:
             return self._published(entry, output.event)
         assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
-        return [Send(self._onward[target], Feed(entry.tag, output.event, output.units))]
+        return [Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))]
+
+    def _link_to(self, entry: _Entry, target: str) -> int:
+        return self._onward.link_to(entry.replicas[target])
 
     def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
         message = f"{overrun.units} units never fit the window of {overrun.window}"

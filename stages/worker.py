@@ -29,7 +29,7 @@ from structlog.typing import Processor
 
 from stages.arena import Arena
 from stages.block_table import BlockTable
-from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.edges import InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
 from stages.exchange import Exchange
@@ -59,11 +59,12 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; `edges`, `inputs`, `streams_max` and `tenant_weights` as in
     `stages.stage`.
 
-    `secrets`: options that are not on the command line but in the environment, by the names of their variables.
-    `payload_bytes_max`: the largest payload that the stage hands over or publishes, where that is known (else 0).
+    `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
+    environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
+    publishes, where that is known (else 0).
     """
 
-    stage: str
+    replica: str
     kind: str
     engine: str
     address: str
@@ -95,12 +96,13 @@ class Worker:
         self._spec = spec
         self._stage = stage
         self._revision = revision
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.stage}-engine")
-        self._exchange = Exchange(Arena(BlockTable(spec.stage, spec.incarnation)), self._pause)
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
+        self._exchange = Exchange(Arena(BlockTable(spec.replica, spec.incarnation)), self._pause)
         self._links: dict[int, Link] = {}
         self._batches: set[asyncio.Future[None]] = set()
-        self._onward = [edge for edge in spec.edges if edge.target != GATEWAY]
+        self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
         self._all_onward_up = asyncio.Event()
+        self._retired = asyncio.Event()
 
     # ---- links -----------------------------------------------------------------------------------
 
@@ -116,38 +118,37 @@ class Worker:
             self._carry_out(self._stage.handle(link.number, frame, time.monotonic_ns()))
 
     def _greet(self, link: Link, hello: Hello) -> None:
+        spec = self._spec
         self._links[link.number] = link
+        link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
         self._carry_out(self._stage.link_up(link.number, hello))
-        link.send(
-            Welcome(LINK_VERSION, self._spec.stage, self._spec.incarnation, self._revision, self._stage.is_onward_up)
-        )
 
     def _lost(self, link: Link) -> None:
         if self._links.pop(link.number, None) is not None:
             self._carry_out(self._stage.link_lost(link.number, time.monotonic_ns()))
 
-    async def keep_onward(self, edge: OutEdge) -> None:
-        """Stay connected to the next stage at the end of `edge`. Raises `LinkError`."""
+    async def keep_onward(self, replica: str, address: str) -> None:
+        """Stay connected to `replica` of a next stage. Raises `LinkError`."""
         while True:
             lost = asyncio.Event()
-            link = await connect(edge.address, partial(self._onward_link, edge.target, lost))
-            link.send(Hello(LINK_VERSION, "data", f"{self._spec.stage}/{self._spec.incarnation}"))
+            link = await connect(address, partial(self._onward_link, replica, lost))
+            link.send(Hello(LINK_VERSION, "data", f"{self._spec.replica}/{self._spec.incarnation}"))
             await lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
             await asyncio.sleep(link.retry_ms / 1000)
 
-    def _onward_link(self, target: str, lost: asyncio.Event) -> Link:
+    def _onward_link(self, replica: str, lost: asyncio.Event) -> Link:
         def down(link: Link) -> None:
             self._lost(link)
             lost.set()
 
-        return Link(partial(self._onward_frame, target), down, self._exchange)
+        return Link(partial(self._onward_frame, replica), down, self._exchange)
 
-    def _onward_frame(self, target: str, link: Link, frame: Frame) -> None:
+    def _onward_frame(self, replica: str, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
         if isinstance(frame, Welcome):
             self._links[link.number] = link
-            self._carry_out(self._stage.onward_up(target, link.number))
+            self._carry_out(self._stage.onward_up(replica, link.number))
             if self._stage.is_onward_up:
                 self._all_onward_up.set()
         else:
@@ -169,6 +170,8 @@ class Worker:
                     _log.error("engine_fault", stream=key, error=type(error).__name__, exc_info=error)
         for key, message in failures.items():
             self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, time.monotonic_ns()))
+        if self._stage.has_retired:
+            self._retired.set()
 
     def _send(self, number: int, frame: Frame, failures: dict[str, str]) -> None:
         """Send `frame`, or note why its stream fails. Until that has closed, the exchange drops what it sends."""
@@ -202,7 +205,10 @@ class Worker:
     # ---- life ------------------------------------------------------------------------------------
 
     async def serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
-        """Listen until `stopped`; call `ready` once the stage can take streams. Raises `LinkError`."""
+        """Listen until `stopped`, or until it has retired; call `ready` once the stage can take streams.
+
+        Raises `LinkError`.
+        """
         try:
             self._check_payload_fits()
             await self._serve(ready, stopped)
@@ -211,7 +217,7 @@ class Worker:
 
     async def _serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
         server = await listen(self._spec.address, self._accepted)
-        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
+        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(event.wait()) for event in (stopped, self._retired)]
         try:
             if self._onward:
                 await self._connect_onward(lasting)
@@ -231,16 +237,19 @@ class Worker:
 
     def _check_payload_fits(self) -> None:
         largest = self._spec.payload_bytes_max
-        for address in [self._spec.address, *(edge.address for edge in self._onward)]:
+        for address in [self._spec.address, *self._onward.values()]:
             if largest > payload_bytes_max(address):
                 raise LinkError(
-                    f"stage {self._spec.stage!r} hands over up to {largest} bytes at once, "
+                    f"{self._spec.replica!r} hands over up to {largest} bytes at once, "
                     f"and a link to {address!r} carries {payload_bytes_max(address)}: make smaller pieces"
                 )
 
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
-        """Start to keep the links to the next stages, and wait until all are there or one of `lasting` has ended."""
-        lasting += [asyncio.create_task(self.keep_onward(edge)) for edge in self._onward]
+        """Start to keep the links onward, and wait for one to each next stage, or until one of `lasting` has ended.
+
+        One to each is enough: where another replica keeps dying, this one must not wait for it.
+        """
+        lasting += [asyncio.create_task(self.keep_onward(*replica)) for replica in self._onward.items()]
         up = asyncio.create_task(self._all_onward_up.wait())
         await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()

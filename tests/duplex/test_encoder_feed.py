@@ -100,8 +100,6 @@ def test_streams_that_are_gone_are_fed_no_more() -> None:
     assert ears.feed.credit_returned(TAG, 1) == []
     assert ears.feed.stop_hearing(TAG, 3) == []
     assert ears.feed.turns == 1
-    ears.feed.drop_all()
-    assert ears.hear(500) == []
 
 
 def test_what_the_ring_has_lost_is_skipped() -> None:

@@ -79,7 +79,7 @@ def test_a_key_is_on_no_command_line() -> None:
     graph = graph_of(load({f"DUPLEX_{name.upper()}": value for name, value in asked.items()}))
     assert graph.stage("thinker").engine == "openai"
     for stage in graph.stages:
-        assert "sk-hidden" not in repr(worker_spec(graph, stage, Path("/run"), 1))
+        assert "sk-hidden" not in repr(worker_spec(graph, stage, stage.name, Path("/run"), 1))
 
 
 # ---- the way of a response --------------------------------------------------------------------------

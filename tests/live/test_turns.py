@@ -264,7 +264,7 @@ def test_the_operator_can_ask_how_it_is(service: Service) -> None:
         text = metrics.body.decode()
     assert "duplex_calls 1.0" in text
     for stage in ("encoder", "thinker", "talker", "vocoder"):
-        assert f'duplex_stage_up{{stage="{stage}"}} 1.0' in text
+        assert f'duplex_stage_up{{replica="{stage}",stage="{stage}"}} 1.0' in text
     assert service.get("/nothing").status == 404
 
 

@@ -143,8 +143,8 @@ class Talk:
         return [effect for effect in of(self.effects, OpenStream) if effect.stage == stage]
 
     def tag(self, response: str) -> Tag:
-        """The tag under which `response` was opened at any stage."""
-        return next(effect.tag for effect in of(self.effects, OpenStream) if effect.tag.response == response)
+        """The tag under which `response` was opened last at any stage."""
+        return [effect.tag for effect in of(self.effects, OpenStream) if effect.tag.response == response][-1]
 
     def options(self, response: str) -> dict[str, Options]:
         return {e.stage: e.options for e in of(self.effects, OpenStream) if e.tag.response == response}

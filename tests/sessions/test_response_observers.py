@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessions.response import PLAYOUT, Abort, Cut, Done, Drained, OpenStage, Phase, Response
+from sessions.response import PLAYOUT, Abort, Cut, Done, Drained, OpenStage, Phase, Response, Retry
 from tests.sessions.test_response import LINE, OWED, SEEN, SHORT, TAG, complete
 
 
@@ -14,7 +14,7 @@ def accepted() -> Response:
 def observed() -> Response:
     """Open at all stages."""
     response = accepted()
-    response.admit()
+    response.admit(10)
     for stage in reversed(SEEN):
         response.opened(stage)
     return response
@@ -22,7 +22,7 @@ def observed() -> Response:
 
 def test_an_observer_is_opened_with_the_others_and_before_the_head() -> None:
     response = accepted()
-    assert response.admit() == [OpenStage("talker"), OpenStage("vocoder"), OpenStage("aligner")]
+    assert response.admit(10) == [OpenStage("talker"), OpenStage("vocoder"), OpenStage("aligner")]
     response.opened("talker")
     assert response.opened("vocoder") == []
     assert response.opened("aligner") == [OpenStage("thinker")]
@@ -30,22 +30,37 @@ def test_an_observer_is_opened_with_the_others_and_before_the_head() -> None:
 
 def test_an_observer_that_will_not_be_opened_rolls_all_back() -> None:
     response = accepted()
-    response.admit()
+    response.admit(10)
     rejected = Done(Phase.REJECTED, "capacity", "capacity", "full")
     assert response.refused("aligner", "capacity", "full", 20) == [Abort("talker"), Abort("vocoder"), rejected]
 
 
-def test_an_observer_that_is_lost_before_it_was_open_fails_the_response() -> None:
+def test_an_observer_that_is_lost_before_it_was_open_costs_an_attempt_as_any_stage_does() -> None:
     response = accepted()
-    response.admit()
-    effects = response.stage_lost("aligner", 20)
-    assert effects[:3] == [Abort("talker"), Abort("vocoder"), Abort("aligner")]
+    response.admit(10)
+    aborts = [Abort("talker"), Abort("vocoder"), Abort("aligner")]
+    assert response.stage_lost("aligner", 20)[:4] == [*aborts, Retry(1)]
+    response.stage_lost("aligner", 30, 1)
     assert response.phase is Phase.FAILED
+
+
+def test_an_observer_of_the_first_attempt_has_nothing_to_look_back_on() -> None:
+    response = observed()
+    assert Abort("aligner") in response.stage_lost("talker", 20)
+    for stage in reversed(SEEN):
+        response.opened(stage, 1)
+    response.output(30)
+    effects = response.cancel("turn_detected", 40)
+    assert [effect for effect in effects if isinstance(effect, Cut | Abort)] == [
+        *(Abort(stage, 1) for stage in LINE),
+        Cut("aligner"),
+    ]
+    assert response.tick(40 + SHORT.observer_ns_max) == [Abort("aligner", 1)]
 
 
 def test_done_never_waits_for_an_observer_and_drained_always_does() -> None:
     response = observed()
-    response.output()
+    response.output(20)
     assert complete(response) == [Done(Phase.SUCCEEDED, "")]
     for stage in LINE:
         response.closed(stage, {}, 30)
@@ -63,7 +78,7 @@ def test_what_becomes_of_an_observer_is_no_matter_to_the_response() -> None:
     assert response.phase is Phase.RUNNING
     response = observed()
     assert response.stage_lost("aligner", 20) == []
-    assert response.process_died("aligner", 30) == []
+    assert response.closed("aligner", {"process_exit": 1}, 30) == []
     assert response.holds == {PLAYOUT, *LINE}
     assert response.phase is Phase.RUNNING
 

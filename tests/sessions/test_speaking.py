@@ -331,10 +331,11 @@ def test_what_is_about_no_response_is_dropped_and_counted() -> None:
     assert mouth.opened(unknown, "thinker", 0) == []
     assert mouth.refused(unknown, "thinker", "code", "", 0) == []
     assert mouth.closed(unknown, "thinker", {}, None, 0) == []
+    assert mouth.lost(unknown, "thinker", 0) == []
     assert mouth.published(unknown, TextDelta("x"), 0) == []
     started(mouth, plan())
     assert mouth.published(Tag("sess", 6, 1, "r1"), TextDelta("x"), 0) == []
-    assert mouth.stale_dropped == 5
+    assert mouth.stale_dropped == 6
 
 
 def test_a_stage_that_fails_is_not_aborted_again_and_the_others_are() -> None:
@@ -354,15 +355,16 @@ def test_a_refusal_is_told_with_its_code() -> None:
     assert told(effects, ResponseFinished)[0].response.code == "capacity"
 
 
-def test_a_lost_stage_fails_all_that_it_made_and_its_death_drains_it() -> None:
+def test_a_lost_stage_fails_what_was_put_out_and_its_death_drains_it() -> None:
     mouth = speaking()
     one, other = started(mouth, plan()), started(mouth, plan("r2", with_audio=False, in_conversation=False))
-    effects = mouth.stage_lost("talker", 0)
+    mouth.published(one.tag, TextDelta("Well"), 0)
+    effects = mouth.lost(one.tag, "talker", 0)
     assert [end.response.id for end in told(effects, ResponseFinished)] == ["r1"]
     assert mouth.running == (other.view,)
     for stage in ("thinker", "vocoder"):
         mouth.closed(one.tag, stage, {}, None, 0)
-    drained = told(mouth.process_died("talker", 2 * MS), ResponseDrained)
+    drained = told(mouth.closed(one.tag, "talker", {"process_exit": 1}, None, 2 * MS), ResponseDrained)
     assert drained == [ResponseDrained("r1", "complete", 2.0, (("talker.process_exit", 1),))]
 
 
@@ -514,7 +516,8 @@ def test_a_withdrawn_response_leaves_no_trace() -> None:
 def test_a_prepared_response_that_fails_is_no_answer() -> None:
     mouth = speaking()
     what = prepared(mouth)
-    assert told(mouth.stage_lost("talker", 0), ResponseFinished) == []
+    mouth.published(what.tag, TextDelta("Well"), 0)
+    assert told(mouth.lost(what.tag, "talker", 0), ResponseFinished) == []
     assert mouth.prepared is None
     close_all(mouth, what)
     assert mouth.undrained == 0

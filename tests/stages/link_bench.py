@@ -107,7 +107,7 @@ class Listener:
         here, there = await self.pair()
         here.link.send(Hello(LINK_VERSION, role, "here"))
         assert isinstance(await there.frame(), Hello)
-        there.link.send(Welcome(LINK_VERSION, "there", 1, "rev", onward_up=True))
+        there.link.send(Welcome(LINK_VERSION, "there", 1, "rev", ()))
         assert isinstance(await here.frame(), Welcome)
         return here, there
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Payload, Tag
-from stages.edges import GATEWAY, OutEdge
+from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Stage
@@ -13,16 +13,19 @@ from stages.stream import Emit, Output, Publish, StageFailure, StageModel
 from tests.stages.puppet import PuppetModel, PuppetStep, PuppetStream
 
 CONTROL, MEDIA, SOURCE, ONWARD = 1, 2, 3, 4
-OTHER_CONTROL, OTHER_MEDIA = 11, 12
-NEXT = "next"
+OTHER_CONTROL, OTHER_MEDIA, OTHER_ONWARD = 11, 12, 13
+NEXT = "next"  # the replica that ONWARD leads to
 SESSION = "task"
 TAG = Tag(SESSION, 5, 1, "resp_1")
 INPUT = Tag(SESSION, 5, 1)
 
 
-def line_edges(onward_window: int, publish_window: int, payload: Payload) -> tuple[OutEdge, ...]:
+def line_edges(
+    onward_window: int, publish_window: int, payload: Payload, replicas: tuple[str, ...]
+) -> tuple[OutEdge, ...]:
     """An edge of `payload` to the next stage and one of audio to the gateway, where they have windows."""
-    onward = (OutEdge(NEXT, payload, onward_window),) if onward_window else ()
+    addresses = {name: f"unix:/{name}.sock" for name in replicas}
+    onward = (OutEdge(NEXT, payload, onward_window, addresses),) if onward_window else ()
     return (*onward, OutEdge(GATEWAY, "audio", publish_window)) if publish_window else onward
 
 
@@ -56,10 +59,12 @@ class StageBench:
         publish_window: int = 0,
         onward: bool = True,
         payload: Payload = "latents",
+        replicas: tuple[str, ...] = (NEXT,),
+        inputs: tuple[InEdge, ...] = (),
         tenant_weights: Mapping[str, int] | None = None,
     ) -> None:
-        edges = line_edges(onward_window, publish_window, payload)
-        self.stage = Stage(model, edges, tenant_weights=tenant_weights)
+        edges = line_edges(onward_window, publish_window, payload, replicas)
+        self.stage = Stage(model, edges, inputs, tenant_weights=tenant_weights)
         self.now_ns = 1_000_000_000
         self.running: dict[str, StartStep] = {}
         self.batches: dict[int, StartBatch] = {}
@@ -155,9 +160,10 @@ class Puppets(StageBench):
         publish_window: int = 0,
         concurrency: int = 1,
         model: PuppetModel | None = None,
+        inputs: tuple[InEdge, ...] = (),
     ) -> None:
         self.model = model or PuppetModel(concurrency)
-        super().__init__(self.model, onward_window=onward_window, publish_window=publish_window)
+        super().__init__(self.model, onward_window=onward_window, publish_window=publish_window, inputs=inputs)
         self.open(onward=bool(onward_window))
         self.stream.steps.extend(steps)
         self.wake()

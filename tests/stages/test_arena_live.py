@@ -38,7 +38,7 @@ SHARED_MEMORY = Path("/dev/shm")
 def specs(folder: Path) -> tuple[WorkerSpec, WorkerSpec]:
     speak, sound = (f"unix:{folder}/{name}.sock" for name in ("speak", "sound"))
     return (
-        WorkerSpec("speak", "talker", "bulk", speak, 1, edges=(OutEdge("sound", "latents", WINDOW, sound),)),
+        WorkerSpec("speak", "talker", "bulk", speak, 1, edges=(OutEdge("sound", "latents", WINDOW, {"sound": sound}),)),
         WorkerSpec("sound", "vocoder", "bulk", sound, 1),
     )
 
@@ -113,12 +113,12 @@ def test_a_killed_reader_gives_back_all_that_was_lent_to_it(tmp_path: Path) -> N
             sound.process.kill()
             await sound.ended()
             assert left_behind(sound) == []
-            assert await speak.told(OnwardChanged) == OnwardChanged(up=False)
+            assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=False)
             closed = await speak.told(Closed)
             assert (closed.tag, closed.outcome, closed.code) == (tag, "failed", "downstream_lost")
 
             async with workers(msgspec.structs.replace(sound_spec, incarnation=2), module=MODULE) as (reborn,):
-                assert await speak.told(OnwardChanged) == OnwardChanged(up=True)
+                assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=True)
                 again = Tag("sess_1", 1, 1, "resp_2")
                 await open_both(again, speak, reborn)
                 ask(speak, again, 2 * SESSION_BLOCKS)

@@ -384,7 +384,7 @@ def test_between_hosts_a_payload_travels_in_its_frame(tmp_path: Path) -> None:
             there = await far.accepted()
             here.link.send(Hello(LINK_VERSION, "data", "here"))
             assert await there.frame() == Hello(LINK_VERSION, "data", "here")
-            there.link.send(Welcome(LINK_VERSION, "there", 1, "rev", onward_up=True))
+            there.link.send(Welcome(LINK_VERSION, "there", 1, "rev", ()))
             here.link.send(chunk())
             assert await there.frame() == chunk()
             assert pair.statistics().used_peak == 0

@@ -122,7 +122,7 @@ def test_what_is_set_for_a_stage_reaches_its_engine(free_engine: str) -> None:
     graph = line(speak=speak)
     told = {"voice": "x", "device": "cuda:1", "memory_fraction": 0.5, "batch_max": 4}
     assert graph.options_of(speak) == told
-    assert worker_spec(graph, speak, Path("/run"), 1).options == told
+    assert worker_spec(graph, speak, "speak", Path("/run"), 1).options == told
 
 
 def test_fractions_of_a_device_may_add_up_to_all_of_it(free_engine: str) -> None:
@@ -405,6 +405,8 @@ def test_edges_of_one_stage_name_one_schedule() -> None:
         ({"kind": "mouth"}, "kind"),
         ({"chunk_ms_max": -1}, "chunk_ms_max"),
         ({"replicas": 0}, "replicas"),
+        ({"replicas": 65}, "replicas"),
+        ({"step_s_max": 0}, "step_s_max"),
         ({"memory_fraction": 1.1}, "memory_fraction"),
         ({"device": "the big one"}, "device"),
         ({"streams_max": 0}, "streams_max"),
@@ -502,7 +504,7 @@ def test_what_is_wrong_with_a_file_is_said(old: str, new: str, said: str) -> Non
 
 def test_each_worker_is_told_its_edges() -> None:
     graph, run_dir = observed(), Path("/run/duplex")
-    specs = {stage.name: worker_spec(graph, stage, run_dir, 4) for stage in graph.stages}
+    specs = {stage.name: worker_spec(graph, stage, stage.name, run_dir, 4) for stage in graph.stages}
     at = {name: f"unix:/run/duplex/{name}.sock" for name in specs}
     assert specs == {
         "hear": WorkerSpec("hear", "encoder", "scripted", at["hear"], 4),
@@ -514,8 +516,8 @@ def test_each_worker_is_told_its_edges() -> None:
             4,
             {"sessions_max": 2},
             edges=(
-                OutEdge("speak", "clauses", 320, at["speak"]),
-                OutEdge("align", "clauses", 4_000, at["align"], "complete", observed=True),
+                OutEdge("speak", "clauses", 320, {"speak": at["speak"]}),
+                OutEdge("align", "clauses", 4_000, {"align": at["align"]}, "complete", observed=True),
             ),
         ),
         "speak": WorkerSpec(
@@ -524,7 +526,7 @@ def test_each_worker_is_told_its_edges() -> None:
             "scripted",
             at["speak"],
             4,
-            edges=(OutEdge("sound", "latents", 48, at["sound"]),),
+            edges=(OutEdge("sound", "latents", 48, {"sound": at["sound"]}),),
             inputs=(InEdge("clauses", 320),),
         ),
         "sound": WorkerSpec(
@@ -535,7 +537,7 @@ def test_each_worker_is_told_its_edges() -> None:
             4,
             edges=(
                 OutEdge(GATEWAY, "audio", 9_600),
-                OutEdge("align", "audio", 1_440_000, at["align"], "complete", observed=True),
+                OutEdge("align", "audio", 1_440_000, {"align": at["align"]}, "complete", observed=True),
             ),
             inputs=(InEdge("latents", 48),),
             payload_bytes_max=2 * 160 * 24,
@@ -552,9 +554,31 @@ def test_each_worker_is_told_its_edges() -> None:
     }
 
 
+def test_replicas_are_linked_each_with_each() -> None:
+    graph = line(
+        speak=StageNode(name="speak", kind="talker", engine="scripted", replicas=2),
+        sound=StageNode(name="sound", kind="vocoder", engine="scripted", chunk_ms_max=190, replicas=2),
+    )
+    assert graph.stage("hear").replica_names == ("hear",)
+    assert graph.stage("speak").replica_names == ("speak-1", "speak-2")
+    targets = {f"sound-{number}": f"unix:/run/sound-{number}.sock" for number in (1, 2)}
+    for name in ("speak-1", "speak-2"):
+        spec = worker_spec(graph, graph.stage("speak"), name, Path("/run"), 1)
+        assert (spec.replica, spec.address) == (name, f"unix:/run/{name}.sock")
+        assert [edge.replicas for edge in spec.edges] == [targets]
+
+
+def test_no_stage_has_the_name_of_anothers_replica() -> None:
+    with pytest.raises(ValidationError, match="'speak-1': rename the stage"):
+        line(
+            speak=StageNode(name="speak", kind="talker", engine="scripted", replicas=2),
+            hear=StageNode(name="speak-1", kind="encoder", engine="scripted"),
+        )
+
+
 def test_secrets_reach_the_worker_by_the_names_of_their_variables_only() -> None:
     stage = StageNode(name="think", kind="thinker", engine="openai", secrets={"api_key": "DUPLEX_OPENAI_API_KEY"})
-    spec = worker_spec(line(think=stage), stage, Path("/run"), 1)
+    spec = worker_spec(line(think=stage), stage, "think", Path("/run"), 1)
     assert (spec.options, spec.secrets) == ({}, {"api_key": "DUPLEX_OPENAI_API_KEY"})
 
 

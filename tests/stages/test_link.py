@@ -55,7 +55,7 @@ from tests.stages.link_bench import WAIT_S_MAX, End, FakeTransport, Listener, pl
 
 TAG = Tag("s", 1, 1, "r")
 HELLO = Hello(LINK_VERSION, "media", "gw")
-WELCOME = Welcome(LINK_VERSION, "talker", 1, "rev", onward_up=True)
+WELCOME = Welcome(LINK_VERSION, "talker", 1, "rev", ())
 FRAMES: tuple[Frame, ...] = (
     HELLO,
     EndEpoch("s", 4),
@@ -317,7 +317,7 @@ def test_a_later_version_is_told_so_whatever_its_greeting_holds() -> None:
 def test_who_connected_refuses_another_version_too() -> None:
     wired = Wired()
     wired.link.send(HELLO)
-    wired.come(wire(Welcome(1, "talker", 1, "rev", onward_up=True)))
+    wired.come(wire(Welcome(1, "talker", 1, "rev", ())))
     assert wired.frames == []
     assert [type(frame) for frame in wired.sent] == [Hello, LinkRefused]
 

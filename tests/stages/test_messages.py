@@ -54,9 +54,14 @@ from stages.messages import (
     Open,
     Opened,
     OpenSession,
+    Ping,
+    Pong,
     Published,
     Refused,
     Release,
+    ReplicaReport,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
@@ -102,11 +107,11 @@ EVENTS = (
 )
 FRAMES: tuple[Frame, ...] = (
     Hello(LINK_VERSION, "media", "gw_1"),
-    Welcome(LINK_VERSION, "talker", 3, "sha256:0", onward_up=False, arena=OFFER),
+    Welcome(LINK_VERSION, "talker", 3, "sha256:0", ("vocoder-1", "vocoder-2"), arena=OFFER),
     LinkRefused(LINK_VERSION, "too old"),
     Taken(2**20),
     Release(REF),
-    OnwardChanged(up=True),
+    OnwardChanged("vocoder-1", up=True),
     OpenSession("sess_1", 1),
     SessionOpened("sess_1"),
     SessionRefused("sess_1", "capacity", "all slots are taken"),
@@ -126,6 +131,11 @@ FRAMES: tuple[Frame, ...] = (
     Published(TAG, AudioOut(2, 24_000, 4_800, b""), body=REF),
     Closed(TAG, "failed", {"frames": 3}, "engine", "it broke"),
     StepDone(TAG, "decode", 10**9, 2**62),
+    Ping(7),
+    Pong(7, 2**62),
+    Retire(),
+    Retiring(),
+    ReplicaReport("talker", "talker-2", "quarantined", 7, 6, 1),
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from stages.edges import GATEWAY, OutEdge
 from stages.messages import LINK_VERSION, Hello, LinkRole
-from stages.peers import Peers
+from stages.peers import Onward, Peers
 
 
 def hello(role: LinkRole, name: str) -> Hello:
@@ -16,8 +18,9 @@ def hello(role: LinkRole, name: str) -> Hello:
 
 def test_a_gateway_has_two_links() -> None:
     peers = Peers()
-    for link, role, name in ((1, "control", "gw_1"), (2, "media", "gw_1"), (3, "control", "gw_2"), (4, "data", "gw_1")):
-        assert peers.greet(link, hello(role, name)) == []
+    greetings = (hello("control", "gw_1"), hello("media", "gw_1"), hello("control", "gw_2"), hello("data", "gw_1"))
+    for link, greeting in enumerate(greetings, 1):
+        assert peers.greet(link, greeting) == []
     assert peers.controls == [1, 3]
     assert (peers.media_of(1), peers.media_of(3), peers.media_of(9)) == (2, None, None)
     assert [peers.are_one(link, 1) for link in range(1, 6)] == [True, True, False, False, False]
@@ -50,6 +53,48 @@ def test_an_earlier_process_is_the_past() -> None:
     assert peers.greet(3, hello("data", "thinker")) == []
     assert [peers.is_stage(link) for link in (1, 2, 3)] == [True, False, False]
     assert peers.forget(2) is None
+
+
+def edges() -> list[OutEdge]:
+    return [
+        OutEdge("talker", "clauses", 8, replicas={"talker-0": "unix:/0", "talker-1": "unix:/1"}),
+        OutEdge("align", "clauses", 8),
+        OutEdge(GATEWAY, "audio", 8),
+    ]
+
+
+def test_replicas_of_next_stages_come_and_go() -> None:
+    onward = Onward(edges())
+    assert (onward.names, onward.is_complete) == ((), False)
+    onward.up("talker-1", 5)
+    onward.up("align", 6)
+    assert (onward.names, onward.is_complete) == (("talker-1", "align"), True)
+    assert (onward.at(5), onward.at(9), onward.link_to("align")) == ("talker-1", None, 6)
+    assert [onward.target_of(replica) for replica in ("talker-0", "align", None)] == ["talker", "align", GATEWAY]
+    assert onward.lost(9) is None
+    assert onward.lost(5) == "talker-1"
+    assert (onward.names, onward.is_complete) == (("align",), False)
+    with pytest.raises(KeyError):
+        onward.link_to("talker-1")
+
+
+def test_a_stage_without_next_stages_is_complete() -> None:
+    assert Onward([OutEdge(GATEWAY, "audio", 8)]).is_complete
+
+
+@pytest.mark.parametrize(
+    ("replicas", "refusal"),
+    [
+        ((), None),
+        (("align",), None),
+        (("talker-0", "align"), ("downstream_lost", "talker-0 is not connected")),
+        (("talker", "align"), ("unknown_edge", "no edge leads to talker")),
+    ],
+)
+def test_why_no_stream_can_be_opened(replicas: tuple[str, ...], refusal: tuple[str, str] | None) -> None:
+    onward = Onward(edges())
+    onward.up("align", 6)
+    assert onward.refusal(replicas) == refusal
 
 
 class PeersMachine(RuleBasedStateMachine):

@@ -106,6 +106,17 @@ def test_a_step_that_takes_longer_than_its_slack_goes_by_when_it_became_ready() 
     assert served == ["f", "s", "g"]
 
 
+def test_it_is_known_since_when_the_longest_step_has_been_running() -> None:
+    scheduler = StageScheduler(2)
+    known = [scheduler.running_since_ns]
+    offer(scheduler, ready("one"), ready("two"))
+    for now_ns in (3 * MS, 5 * MS):
+        scheduler.start(now_ns)
+        known.append(scheduler.running_since_ns)
+    scheduler.done(1, 9 * MS)
+    assert [*known, scheduler.running_since_ns] == [None, 3 * MS, 3 * MS, 5 * MS]
+
+
 def test_a_stream_has_one_step_at_a_time() -> None:
     scheduler = StageScheduler(1)
     offer(scheduler, ready("a"))

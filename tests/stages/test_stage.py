@@ -185,18 +185,18 @@ def test_the_loss_of_another_link_ends_nothing(link: int) -> None:
 def test_the_next_stage_comes_and_goes() -> None:
     bench = StageBench(PuppetModel(), onward_window=8, onward=False)
     bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
-    assert not bench.stage.is_onward_up
-    assert StageBench(PuppetModel(), publish_window=8).stage.is_onward_up
-    assert bench.open(onward=True) == [Refused(TAG, "downstream_lost", "the next stage is not connected")]
+    assert not bench.stage.onward
+    assert bench.open(onward=True) == [Refused(TAG, "downstream_lost", "next is not connected")]
     assert bench.open(INPUT) == [Opened(INPUT)]
     bench.take_sent()
     bench.carry_out(bench.stage.onward_up(NEXT, ONWARD))
-    told = [Send(link, OnwardChanged(True)) for link in (CONTROL, OTHER_CONTROL)]
-    assert (bench.take_sent(), bench.stage.is_onward_up) == (told, True)
-    assert bench.frame(Welcome(1, "next", 1, "", True), ONWARD) == []
+    told = [Send(link, OnwardChanged(NEXT, True)) for link in (CONTROL, OTHER_CONTROL)]
+    assert bench.take_sent() == told
+    assert list(bench.stage.onward) == [NEXT]
+    assert bench.frame(Welcome(1, "next", 1, "", ()), ONWARD) == []
     bench.open(onward=True)
     frames = bench.lose(ONWARD)
-    assert frames[:2] == [OnwardChanged(False)] * 2
+    assert frames[:2] == [OnwardChanged(NEXT, False)] * 2
     assert closings(frames) == [(TAG, "failed", "downstream_lost")]
     statistics = bench.stage.statistics()
     assert (statistics.streams, statistics.stale_dropped) == (1, 0)

@@ -115,18 +115,18 @@ def test_an_edge_that_there_is_not_cannot_be_used() -> None:
 
 def test_streams_are_opened_when_the_stages_that_they_use_are_connected() -> None:
     bench = Bench(Stage(PuppetModel(), (TO_NEXT, TO_OTHER)))
-    assert bench.do(bench.stage.onward_up("other", OTHER)) == [(CONTROL, OnwardChanged(up=False))]
-    refused = Refused(TAG, "downstream_lost", "the next stage is not connected")
+    assert bench.do(bench.stage.onward_up("other", OTHER)) == [(CONTROL, OnwardChanged("other", up=True))]
+    refused = Refused(TAG, "downstream_lost", "next is not connected")
     assert bench.frame(Open(TAG, ObserverOptions(), ("next",))) == [(CONTROL, refused)]
     assert bench.frame(Open(TAG, ObserverOptions(), ("other",))) == [(CONTROL, Opened(TAG))]
-    assert bench.do(bench.stage.onward_up("next", NEXT)) == [(CONTROL, OnwardChanged(up=True))]
+    assert bench.do(bench.stage.onward_up("next", NEXT)) == [(CONTROL, OnwardChanged("next", up=True))]
 
 
 def test_the_loss_of_one_next_stage_fails_those_that_use_it() -> None:
     bench = Puppets(TO_NEXT, TO_OTHER)
     bench.open("next")
     frames = [frame for _, frame in bench.do(bench.stage.link_lost(OTHER, 0))]
-    assert frames == [OnwardChanged(up=False)]
+    assert frames == [OnwardChanged("other", up=False)]
     assert closings([frame for _, frame in bench.do(bench.stage.link_lost(NEXT, 0))]) == [
         (TAG, "failed", "downstream_lost")
     ]
@@ -157,7 +157,7 @@ def test_an_observer_whose_maximum_is_reached_is_told_and_the_stream_goes_on() -
 def test_an_observer_that_is_lost_is_no_loss() -> None:
     bench = Puppets(EAR, WATCHED)
     stream = bench.open("align", steps=[PuppetStep((sound(4),))])
-    assert bench.do(bench.stage.link_lost(WATCH, 0)) == [(CONTROL, OnwardChanged(up=False))]
+    assert bench.do(bench.stage.link_lost(WATCH, 0)) == [(CONTROL, OnwardChanged("align", up=False))]
     frames = bench.finish()
     assert [type(frame) for link, frame in frames if link == MEDIA] == [Published]
     assert stream.closed == 0

@@ -41,6 +41,7 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
+from stages.edges import InEdge
 from stages.effects import Send
 from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions, ScriptedVocoder
 from stages.messages import (
@@ -72,6 +73,7 @@ REPLY = "One two three, four five six seven. Eight nine!"
 SAMPLE_RATE = 8_000
 FRAME_SAMPLES = SAMPLE_RATE // 100
 WINDOWS = {"encoder": (0, 0), "thinker": (40, 0), "talker": (24, 0), "vocoder": (0, 24 * FRAME_SAMPLES)}
+INPUTS = {"talker": (InEdge("clauses", 40),), "vocoder": (InEdge("latents", 24),)}
 OPTIONS: dict[str, Options] = {
     "encoder": EncoderOptions(),
     "thinker": ThinkerOptions((), 100),
@@ -131,7 +133,14 @@ class Walk:
         onward_window, publish_window = WINDOWS[kind]
         self.window = onward_window or publish_window
         payload: Payload = "clauses" if kind == "thinker" else "latents"
-        self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window, payload=payload)
+        self.inputs = INPUTS.get(kind, ())
+        self.bench = StageBench(
+            self.model,
+            onward_window=onward_window,
+            publish_window=publish_window,
+            payload=payload,
+            inputs=self.inputs,
+        )
         self.onward = ONWARD if onward_window else None
         self.controls = {number: number for number in CONTROLS}
         self.bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
@@ -314,7 +323,7 @@ class Walk:
 
     def lose_stage_before(self) -> None:
         """Its next process, or the same one, is there at once."""
-        self._leave(lambda tag: bool(tag.response) and not self.lives[tag].input_ended)
+        self._leave(lambda tag: bool(tag.response and self.inputs) and not self.lives[tag].input_ended)
         self.before_incarnation += self.random.randint(0, 1)
         lost, self.source = self.source, self.next_link + 1
         self.next_link += 1

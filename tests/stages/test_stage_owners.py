@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stages.contracts import OUT_OF_BAND, Clause, ObserverOptions, Pause, Tag, TextDelta
+from stages.contracts import OUT_OF_BAND, AudioOut, Clause, ObserverOptions, Pause, Tag, TextDelta
+from stages.edges import InEdge
+from stages.effects import Send
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
     CloseSession,
@@ -21,7 +24,6 @@ from stages.messages import (
     Refused,
     SessionRefused,
 )
-from stages.stage import Send
 from stages.stream import Publish
 from tests.stages.puppet import PuppetStep
 from tests.stages.stage_bench import (
@@ -38,6 +40,7 @@ from tests.stages.stage_bench import (
 
 CLAUSE = Clause(0, "Hello.", final=True)
 TEXT = TextDelta("Hi")
+CLAUSES = (InEdge("clauses", 8),)
 
 
 # ---- owners -------------------------------------------------------------------------------------------------
@@ -46,7 +49,7 @@ TEXT = TextDelta("Hi")
 def _taken_over() -> Puppets:
     """A second gateway has taken the session over in epoch 9."""
     bench = Puppets()
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
     bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
     bench.frame(Open(Tag(SESSION, 9, 2, "resp_9"), ObserverOptions()), OTHER_CONTROL)
     return bench
@@ -69,7 +72,7 @@ def test_who_opens_a_session_ends_all_that_others_had_opened_for_it() -> None:
     outside = Tag(SESSION, OUT_OF_BAND, 1, "resp_o")
     for tag in (INPUT, outside):
         bench.another(tag)
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
     ended = closings(bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL))
     assert ended == [(tag, "cancelled", "") for tag in (TAG, INPUT, outside)]
     assert bench.model.sessions == {SESSION}
@@ -78,7 +81,7 @@ def test_who_opens_a_session_ends_all_that_others_had_opened_for_it() -> None:
 def test_a_new_owner_counts_its_turns_anew_while_those_of_the_one_before_are_leaving() -> None:
     bench = Puppets()
     bench.another(INPUT, PuppetStep())
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
     bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
     again = Tag(SESSION, 9, INPUT.turn)
     assert bench.frame(Open(again, ObserverOptions()), OTHER_CONTROL) == [Opened(again)]
@@ -123,7 +126,7 @@ def test_the_loss_of_a_former_owner_leaves_the_session_alone() -> None:
 def test_the_terminal_goes_to_who_opened_the_stream_last() -> None:
     """A gateway that reconnects may be heard on its new link before the old one is known to be lost."""
     bench = Puppets()
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_1"))
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_1"))
     bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
     bench.frame(Open(TAG, ObserverOptions()), OTHER_CONTROL)
     bench.lose(CONTROL)
@@ -135,7 +138,7 @@ def test_the_terminal_goes_to_who_opened_the_stream_last() -> None:
 def test_streams_of_a_lost_gateway_end_though_another_owns_their_session_now() -> None:
     bench = Puppets()
     bench.another(INPUT)
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
     bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
     bench.lose(CONTROL)
     assert bench.is_empty()
@@ -149,14 +152,14 @@ def test_a_gateway_that_introduces_itself_anew_has_lost_its_links() -> None:
     """It knows of the loss before we do, and asks anew for what it wants."""
     bench = Puppets()
     bench.another(INPUT)
-    bench.carry_out(bench.stage.link_up(21, Hello(1, "control", "gw_1")))
+    bench.carry_out(bench.stage.link_up(21, Hello(LINK_VERSION, "control", "gw_1")))
     assert closings([sent.frame for sent in bench.take_sent()]) == [(TAG, "cancelled", ""), (INPUT, "cancelled", "")]
     bench.frame(OpenSession(SESSION, 5), 21)
     bench.frame(Open(TAG, ObserverOptions()), 21)
     assert bench.lose(CONTROL) == []
     assert bench.frame(Feed(TAG, CLAUSE), MEDIA) == []
     assert (bench.stream.fed, bench.stale()) == ([CLAUSE], 0)
-    bench.stage.link_up(22, Hello(1, "media", "gw_1"))
+    bench.stage.link_up(22, Hello(LINK_VERSION, "media", "gw_1"))
     bench.progress(Publish(TEXT))
     assert bench.take_sent()[-1] == Send(22, Published(TAG, TEXT))
     assert bench.lose(MEDIA) == []
@@ -164,7 +167,7 @@ def test_a_gateway_that_introduces_itself_anew_has_lost_its_links() -> None:
 
 def test_what_was_handed_over_is_lost_with_the_link_of_the_stage_before() -> None:
     """Whoever had made it may have finished, and would hear of no loss."""
-    bench = Puppets()
+    bench = Puppets(inputs=CLAUSES)
     waiting, whole, fed = (Tag(SESSION, 5, 1, name) for name in ("resp_w", "resp_f", "resp_s"))
     for tag in (INPUT, waiting, whole, fed):
         bench.another(tag)
@@ -176,9 +179,18 @@ def test_what_was_handed_over_is_lost_with_the_link_of_the_stage_before() -> Non
     assert closings(bench.lose(SOURCE)) == lost
 
 
+def test_what_comes_by_other_edges_is_lost_with_theirs() -> None:
+    bench = Puppets(inputs=(*CLAUSES, InEdge("audio", 8)))
+    bench.stage.link_up(30, Hello(LINK_VERSION, "data", "other/1"))
+    bench.frame(Feed(TAG, CLAUSE), SOURCE)
+    bench.frame(Feed(TAG, AudioOut(0, 24_000, 0, b"", final=False)), 30)
+    assert bench.lose(SOURCE) == []
+    assert closings(bench.lose(30)) == [(TAG, "failed", "upstream_lost")]
+
+
 def test_a_new_process_of_the_stage_before_takes_the_place_of_the_old_one() -> None:
-    bench = Puppets()
-    bench.carry_out(bench.stage.link_up(30, Hello(1, "data", "before/2")))
+    bench = Puppets(inputs=CLAUSES)
+    bench.carry_out(bench.stage.link_up(30, Hello(LINK_VERSION, "data", "before/2")))
     assert closings([sent.frame for sent in bench.take_sent()]) == [(TAG, "failed", "upstream_lost")]
     bench.open()
     bench.frame(Feed(TAG, CLAUSE), SOURCE)
@@ -190,8 +202,8 @@ def test_a_new_process_of_the_stage_before_takes_the_place_of_the_old_one() -> N
 
 def test_a_past_process_of_the_stage_before_is_not_listened_to() -> None:
     bench = Puppets()
-    assert bench.stage.link_up(30, Hello(1, "data", "before/0")) == []
-    bench.stage.link_up(31, Hello(1, "data", "other/0"))
+    assert bench.stage.link_up(30, Hello(LINK_VERSION, "data", "before/0")) == []
+    bench.stage.link_up(31, Hello(LINK_VERSION, "data", "other/0"))
     bench.frame(Feed(TAG, CLAUSE), 30)
     assert (bench.stream.fed, bench.stale()) == ([], 1)
     bench.frame(Feed(TAG, CLAUSE), SOURCE)

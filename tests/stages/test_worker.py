@@ -64,7 +64,7 @@ def test_a_peer_is_welcomed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as one:
             end = await one.link(HELLO)
-            assert await end.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", onward_up=True)
+            assert await end.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
 
     play(scenario())
 
@@ -363,13 +363,13 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
             gateway = await one.gateway(onward=True)
             await next_stage.abort()
             frames = [await gateway.frame() for _ in range(2)]
-            lost = Closed(TAG, "failed", {}, "downstream_lost", "the next stage is gone")
-            assert frames == [OnwardChanged(up=False), lost]
+            lost = Closed(TAG, "failed", {}, "downstream_lost", "next is gone")
+            assert frames == [OnwardChanged("next", up=False), lost]
             # For a moment, the socket of a dying stage still takes links.
             await (await listener.accepted()).abort()
             async with greeting(listener) as again:
                 await again
-            assert await gateway.frame() == OnwardChanged(up=True)
+            assert await gateway.frame() == OnwardChanged("next", up=True)
             gateway.link.send(Open(TAG, ObserverOptions(), (NEXT,)))
             assert await gateway.frame() == Opened(TAG)
 
@@ -384,10 +384,10 @@ def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
             next_stage = await listener.accepted()
             assert is_stages_hello(await next_stage.frame())
             gateway = await one.link(HELLO)
-            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", onward_up=False)
+            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
             assert not one.ready.is_set()
             next_stage.link.send(WELCOME)
-            assert await gateway.frame() == OnwardChanged(up=True)
+            assert await gateway.frame() == OnwardChanged("next", up=True)
             await one.ready.wait()
             one.stopped.set()
             await serving
@@ -400,23 +400,23 @@ def test_a_worker_with_two_next_stages_is_ready_once_both_are_and_keeps_each_by_
     async def scenario() -> None:
         addresses = {name: f"unix:{tmp_path}/{name}.sock" for name in ("one", "two")}
         async with Listener(addresses["one"]) as first, Listener(addresses["two"]) as second:
-            edges = tuple(OutEdge(name, "clauses", 320, address) for name, address in addresses.items())
+            edges = tuple(OutEdge(name, "clauses", 320, {name: address}) for name, address in addresses.items())
             one = Running(tmp_path, edges=edges)
             serving = asyncio.create_task(one.serve())
             async with greeting(first) as greeted:
                 await greeted
             gateway = await one.link(HELLO)
-            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", onward_up=False)
+            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ("one",))
             assert not one.ready.is_set()
             async with greeting(second) as greeted:
                 other = await greeted
-            assert await gateway.frame() == OnwardChanged(up=True)
+            assert await gateway.frame() == OnwardChanged("two", up=True)
             await one.ready.wait()
             await other.abort()
-            assert await gateway.frame() == OnwardChanged(up=False)
+            assert await gateway.frame() == OnwardChanged("two", up=False)
             async with greeting(second) as greeted:
                 await greeted
-            assert await gateway.frame() == OnwardChanged(up=True)
+            assert await gateway.frame() == OnwardChanged("two", up=True)
             one.stopped.set()
             await serving
             await gateway.end()
@@ -543,7 +543,7 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"stage": 7}, "stage"),
+        ({"replica": 7}, "replica"),
         ({"gpu": 1}, "gpu"),
         ({"engine": "magic"}, "no engine 'magic' for a thinker; there are: local, openai, scripted"),
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
@@ -553,8 +553,11 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ({"address": "udp:0.0.0.0:1"}, "'udp:0.0.0.0:1'"),
         ({"address": "tcp:127.0.0.1:0", "payload_bytes_max": 300_000}, "'think' hands over up to 300000 bytes"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
-        ({"edges": [{**ONWARD, "address": "tcp:next"}]}, "'tcp:next'"),
-        ({"edges": [{**ONWARD, "address": "tcp:next:1"}], "payload_bytes_max": 300_000}, "'tcp:next:1' carries 261120"),
+        ({"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next"}}]}, "'tcp:next'"),
+        (
+            {"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next:1"}}], "payload_bytes_max": 300_000},
+            "'tcp:next:1' carries 261120",
+        ),
     ],
 )
 def test_a_wrong_specification_is_refused_and_named(
@@ -576,7 +579,7 @@ def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path)
 
 
 def test_a_worker_without_its_next_stage_is_not_ready_when_it_ends(command: Command, tmp_path: Path) -> None:
-    edge = {**ONWARD, "address": f"unix:{tmp_path}/nobody.sock"}
+    edge = {**ONWARD, "replicas": {NEXT: f"unix:{tmp_path}/nobody.sock"}}
     assert command.run(spec_json(tmp_path, edges=[edge])) == (0, "", "")
 
 

@@ -199,13 +199,13 @@ async def workers(
 
 def chain_specs(folder: Path) -> list[WorkerSpec]:
     graph = chain()
-    return [worker_spec(graph, stage, folder, 1) for stage in graph.stages]
+    return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
 
 
 def observed_specs(folder: Path) -> list[WorkerSpec]:
     graph = chain()
     graph = Graph(stages=(*graph.stages, ALIGNER), edges=(*graph.edges, *SEEN))
-    return [worker_spec(graph, stage, folder, 1) for stage in graph.stages]
+    return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
 
 
 def aligned_in(frames: list[Frame]) -> list[str]:
@@ -220,8 +220,8 @@ def aligned_in(frames: list[Frame]) -> list[str]:
 async def open_response(tag: Tag, stages: list[WorkerProcess]) -> None:
     """Open `tag` at all stages, the last one first."""
     for one in reversed(stages):
-        onward = tuple(edge.target for edge in one.spec.edges if edge.target != GATEWAY)
-        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.stage], onward))
+        onward = tuple(name for edge in one.spec.edges for name in edge.replicas)
+        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.replica], onward))
         await one.told(SessionOpened)
         await one.told(Opened)
 
@@ -371,7 +371,7 @@ def test_a_reply_goes_on_without_an_observer_that_died(tmp_path: Path) -> None:
             heard, granted = await sound.published_until(counting_to(CHUNK)), 0
             align.process.kill()
             await align.ended()
-            assert await think.told(OnwardChanged) == OnwardChanged(up=False)
+            assert await think.told(OnwardChanged) == OnwardChanged("align", up=False)
             while not is_final_audio(heard[-1]):
                 sound.media.link.send(Grant(tag, samples_of(heard) - granted))
                 granted = samples_of(heard)
@@ -389,11 +389,11 @@ def test_a_next_stage_that_dies_fails_the_replies_that_need_it_until_it_is_back(
             await open_response(tag, [speak, sound])
             sound.process.kill()
             await sound.ended()
-            assert await speak.told(OnwardChanged) == OnwardChanged(up=False)
-            assert await speak.told(Closed) == Closed(tag, "failed", {}, "downstream_lost", "the next stage is gone")
+            assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=False)
+            assert await speak.told(Closed) == Closed(tag, "failed", {}, "downstream_lost", "sound is gone")
 
             async with workers(msgspec.structs.replace(sound.spec, incarnation=2)) as (reborn,):
-                assert await speak.told(OnwardChanged) == OnwardChanged(up=True)
+                assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=True)
                 assert (await reborn.link()).incarnation == 2
                 await open_response(Tag(SESSION, 1, 1, "resp_2"), [speak, reborn])
 

@@ -20,7 +20,7 @@ NEXT = "next"
 ONWARD = {"target": NEXT, "payload": "clauses", "window": 320}
 SAMPLES_MAX = 1 << 20
 TAG = Tag("s", 1, 1, "r")
-WELCOME = Welcome(LINK_VERSION, "next", 1, "rev", onward_up=True)
+WELCOME = Welcome(LINK_VERSION, "next", 1, "rev", ())
 HELLO = Hello(LINK_VERSION, "control", "gw_1")
 
 
@@ -50,7 +50,7 @@ class Running:
         self.address = f"unix:{folder}/stage.sock"
         self.path = folder / "stage.sock"
         self.model = model or PuppetModel()
-        edges = edges or ((OutEdge(NEXT, "clauses", onward_window, onward),) if onward else ())
+        edges = edges or ((OutEdge(NEXT, "clauses", onward_window, {NEXT: onward}),) if onward else ())
         edges = (*edges, OutEdge(GATEWAY, "audio", SAMPLES_MAX))
         spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
         self.worker = Worker(spec, spec.stage_of(self.model), "rev", 1)

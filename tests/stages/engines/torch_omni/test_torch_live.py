@@ -51,7 +51,7 @@ ONWARD = {"hear": ("think",), "think": ("speak",), "speak": ("sound",), "sound":
 @asynccontextmanager
 async def started(folder: Path) -> AsyncIterator[list[WorkerProcess]]:
     wanted = omni_graph(frames_max=FRAMES_MAX)
-    specs = [worker_spec(wanted, stage, folder, 1) for stage in wanted.stages]
+    specs = [worker_spec(wanted, stage, stage.name, folder, 1) for stage in wanted.stages]
     async with workers(*specs, start_s_max=START_S_MAX) as stages:
         for one in stages:
             one.order(OpenSession(SESSION, 1))
@@ -60,7 +60,7 @@ async def started(folder: Path) -> AsyncIterator[list[WorkerProcess]]:
 
 
 async def open_at(one: WorkerProcess, tag: Tag, options: Options, *, onward: bool) -> None:
-    one.order(Open(tag, options, ONWARD[one.spec.stage] if onward else ()))
+    one.order(Open(tag, options, ONWARD[one.spec.replica] if onward else ()))
     await one.told(Opened)
 
 
