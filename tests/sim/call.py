@@ -14,7 +14,7 @@ from typing import Protocol
 from duplex.checkpoints import Recorder
 from duplex.encoder_feed import EncoderFeed
 from duplex.log_queue import LogQueue
-from duplex.stage_port import SAME_LOSS
+from duplex.stage_pool import SAME_LOSS, StagePool
 from media.input_ring import InputRing
 from sessions import effects as do
 from sessions.conversation import Conversation
@@ -27,6 +27,7 @@ from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
@@ -39,7 +40,6 @@ from stages.messages import (
     SessionRefused,
 )
 from tests.sim.clock import Clock
-from tests.sim.port import Port
 from tests.sim.store import StoreLine
 from tests.sim.watch import Watch
 
@@ -65,7 +65,7 @@ class Client(Protocol):
 class Shell:
     """What surrounds all calls of a gateway. `do` drops what is meant for a dead process."""
 
-    ports: Mapping[str, Port]
+    stages: Mapping[str, StagePool]
     clock: Clock
     do: Callable[..., None]
 
@@ -120,7 +120,8 @@ class Call:
         self.watch = watch
         self.client = client
         self.end_reason = ""
-        self._ports = shell.ports
+        self._stages = shell.stages
+        self._encoder = core.route.encoder
         self._clock = shell.clock
         self._do = shell.do
         self._born_ns = self._clock.now_ns
@@ -148,8 +149,8 @@ class Call:
         self.client.ended(reason)
 
     def _order_all(self, frame: Frame) -> None:
-        for port in self._ports.values():
-            port.order(frame)
+        for stage in self._stages.values():
+            stage.order(frame)
 
     # ---- the microphone ----------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class Call:
 
     def _feed(self, feeds: Sequence[Feed]) -> None:
         for feed in feeds:
-            self._ports["encoder"].feed(feed.tag, feed.item, feed.units)
+            self._stages[self._encoder].feed(feed.tag, feed.item, feed.units)
 
     # ---- from the stages ---------------------------------------------------------------------------
 
@@ -194,13 +195,13 @@ class Call:
             case Published(tag, event):
                 self.carry_out(core.published(tag, event, now_ns))
                 self.send_due()
-            case Grant(tag, units):
+            case Grant(tag, units) if stage == self._encoder:
                 self._feed(self.feed.credit_returned(tag, units))
             case Opened(tag):
                 self.carry_out(core.opened(tag, stage, now_ns))
             case Refused(tag, code, message):
                 self._stream_gone(stage, tag)
-                self.carry_out(core.refused(tag, stage, SAME_LOSS.get(code, code), message, now_ns))
+                self.carry_out(core.refused(tag, stage, code, message, now_ns))
             case Closed(tag, outcome, released, code, message):
                 self._stream_gone(stage, tag)
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
@@ -210,18 +211,14 @@ class Call:
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
         self.watch.let_go(stage, tag)
-        if stage == "encoder":
+        if stage == self._encoder:
             self.feed.drop(tag)
 
-    def stage_up(self, stage: str, reborn: bool) -> None:
-        if not self.end_reason:
-            self._ports[stage].order(OpenSession(self.session, self.core.epoch))
-        self.carry_out(self.core.stage_back(stage, reborn=reborn, now_ns=self._clock.now_ns))
-
-    def stage_down(self, stage: str) -> None:
-        if stage == "encoder":
-            self.feed.drop_all()
-        self.carry_out(self.core.stage_lost(stage, self._clock.now_ns))
+    def lost(self, stage: str, tag: Tag) -> None:
+        """The worker that had `tag` is out of reach."""
+        if stage == self._encoder:
+            self.feed.drop(tag)
+        self.carry_out(self.core.lost(tag, stage, self._clock.now_ns))
 
     # ---- to the client -----------------------------------------------------------------------------
 
@@ -262,18 +259,12 @@ class Call:
         match effect:
             case do.Tell(event):
                 self.client.tell(event)
-            case do.OpenStream(stage, tag, options, onward):
-                self._ports[stage].order(Open(tag, options, onward))
-            case do.FeedStream("encoder", tag, item):
+            case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
+                self._order(effect)
+            case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self._feed(self.feed.tell(tag, item))
             case do.FeedStream(stage, tag, item):
-                self._ports[stage].feed(tag, item)
-            case do.CancelStream(stage, tag):
-                if stage == "encoder":
-                    self.feed.drop(tag)
-                self._ports[stage].order(Cancel(tag))
-            case do.GrantCredit(stage, tag, samples):
-                self._ports[stage].order(Grant(tag, samples))
+                self._stages[stage].feed(tag, item)
             case do.EndEpoch(epoch):
                 self._order_all(EndEpoch(self.session, epoch))
                 self.client.drop_audio()
@@ -287,6 +278,20 @@ class Call:
                 self.client.reset_gate()
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
                 self._keep(self._recorder.saved(effect))
+
+    def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
+        stage, tag = self._stages[effect.stage], effect.tag
+        match effect:
+            case do.OpenStream(options=options, edges=edges):
+                stage.order(Open(tag, options, edges))
+            case do.CancelStream():
+                if effect.stage == self._encoder:
+                    self.feed.drop(tag)
+                stage.order(Cancel(tag))
+            case do.CutStream(samples=samples):
+                stage.order(Cut(tag, samples))
+            case do.GrantCredit(samples=samples):
+                stage.order(Grant(tag, samples))
 
     def _hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
         self._fill()

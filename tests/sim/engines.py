@@ -2,7 +2,7 @@
 
 Theory of operation
     The encoder guesses in pauses, hears nothing in coughs, and says each thing once: every stream hears words of its
-    own (`turn 7`), so that a prompt tells which turns it knows of. `Mishaps` says of everything that may go wrong
+    own (`turn 7`), so that a prompt tells which turns it knows of. `Chance` says of everything that may go wrong
     whether it does.
 """
 
@@ -16,13 +16,23 @@ from typing import Protocol
 from sessions.settings import OUTPUT_RATE
 from stages.contracts import AudioIn, AudioOut, EndOfTurn, Item, Latents, Options, Pause, SpeechResumed, Tag, Transcript
 from stages.engines.scripted import FRAME_RATE
-from stages.stream import Consumed, Output, Publish, StageFailure, StageModel, StageStream, Step, StepContext
+from stages.stream import (
+    BatchingModel,
+    Consumed,
+    Output,
+    Publish,
+    StageFailure,
+    StageModel,
+    StageStream,
+    Step,
+    StepContext,
+)
 
 SAMPLES_PER_FRAME = OUTPUT_RATE // FRAME_RATE
 TOO_LARGE = 10**6
 
 
-class Mishaps(Protocol):
+class Chance(Protocol):
     def happens(self, what: str, /) -> bool: ...
 
 
@@ -98,7 +108,7 @@ class Ears:
     concurrency = 2
     revision = "ears"
 
-    def __init__(self, mishaps: Mishaps, next_words: Callable[[], str]) -> None:
+    def __init__(self, mishaps: Chance, next_words: Callable[[], str]) -> None:
         self._mishaps = mishaps
         self._next_words = next_words
 
@@ -170,10 +180,17 @@ class _Voice:
 
 
 class Voice:
-    """The vocoder's model."""
+    """The vocoder's model: it makes pieces of several replies at once."""
 
     concurrency = 1
     revision = "voice"
+    batch_max = 3
+
+    def batch_key(self, step: Step) -> str:
+        return "any"
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        return [step.run(context) for step, context in zip(steps, contexts, strict=True)]
 
     def open_session(self, session: str) -> None:
         pass
@@ -194,7 +211,7 @@ class Voice:
 class Fallible:
     """A model whose streams fail by chance: when they are fed, when they plan, and by what they put out."""
 
-    def __init__(self, model: StageModel, mishaps: Mishaps) -> None:
+    def __init__(self, model: StageModel, mishaps: Chance) -> None:
         self._model = model
         self._mishaps = mishaps
 
@@ -221,10 +238,28 @@ class Fallible:
         self._model.close()
 
 
+class FallibleBatches(Fallible):
+    """The same of a model that batches."""
+
+    def __init__(self, model: BatchingModel, mishaps: Chance) -> None:
+        super().__init__(model, mishaps)
+        self._batching = model
+
+    @property
+    def batch_max(self) -> int:
+        return self._batching.batch_max
+
+    def batch_key(self, step: Step) -> str:
+        return self._batching.batch_key(step)
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        return self._batching.run_batch(steps, contexts)
+
+
 @dataclass(slots=True)
 class _FallibleStream:
     stream: StageStream
-    mishaps: Mishaps
+    mishaps: Chance
 
     @property
     def finished(self) -> bool:

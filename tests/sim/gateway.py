@@ -11,22 +11,25 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.log_queue import LogQueue
+from duplex.stage_pool import PoolCallbacks, StagePool
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.records import SessionRecord, token_digest
 from sessions.response import Deadlines
+from sessions.route import Route as ReplyRoute
 from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
+from stages.contracts import Tag
+from stages.edges import GATEWAY
+from stages.graph import Graph, StageNode
 from stages.messages import Frame
+from stages.pool import PoolLimits
 from tests.sim.call import FLUSH_MS_MAX, Call, Client, Journal, Shell
 from tests.sim.clock import Clock
-from tests.sim.host import Host
-from tests.sim.network import Route
-from tests.sim.port import Port, Way
+from tests.sim.port import Port, Surroundings, Way
 from tests.sim.store import LIMITS, StoreLine
 from tests.sim.watch import Watch
 
@@ -43,17 +46,19 @@ class Visitor(Client, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How a gateway reaches the rest. `find` gives the process of a stage, or None while there is none."""
+    """How a gateway reaches the rest: the replicas by their names, and the store."""
 
-    routes: Mapping[str, Route]
-    find: Callable[[str], Host | None]
+    replicas: dict[str, Way]
     line: StoreLine
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How calls are served."""
+    """How calls are served. `limits`: of the pool of a stage."""
 
+    graph: Graph
+    route: ReplyRoute
+    limits: Callable[[StageNode], PoolLimits]
     defaults: ReplyDefaults
     transport_lead_ms: int
     deadlines: Deadlines
@@ -72,11 +77,35 @@ class Gateway:
         self._counts = counts
         self._stopped = 0
         self._backlog: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        self.ports = {
-            stage: Port(self, Way(stage, route, partial(ways.find, stage)), name)
-            for stage, route in ways.routes.items()
-        }
+        self._surroundings = Surroundings(self, ways.replicas)
+        self.stages: dict[str, StagePool] = {}
+        for stage in manner.graph.stages:
+            self._make_pool(stage)
         self._pace()
+
+    def _make_pool(self, stage: StageNode) -> StagePool:
+        """The stage's pool, which knows those behind it; each is made once."""
+        if stage.name in self.stages:
+            return self.stages[stage.name]
+        graph = self._manner.graph
+        targets = [edge.target for edge in graph.edges_from(stage.name) if edge.target != GATEWAY]
+        onward = {name: self._make_pool(graph.stage(name)) for name in targets}
+        callbacks = PoolCallbacks(self.frame, self.lost, self._open_waiting, lambda stage, replica, up: None)
+        pool = self.stages[stage.name] = StagePool(
+            stage.name,
+            dict.fromkeys(stage.replica_names, ""),
+            self.name,
+            callbacks,
+            limits=self._manner.limits(stage),
+            onward=onward,
+            surroundings=self._surroundings,
+        )
+        return pool
+
+    @property
+    def ports(self) -> Mapping[str, Port]:
+        """The links to each replica."""
+        return self._surroundings.ports
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -110,7 +139,7 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        return self.is_alive and not self._stopped and all(port.core.ready for port in self.ports.values())
+        return self.is_alive and not self._stopped and all(pool.ready for pool in self.stages.values())
 
     def _pace(self) -> None:
         is_busy = False
@@ -128,13 +157,14 @@ class Gateway:
         else:
             call.frame(stage, frame)
 
-    def stage_up(self, stage: str, reborn: bool) -> None:
-        for call in list(self.calls.values()):
-            call.stage_up(stage, reborn)
+    def lost(self, stage: str, tag: Tag) -> None:
+        call = self.calls.get(tag.session)
+        if call is not None:
+            call.lost(stage, tag)
 
-    def stage_down(self, stage: str) -> None:
-        for call in list(self.calls.values()):
-            call.stage_down(stage)
+    def _open_waiting(self) -> None:
+        for pool in self.stages.values():
+            pool.open_waiting()
 
     # ---- calls -------------------------------------------------------------------------------------
 
@@ -197,9 +227,10 @@ class Gateway:
             transport_lead_ms=manner.transport_lead_ms,
             items=before.items,
             deadlines=manner.deadlines,
+            route=manner.route,
         )
         watch = Watch(core, self.clock, self._counts, self.ports, manner.holds)
-        shell = Shell(self.ports, self.clock, self.do)
+        shell = Shell(self.stages, self.clock, self.do)
         journal = Journal(LogQueue(LIMITS, earlier), ownership, self._ways.line, shell)
         call = Call(core, journal, watch, visitor, shell)
         self.calls[ownership.session] = call

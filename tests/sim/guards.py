@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from duplex.log_queue import LogQueue
-from duplex.stage_port import StagePort
+from duplex.stage_pool import StagePool
 from sessions import response as life
 from sessions.memory_store import MemorySessionStore
 from sessions.response import Phase, Response
 from stages.credit import Credit
-from stages.messages import Welcome
 from stages.stage import Stage
 from tests.sim.plan import draw
 from tests.sim.shrink import broken_at
@@ -51,13 +50,13 @@ def _struck_early(response: Response, now_ns: int) -> list[life.Effect]:
     return response._drain("complete", now_ns)
 
 
-def _never_reborn(port: StagePort, welcome: Welcome) -> list[Any]:
-    """In place of: a higher incarnation is another process."""
-    port._incarnation = welcome.incarnation
-    return _WELCOMED(port, welcome)
+def _never_reborn(pool: StagePool, replica: str, incarnation: int) -> None:
+    """In place of: a higher incarnation is another process, and the one before it holds nothing any more."""
+    pool._lost[replica].clear()
+    _UP(pool, replica, incarnation)
 
 
-_WELCOMED = StagePort.welcomed
+_UP = StagePool._up
 
 
 def _moves_from_the_end(response: Response, step: life.Step) -> bool:
@@ -87,7 +86,7 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "credit return, once": (Credit, "give_back", _twice),
     "ledger strike": (Response, "_strike", _not_struck),
     "ledger, whole": (Response, "_check_drained", _struck_early),
-    "incarnation": (StagePort, "welcomed", _never_reborn),
+    "incarnation": (StagePool, "_up", _never_reborn),
     "terminal, once": (Response, "_move", _moves_from_the_end),
     "fence": (MemorySessionStore, "_owned", _any_owner),
     "sequence": (LogQueue, "written", _number_again),

@@ -6,45 +6,50 @@ Theory of operation
 
 Rules
 * One process has one incarnation. What was meant for a process that has died happens to nobody.
+* What it cannot represent: the bytes of frames, the arena, and the window of bytes of a link.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from stages.messages import LINK_VERSION, Frame, Hello, Welcome
-from stages.stage import Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, StageModel
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
+from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, Retire, Welcome
+from stages.stage import Stage
+from stages.stream import Output, StageFailure
 from tests.sim.clock import Clock
 from tests.sim.network import Route, Wire
 from tests.sim.stage_watch import StageWatch
 
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 200
+PROBE = 1  # the number of the supervisor's link
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The way to the next stage. `find` gives its process, or None while there is none."""
+    """The way to a replica of a next stage. `find` gives its process, or None while there is none."""
 
     route: Route
-    window: int
     find: Callable[[], Host | None]
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """`step_ms` draws the time that a step takes; `fails` says of each whether it fails."""
+    """`step_ms` draws the time that a batch of steps takes; `fails` says of each step whether it fails.
 
-    stage: str
-    model: Callable[[], StageModel]
-    edge: Edge | None
-    publish_window: int
+    `retired` is told once a process that was asked to end has nothing left.
+    """
+
+    replica: str
+    stage: Callable[[], Stage]
+    edges: Mapping[str, Edge]
     step_ms: Callable[[], float]
     fails: Callable[[], bool]
+    retired: Callable[[Host], None]
     random: Random
 
 
@@ -56,6 +61,9 @@ class _Context:
     def cancelled(self) -> bool:
         return self.flags.cancelled
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        return self.flags.cancelled
+
     def stalled(self) -> bool:
         return self.flags.stalled
 
@@ -64,13 +72,14 @@ class _Context:
 
 
 class _Link:
-    """This process's end of a link; `number` 0: its peer has not introduced itself."""
+    """This process's end of a link; `number` 0: its peer has not introduced itself. `target`: to whom it leads."""
 
-    __slots__ = ("host", "number", "wire")
+    __slots__ = ("host", "number", "target", "wire")
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, target: str = "") -> None:
         self.host = host
         self.number = 0
+        self.target = target
         self.wire: Wire | None = None
 
     def deliver(self, frame: Frame) -> None:
@@ -86,27 +95,26 @@ class _Link:
 
 class Host:
     def __init__(self, clock: Clock, spec: HostSpec, incarnation: int, watch: StageWatch) -> None:
-        self.stage_name = spec.stage
+        self.replica = spec.replica
         self.incarnation = incarnation
         self.is_alive = True
         self.watch = watch
         self._clock = clock
         self._spec = spec
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(PROBE + 1)
         self._links: dict[int, _Link] = {}
         self._wires: dict[Wire, None] = {}
-        self._onward: _Link | None = None
+        self._onward: dict[str, _Link] = {}
+        self._pongs: Callable[[Pong], object] = lambda pong: None
+        self._is_retiring = False
         self._stopped = 0
         self._backlog: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        window = spec.edge.window if spec.edge else 0
-        self.stage = Stage(spec.model(), onward_window=window, publish_window=spec.publish_window)
-        self._look_onward()
+        self.stage = spec.stage()
+        self.stage.link_up(PROBE, Hello(LINK_VERSION, "probe", "supervisor"))
+        for target in spec.edges:
+            self._look_onward(target)
 
     # ---- life --------------------------------------------------------------------------------------
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped > 0
 
     def do(self, call: Callable[..., None], *args: object) -> None:
         """Let `call` happen as soon as the process runs, if it still lives then."""
@@ -116,6 +124,10 @@ class Host:
             self._backlog.append((call, args))
         else:
             call(*args)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped > 0
 
     def stop(self) -> None:
         self._stopped += 1
@@ -133,6 +145,19 @@ class Host:
             wire.hang_up()
         self._backlog.clear()
 
+    # ---- the supervisor ----------------------------------------------------------------------------
+
+    def ping(self, ping: Ping, answer: Callable[[Pong], object]) -> None:
+        self._pongs = answer
+        self.do(self._handle, PROBE, ping)
+
+    def retire(self) -> None:
+        self.do(self._retire)
+
+    def _retire(self) -> None:
+        self._is_retiring = True
+        self._handle(PROBE, Retire())
+
     # ---- links -------------------------------------------------------------------------------------
 
     def accept(self, wire: Wire) -> _Link:
@@ -145,13 +170,16 @@ class Host:
     def take(self, link: _Link, frame: Frame) -> None:
         if link.number:
             self.watch.takes(link.number, frame)
-            self._carry_out(self.stage.handle(link.number, frame, self._clock.now_ns))
+            self._handle(link.number, frame)
         elif isinstance(frame, Hello):
             self._greet(link, frame)
         elif isinstance(frame, Welcome):
             self._enter(link)
-            self.watch.onward_up(link.number)
-            self._carry_out(self.stage.onward_up(link.number))
+            self.watch.onward_up(link.number, link.target)
+            self._carry_out(self.stage.onward_up(link.target, link.number))
+
+    def _handle(self, number: int, frame: Frame) -> None:
+        self._carry_out(self.stage.handle(number, frame, self._clock.now_ns))
 
     def _enter(self, link: _Link) -> None:
         link.number = next(self._numbers)
@@ -159,37 +187,35 @@ class Host:
 
     def _greet(self, link: _Link, hello: Hello) -> None:
         self._enter(link)
+        link.send(Welcome(LINK_VERSION, self.replica, self.incarnation, "sim", self.stage.onward))
         self.watch.link_up(link.number, hello)
         self._carry_out(self.stage.link_up(link.number, hello))
-        link.send(Welcome(LINK_VERSION, self.stage_name, self.incarnation, "sim", self.stage.is_onward_up))
 
     def lose(self, link: _Link) -> None:
         if link.wire is not None:
             self._wires.pop(link.wire, None)
-        if link is self._onward:
-            self._onward = None
-            self._look_again()
+        if self._onward.get(link.target) is link:
+            del self._onward[link.target]
+            self._look_again(link.target)
         if self._links.pop(link.number, None) is not None:
             self.watch.link_lost(link.number)
             self._carry_out(self.stage.link_lost(link.number, self._clock.now_ns))
 
-    def _look_onward(self) -> None:
-        """Connect to the next stage, or try again soon."""
-        edge = self._spec.edge
-        if edge is None or self._onward is not None:
+    def _look_onward(self, target: str) -> None:
+        """Connect to `target`, or try again soon."""
+        edge = self._spec.edges[target]
+        host = edge.find()
+        if host is None or edge.route.is_held:
+            self._look_again(target)
             return
-        target = edge.find()
-        if target is None or edge.route.is_held:
-            self._look_again()
-            return
-        link = self._onward = _Link(self)
-        link.wire = edge.route.connect(link, target.accept)
+        link = self._onward[target] = _Link(self, target)
+        link.wire = edge.route.connect(link, host.accept)
         self._wires[link.wire] = None
-        link.send(Hello(LINK_VERSION, "data", f"{self.stage_name}/{self.incarnation}"))
+        link.send(Hello(LINK_VERSION, "data", f"{self.replica}/{self.incarnation}"))
 
-    def _look_again(self) -> None:
+    def _look_again(self, target: str) -> None:
         pause_ms = self._spec.random.uniform(RETRY_MS_MIN, RETRY_MS_MAX)
-        self._clock.after(pause_ms, self.do, self._look_onward)
+        self._clock.after(pause_ms, self.do, self._look_onward, target)
 
     # ---- steps -------------------------------------------------------------------------------------
 
@@ -197,19 +223,26 @@ class Host:
         self.watch.does(effects)
         for effect in effects:
             match effect:
+                case Send(_, Pong() as pong):
+                    self._pongs(pong)
                 case Send(number, frame):
                     link = self._links.get(number)
                     if link is not None:
                         link.send(frame)
-                case StartStep():
-                    self._clock.after(self._spec.step_ms(), self.do, self._step_done, effect)
+                case StartBatch():
+                    self._clock.after(self._spec.step_ms(), self.do, self._batch_done, effect)
+                case ReportFault(key, error):
+                    raise AssertionError(f"the engine of {key} broke its contract") from error
+        if self._is_retiring and self.stage.has_retired:
+            self._is_retiring = False
+            self._spec.retired(self)
 
-    def _step_done(self, start: StartStep) -> None:
-        if self._spec.fails():
-            self._back(start, None, StageFailure("step_failed", "by chance"))
-            return
-        context = _Context(start.flags, lambda outputs: self._carry_out(self.stage.progress(start.key, outputs)))
-        self._back(start, start.step.run(context), None)
+    def _batch_done(self, batch: StartBatch) -> None:
+        results = list(batch.run([self._context(start) for start in batch.steps]))
+        for place in range(len(results)):
+            if self._spec.fails():
+                results[place] = StageFailure("step_failed", "by chance")
+        self._carry_out(self.stage.batch_done(batch.number, results, self._clock.now_ns))
 
-    def _back(self, start: StartStep, result: object, failure: StageFailure | None) -> None:
-        self._carry_out(self.stage.step_done(start.key, result, failure, self._clock.now_ns))
+    def _context(self, start: StartStep) -> _Context:
+        return _Context(start.flags, lambda outputs: self._carry_out(self.stage.progress(start.key, outputs)))

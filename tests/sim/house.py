@@ -1,9 +1,9 @@
 """The processes of a simulated world, the routes between them, and the chance that rules them.
 
 Theory of operation
-    Stages, edges and windows come from a `Graph`; each stage has one worker, and each gateway its own line to the
-    store. Dead processes are started again as the supervisor does it, by the real policy: at once after a long life,
-    later and later where one keeps dying. Each place draws from a stream of chance of its own.
+    Stages, edges, windows and replicas come from a `Graph`, and each gateway has its own line to the store. Dead
+    processes are started again as the supervisor does it, by the real cores: at once after a long life, later and
+    later where one keeps dying, and at last only after a while. Each place draws from a stream of chance of its own.
 """
 
 from __future__ import annotations
@@ -11,41 +11,40 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
+from pathlib import Path
 from random import Random
 
+from duplex.pipeline import route_of
 from media.chunk import ms_to_samples
 from sessions.conversation import ReplyDefaults
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE
+from stages.edges import GATEWAY
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
-from stages.graph import GATEWAY, Graph, StageKind, StageNode
 from stages.graph import Edge as GraphEdge
+from stages.graph import Graph, StageKind, StageNode, worker_spec
+from stages.pool import PoolLimits
+from stages.replica import Quarantine, Replica, ReplicaState, Restart
 from stages.restart import RestartPolicy
 from stages.stream import StageModel
 from tests.sim.clock import MS, Clock
-from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, Voice
+from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, Voice
 from tests.sim.gateway import Gateway, Manner, Ways
 from tests.sim.host import Edge, Host, HostSpec
 from tests.sim.network import Route
 from tests.sim.plan import Plan
+from tests.sim.port import Way
 from tests.sim.stage_watch import StageWatch
 from tests.sim.store import Store, StoreLine
 from tests.sim.watch import WORD_SAMPLES
 
 GATEWAYS = 2
-LINE: tuple[StageKind, ...] = ("encoder", "thinker", "talker", "vocoder")
-GRAPH = Graph(
-    stages=tuple(
-        StageNode(name=name, kind=name, engine="scripted", chunk_ms_max=190 if name == "vocoder" else 0)
-        for name in LINE
-    ),
-    edges=(
-        GraphEdge(source="thinker", target="talker", payload="clauses", window=320),
-        GraphEdge(source="talker", target="vocoder", payload="latents", window=48),
-        GraphEdge(source="vocoder", target=GATEWAY, payload="audio", window=ms_to_samples(400, OUTPUT_RATE)),
-    ),
-)
+KINDS: tuple[StageKind, ...] = ("encoder", "thinker", "talker", "vocoder")
+OBSERVER = "aligner"
+WHOLE_REPLY = 2_000_000  # characters or samples: more than any reply here has
+RUN_DIR = Path("/nowhere")
 # What is lost beyond all notice ends by `whole_ns_max`: no reply here takes so long unless its client does not read.
 DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, whole_ns_max=12_000 * MS, drain_ns_max=2_000 * MS)
 FRAMES_PER_WORD = WORD_SAMPLES // SAMPLES_PER_FRAME
@@ -54,6 +53,9 @@ STEP_MS_MIN, STEP_MS_MAX = 1, 40
 SLOW_STEP_MS = 400.0
 LATE_TRANSCRIPT_MS = (3_000, 9_000)  # the latter is longer than anybody waits for it
 
+STREAM_WAIT_NS_MAX = 4_000 * MS
+RECOMPUTE_NS = 300 * MS
+
 REPLIES = (
     "Yes.",
     "Hello. How can I help you today?",
@@ -61,6 +63,26 @@ REPLIES = (
     "One moment, please, and I will tell you all that I know of it, which is, to be honest, not much.",
     "Certainly, it is ten past four.",
 )
+
+
+def graph_of(plan: Plan) -> Graph:
+    """The line of `plan`, and who looks on."""
+    stages = [
+        StageNode(name=kind, kind=kind, engine="scripted", replicas=count, chunk_ms_max=190 if kind == "vocoder" else 0)
+        for kind, count in zip(KINDS, plan.replicas, strict=True)
+    ]
+    edges = [
+        GraphEdge(source="thinker", target="talker", payload="clauses", window=320),
+        GraphEdge(source="talker", target="vocoder", payload="latents", window=48),
+        GraphEdge(source="vocoder", target=GATEWAY, payload="audio", window=ms_to_samples(400, OUTPUT_RATE)),
+    ]
+    if plan.observed:
+        stages.append(StageNode(name=OBSERVER, kind="observer", engine="scripted"))
+        edges += [
+            GraphEdge(source="thinker", target=OBSERVER, payload="clauses", need="complete", window=WHOLE_REPLY),
+            GraphEdge(source="vocoder", target=OBSERVER, payload="audio", need="complete", window=WHOLE_REPLY),
+        ]
+    return Graph(stages=tuple(stages), edges=tuple(edges))
 
 
 class House:
@@ -79,18 +101,27 @@ class House:
         self._policies: dict[str, RestartPolicy] = {}
         self._incarnations: Counter[str] = Counter()
         self.store = Store(self.clock, self.counts)
-        self.stages = tuple(node.name for node in GRAPH.stages)
-        self.hosts: dict[str, Host | None] = dict.fromkeys(self.stages)
+        self.graph = graph_of(plan)
+        self._reply_route = route_of(self.graph)
+        self.keepers = {name: Replica() for node in self.graph.stages for name in node.replica_names}
+        self.replicas = tuple(self.keepers)
+        self._node_of = {name: node for node in self.graph.stages for name in node.replica_names}
+        self.hosts: dict[str, Host | None] = dict.fromkeys(self.replicas)
         self.gateways: list[Gateway | None] = [None] * GATEWAYS
         self.data_routes = {
-            edge.source: self._route(edge.source, edge.target) for edge in GRAPH.edges if edge.target != GATEWAY
+            (near, far): self._route(near, far)
+            for edge in self.graph.edges
+            if edge.target != GATEWAY
+            for near in self.graph.stage(edge.source).replica_names
+            for far in self.graph.stage(edge.target).replica_names
         }
         self.gateway_routes = [
-            {name: self._route(f"gw_{slot}", name) for name in self.stages} for slot in range(GATEWAYS)
+            {name: self._route(f"gw_{slot}", name) for name in self.replicas} for slot in range(GATEWAYS)
         ]
         self.lines = [
             StoreLine(self.clock, self.store, self.random_of(f"store {slot}"), self.counts) for slot in range(GATEWAYS)
         ]
+        self.booting = 0
         self.gateway_died: Callable[[Gateway], None] = lambda gateway: None
 
     # ---- chance and notes --------------------------------------------------------------------------
@@ -142,37 +173,40 @@ class House:
         return any(host.watch.holds(response) for host in self.living)
 
     def boot_worker(self, name: str) -> None:
-        incarnation = self._next_incarnation(name)
-        edge = GRAPH.edge_from(name)
-        window = edge.window if edge is not None else 0
-        publish_window = window if edge is not None and edge.target == GATEWAY else 0
-        onward = None
-        if edge is not None and edge.target != GATEWAY:
-            onward = Edge(self.data_routes[name], window, lambda: self.hosts[edge.target])
+        incarnation = self.keepers[name].start(self.clock.now_ns)
+        node = self._node_of[name]
+        worker = worker_spec(self.graph, node, name, RUN_DIR, incarnation)
+        observes = node.kind == "observer"
+        watch = StageWatch(name, worker.edges, self.counts, observes=observes)
         spec = HostSpec(
             name,
-            lambda: Fallible(self._model(name), self),
-            onward,
-            publish_window,
-            lambda: self._step_ms(name),
+            lambda: worker.stage_of(self._model(node.kind)),
+            {
+                far: Edge(self.data_routes[near, far], partial(self.hosts.get, far))
+                for near, far in self._ways_from(name)
+            },
+            lambda: self._step_ms(node.kind),
             lambda: self.happens("steps failed"),
+            self._retired,
             self.random_of(f"{name}/{incarnation}"),
         )
-        watch = StageWatch(name, window if onward is not None else 0, publish_window, self.counts)
         self.hosts[name] = Host(self.clock, spec, incarnation, watch)
+        self.keepers[name].ready()
 
-    def _model(self, name: str) -> StageModel:
-        if name == "encoder":
-            return Ears(self, self.next_words)
-        if name == "vocoder":
-            return Voice()
-        replies = tuple(self.mood.sample(REPLIES, len(REPLIES)))
-        return ScriptedModel(
-            name, ScriptedOptions(replies=(*replies, "And that is all."), frames_per_word=FRAMES_PER_WORD)
-        )
+    def _ways_from(self, name: str) -> list[tuple[str, str]]:
+        return [(near, far) for near, far in self.data_routes if near == name]
 
-    def _step_ms(self, name: str) -> float:
-        if name == "encoder" and self.happens("late transcripts"):
+    def _model(self, kind: str) -> StageModel:
+        if kind == "encoder":
+            return Fallible(Ears(self, self.next_words), self)
+        if kind == "vocoder":
+            return FallibleBatches(Voice(), self)
+        replies = (*self.mood.sample(REPLIES, len(REPLIES)), "And that is all.")
+        script = ScriptedOptions(replies=replies, frames_per_word=FRAMES_PER_WORD)
+        return Fallible(ScriptedModel(kind, script), self)
+
+    def _step_ms(self, kind: str) -> float:
+        if kind == "encoder" and self.happens("late transcripts"):
             return self.mood.choice(LATE_TRANSCRIPT_MS)
         if self.happens("slow steps"):
             return SLOW_STEP_MS
@@ -188,21 +222,56 @@ class House:
     def let_go_of(self, name: str) -> None:
         """Whoever looks for the worker finds none, and then its successor."""
         self.hosts[name] = None
-        self._boot_later(name, self.boot_worker, name)
+        match self.keepers[name].died(self.clock.now_ns):
+            case Restart(pause_ns):
+                self._boot_later(pause_ns / MS, self.boot_worker, name)
+            case Quarantine(pause_ns):
+                self.count("workers quarantined")
+                self._boot_later(pause_ns / MS, self.boot_worker, name)
+
+    def retire_worker(self, name: str) -> None:
+        host = self.hosts[name]
+        if host is not None and self.keepers[name].state is ReplicaState.UP:
+            self.keepers[name].retire()
+            host.retire()
+
+    def _retired(self, host: Host) -> None:
+        if host is self.hosts[host.replica]:
+            self.count("workers retired")
+            self.let_go_of(host.replica)
+            host.die()
 
     # ---- gateways ----------------------------------------------------------------------------------
 
     def boot_gateway(self, slot: int) -> None:
         name = f"gw_{slot}"
-        name = f"{name}.{self._next_incarnation(name)}"
+        self._incarnations[name] += 1
+        self._policies.setdefault(name, RestartPolicy()).started(self.clock.now_ns)
+        name = f"{name}.{self._incarnations[name]}"
         defaults = ReplyDefaults("Be kind.", max_output_tokens=40, prepare=self._plan.prepare)
         self.gateways[slot] = Gateway(
             name,
-            Ways(self.gateway_routes[slot], lambda stage: self.hosts[stage], self.lines[slot]),
-            Manner(defaults, self._plan.transport_lead_ms, DEADLINES, self.is_held, self.new_id),
+            Ways(
+                {name: Way(route, partial(self.hosts.get, name)) for name, route in self.gateway_routes[slot].items()},
+                self.lines[slot],
+            ),
+            Manner(
+                self.graph,
+                self._reply_route,
+                self._limits_of,
+                defaults,
+                self._plan.transport_lead_ms,
+                DEADLINES,
+                self.is_held,
+                self.new_id,
+            ),
             self.clock,
             self.counts,
         )
+
+    @staticmethod
+    def _limits_of(stage: StageNode) -> PoolLimits:
+        return PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS if stage.kind == "thinker" else 0)
 
     def kill_gateway(self, slot: int) -> None:
         gateway = self.gateways[slot]
@@ -211,7 +280,8 @@ class House:
             self.gateways[slot] = None
             gateway.die()
             self.gateway_died(gateway)
-            self._boot_later(f"gw_{slot}", self.boot_gateway, slot)
+            pause_ms = self._policies[f"gw_{slot}"].died(self.clock.now_ns) / MS
+            self._boot_later(pause_ms, self.boot_gateway, slot)
 
     def a_gateway(self, random: Random, but: Gateway | None, /) -> Gateway | None:
         """One that lives, another than `but` if there is one."""
@@ -221,15 +291,13 @@ class House:
 
     @property
     def is_ready(self) -> bool:
-        return all(gateway is not None and gateway.is_ready for gateway in self.gateways)
+        return not self.booting and all(gateway is not None and gateway.is_ready for gateway in self.gateways)
 
-    # ---- the supervisor ----------------------------------------------------------------------------
+    def _boot_later(self, pause_ms: float, boot: Callable[..., None], *args: object) -> None:
+        self.booting += 1
 
-    def _next_incarnation(self, name: str) -> int:
-        self._incarnations[name] += 1
-        self._policies.setdefault(name, RestartPolicy()).started(self.clock.now_ns)
-        return self._incarnations[name]
+        def run() -> None:
+            self.booting -= 1
+            boot(*args)
 
-    def _boot_later(self, name: str, boot: Callable[..., None], *args: object) -> None:
-        pause_ms = self._policies[name].died(self.clock.now_ns) / MS
-        self.clock.after(pause_ms + self.mood.choice(BOOT_MS), boot, *args)
+        self.clock.after(pause_ms + self.mood.choice(BOOT_MS), run)

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sessions.store import LeaseHeld, StoreError
+from stages.liveness import Hung, Liveness
+from tests.sim.clock import MS
 from tests.sim.gateway import Gateway
 from tests.sim.host import Host
 from tests.sim.house import GATEWAYS, House
 from tests.sim.network import DELAY_MS_MAX, Route
 from tests.sim.store import LEASE_TTL_MS, StoreLine
 
-HANG_MS = 1_000  # a worker that is silent for so long is taken for dead
+SILENCE_NS_MAX = 1_000_000_000  # a worker that is silent for so long is taken for dead
+STOP_MS_MAX = 600  # less than that
+RETIRE_MS_MAX = 2_000  # then it is ended, whatever it still has
 
 
 class Mishaps:
@@ -29,8 +33,9 @@ class Mishaps:
         self.under_way = 0
         self._deeds: dict[str, Callable[[float], None]] = {
             "kill a worker": lambda pick: house.kill_worker(self._stage(pick)),
-            "stop a worker": self._stop_worker,
-            "stop a worker until it is taken for dead": self._hang_worker,
+            "stop a worker": lambda pick: self._stop_worker(pick, self._mood.uniform(50, STOP_MS_MAX)),
+            "stop a worker until it is taken for dead": lambda pick: self._stop_worker(pick, None),
+            "retire a worker": self._retire_worker,
             "replace a worker that lives on": self._replace_worker,
             "kill a gateway": lambda pick: house.kill_gateway(int(pick * GATEWAYS)),
             "stop a gateway": lambda pick: self._stop_gateway(pick, self._mood.uniform(50, 600)),
@@ -69,22 +74,39 @@ class Mishaps:
     # ---- processes ---------------------------------------------------------------------------------
 
     def _stage(self, pick: float) -> str:
-        return self._house.stages[int(pick * len(self._house.stages))]
+        return self._house.replicas[int(pick * len(self._house.replicas))]
 
-    def _stop_worker(self, pick: float) -> None:
+    def _stop_worker(self, pick: float, pause_ms: float | None) -> None:
+        """For a while, in which its keeper asks whether it lives; None: for ever."""
         host = self._house.hosts[self._stage(pick)]
         if host is not None:
             host.stop()
-            self._later(self._mood.uniform(50, HANG_MS), host.resume)
+            self._watch_over(host, Liveness(SILENCE_NS_MAX))
+            if pause_ms is not None:
+                self._later(pause_ms, host.resume)
 
-    def _hang_worker(self, pick: float) -> None:
+    def _watch_over(self, host: Host, liveness: Liveness) -> None:
+        """As its keeper does, for as long as it stands still."""
+        if host is not self._house.hosts[host.replica]:
+            return
+        told = liveness.tick()
+        if isinstance(told, Hung):
+            self._house.count("workers hung")
+            self._house.keepers[host.replica].hang()
+            self._house.kill_worker(host.replica)
+            return
+        host.ping(told, liveness.pong)
+        if host.is_stopped:
+            self._later(liveness.interval_ns / MS, self._watch_over, host, liveness)
+
+    def _retire_worker(self, pick: float) -> None:
         name = self._stage(pick)
         host = self._house.hosts[name]
         if host is not None:
-            host.stop()
-            self._later(HANG_MS, self._take_for_dead, name, host)
+            self._house.retire_worker(name)
+            self._later(RETIRE_MS_MAX, self._end_retired, name, host)
 
-    def _take_for_dead(self, name: str, host: Host) -> None:
+    def _end_retired(self, name: str, host: Host) -> None:
         if host is self._house.hosts[name]:
             self._house.kill_worker(name)
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+LINE = ("encoder", "thinker", "talker", "vocoder")
+REPLICAS = (1, 1, 1, 2)
 SESSIONS = (1, 1, 1, 1, 2, 2, 2, 3, 4, 5)
 TROUBLE_MS_MIN, TROUBLE_MS_MAX = 1_000, 5_000
 
@@ -43,6 +45,7 @@ WORLD_DEEDS = (
     "stop a worker",
     "stop a worker until it is taken for dead",
     "replace a worker that lives on",
+    "retire a worker",
     "kill a gateway",
     "stop a gateway",
     "stop a gateway beyond its leases",
@@ -89,11 +92,14 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`trouble_ms`: how long things go wrong. `prepare` and `transport_lead_ms` as of the gateways."""
+    """`trouble_ms`: how long things go wrong. `replicas`: of each stage, in the order of the line; `observed`: somebody
+    looks on. `prepare` and `transport_lead_ms` as of the gateways."""
 
     seed: int
     sessions: int
     trouble_ms: int
+    replicas: tuple[int, ...]
+    observed: bool
     prepare: bool
     transport_lead_ms: int
     chances: tuple[tuple[str, float], ...]
@@ -103,7 +109,8 @@ class Plan:
         """What happens, a line for each deed."""
         chances = ", ".join(f"{what} {share:.2%}" for what, share in self.chances) or "none"
         head = (
-            f"{self.sessions} callers, {self.trouble_ms / 1000:.3f} s of trouble, "
+            f"{self.sessions} callers, {self.trouble_ms / 1000:.3f} s of trouble, replicas {self.replicas}, "
+            f"{'observed' if self.observed else 'not observed'}, "
             f"answers {'prepared' if self.prepare else 'not prepared'}, lead {self.transport_lead_ms} ms"
         )
         return "\n".join((head, f"chances: {chances}", *map(str, self.deeds)))
@@ -134,6 +141,8 @@ def draw(seed: int) -> Plan:
         seed,
         sessions,
         trouble_ms,
+        tuple(random.choice(REPLICAS) for _ in LINE),
+        random.random() < 0.25,
         random.random() < 0.7,
         random.choice((40, 120, 300)),
         chances,

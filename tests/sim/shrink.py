@@ -65,6 +65,11 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         for start in range(0, len(plan.deeds), size):
             yield replace(plan, deeds=plan.deeds[:start] + plan.deeds[start + size :])
         size //= 2
+    for place, count in enumerate(plan.replicas):
+        if count > 1:
+            yield replace(plan, replicas=(*plan.replicas[:place], 1, *plan.replicas[place + 1 :]))
+    if plan.observed:
+        yield replace(plan, observed=False)
     last_ms = max((deed.at_ms for deed in plan.deeds), default=0) + 1
     if last_ms < plan.trouble_ms:
         yield replace(plan, trouble_ms=last_ms)

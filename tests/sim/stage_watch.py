@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stages.contracts import OUT_OF_BAND, AudioOut, Tag
+from stages.edges import GATEWAY, OutEdge
+from stages.effects import Effect, Send, StartBatch
 from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
@@ -35,21 +38,20 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
-from stages.stage import STREAMS_MAX, Effect, Send, StartStep
+from stages.stage import STREAMS_MAX
 
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream in its life. `ended`: only its `Closed` is still to come."""
+    """A stream in its life. `ended`: only its `Closed` is still to come. `in_flight` by target stage."""
 
     tag: Tag
     control: int
-    onward: bool
+    edges: tuple[str, ...]
     ended: bool = False
     fed: int = 0
     granted: int = 0
-    onward_in_flight: int = 0
-    publish_in_flight: int = 0
+    in_flight: Counter[str] = field(default_factory=Counter)
     seq: int = 0
     samples: int = 0
 
@@ -63,24 +65,26 @@ class _Session:
 class StageWatch:
     """Raises `AssertionError` at the step that breaks a promise.
 
-    `onward_window` and `publish_window` as the stage's; 0: there is no such edge, or nothing bounds it.
+    `edges` as the stage's. `observes`: it looks on, so that its streams outlive their epochs.
     """
 
-    def __init__(self, stage: str, onward_window: int, publish_window: int, counts: Counter[str]) -> None:
+    def __init__(self, stage: str, edges: Sequence[OutEdge], counts: Counter[str], *, observes: bool) -> None:
         self._stage = stage
-        self._onward_window = onward_window
-        self._publish_window = publish_window
+        self._windows = {edge.target: edge.window for edge in edges}
+        self._targets = {name: edge.target for edge in edges if edge.target != GATEWAY for name in edge.replica_names}
+        self._observed = {edge.target for edge in edges if edge.observed}
+        self._observes = observes
         self._counts = counts
         self._peers: dict[int, tuple[LinkRole, str]] = {}
         self._newest: dict[str, int] = {}
-        self._onward = 0
+        self._onward: dict[int, str] = {}
         self._sessions: dict[str, _Session] = {}
         self._streams: dict[str, _Stream] = {}
         self._taken: tuple[int, Frame] | None = None
         self._is_stale = False
 
     def holds(self, response: str) -> bool:
-        return response in self._streams
+        return any(stream.tag.response == response for stream in self._streams.values())
 
     @property
     def streams(self) -> tuple[Tag, ...]:
@@ -99,13 +103,13 @@ class StageWatch:
             stage, incarnation = _process(hello.name)
             self._newest[stage] = max(incarnation, self._newest.get(stage, 0))
 
-    def onward_up(self, link: int) -> None:
-        self._onward = link
+    def onward_up(self, link: int, replica: str) -> None:
+        self._onward[link] = replica
 
     def link_lost(self, link: int) -> None:
-        if link == self._onward:
-            self._onward = 0
-            self._end(lambda stream: stream.onward)
+        replica = self._onward.pop(link, None)
+        if replica is not None and self._targets[replica] not in self._observed:
+            self._end(lambda stream: replica in stream.edges)
         role, _ = self._peers.pop(link, ("media", ""))
         if role != "control":
             return  # a stage whose input may be lost fails by itself: its streams end here with their `Closed`
@@ -143,9 +147,11 @@ class StageWatch:
     def _is_of_its_stream(self, link: int, frame: Frame) -> bool:
         match frame:
             case Cancel(tag):
+                return self._controls(link, tag) or self._feeds(link, tag)
+            case Cut(tag):
                 return self._controls(link, tag)
             case Grant(tag):
-                return link == self._onward or self._controls(link, tag)
+                return link in self._onward or self._controls(link, tag)
             case Feed(tag):
                 return self._feeds(link, tag)
         return True
@@ -174,7 +180,7 @@ class StageWatch:
             case EndEpoch(session, epoch):
                 held = self._sessions[session]
                 held.epoch = max(held.epoch, epoch)
-                self._end(lambda stream: stream.tag.session == session and _is_over(stream.tag, epoch))
+                self._end(lambda stream: stream.tag.session == session and self._is_ended_by(stream, epoch))
             case CloseSession(session):
                 del self._sessions[session]
                 self._end(lambda stream: stream.tag.session == session)
@@ -189,11 +195,12 @@ class StageWatch:
         stream = self._streams.get(tag.key)
         if stream is None or stream.tag != tag or stream.ended:
             return
-        if link == self._onward:
-            stream.onward_in_flight -= units
-        else:
-            stream.publish_in_flight -= units
-        assert min(stream.onward_in_flight, stream.publish_in_flight) >= 0, f"credit came back twice: {tag}"
+        target = self._targets[self._onward[link]] if link in self._onward else GATEWAY
+        stream.in_flight[target] -= units
+        assert stream.in_flight[target] >= 0, f"credit came back twice: {tag}"
+
+    def _is_ended_by(self, stream: _Stream, epoch: int) -> bool:
+        return not self._observes and _is_over(stream.tag, epoch)
 
     # ---- what the stage does -----------------------------------------------------------------------
 
@@ -203,8 +210,8 @@ class StageWatch:
         if taken is not None and self._is_stale:
             self._is_answered_at_most(taken, effects)
         for effect in effects:
-            if isinstance(effect, StartStep):
-                self._computes(effect.key)
+            if isinstance(effect, StartBatch):
+                self._computes(effect)
             elif isinstance(effect, Send):
                 self._sends(effect.link, effect.frame, taken)
         assert len(self._streams) <= STREAMS_MAX, "streams are bounded"
@@ -221,11 +228,13 @@ class StageWatch:
                 case _:
                     raise AssertionError(f"the stale {frame} led to {effect}")
 
-    def _computes(self, key: str) -> None:
-        self._counts["steps"] += 1
-        stream = self._streams.get(key)
-        assert stream is not None, f"{self._stage} computes {key}, which is closed"
-        assert not stream.ended, f"{self._stage} computes {key}, which has ended"
+    def _computes(self, batch: StartBatch) -> None:
+        self._counts["steps"] += len(batch.steps)
+        self._counts["batches"] += len(batch.steps) > 1
+        for start in batch.steps:
+            stream = self._streams.get(start.key)
+            assert stream is not None, f"{self._stage} computes {start.key}, which is closed"
+            assert not stream.ended, f"{self._stage} computes {start.key}, which has ended"
 
     def _sends(self, link: int, frame: Frame, taken: tuple[int, Frame] | None) -> None:
         match frame:
@@ -236,11 +245,9 @@ class StageWatch:
             case Closed(tag):
                 self._closed(link, tag, frame)
             case Feed(tag, _, units):
-                assert link == self._onward, "what is handed over goes to the next stage"
-                stream = self._alive(tag)
-                stream.onward_in_flight += units
-                self._counts["credit used up"] += stream.onward_in_flight == self._onward_window
-                assert stream.onward_in_flight <= self._onward_window, f"more in flight than the window: {tag}"
+                stream, replica = self._alive(tag), self._onward.get(link, "")
+                assert replica in stream.edges, f"{tag} hands over to {replica or 'nobody'}"
+                self._takes_credit(stream, self._targets[replica], units)
             case Grant(tag, units):
                 stream = self._alive(tag)
                 stream.granted += units
@@ -258,6 +265,11 @@ class StageWatch:
         assert not stream.ended, f"{self._stage} works for {tag}, which has ended"
         return stream
 
+    def _takes_credit(self, stream: _Stream, target: str, units: int) -> None:
+        stream.in_flight[target] += units
+        self._counts["credit used up"] += stream.in_flight[target] == self._windows[target]
+        assert stream.in_flight[target] <= self._windows[target], f"more in flight than the window: {stream.tag}"
+
     def _opened_session(self, session: str, taken: tuple[int, Frame] | None) -> None:
         assert taken is not None, "a session is opened by somebody"
         link, frame = taken
@@ -265,7 +277,9 @@ class StageWatch:
         epoch = frame.epoch
         self._sessions[session] = _Session(link, epoch)
         # Its owners before have no say any more, in whatever they had under way.
-        self._end(lambda each: each.tag.session == session and (each.control != link or _is_over(each.tag, epoch)))
+        mine = [each for each in self._streams.values() if each.tag.session == session]
+        for stream in mine:
+            stream.ended = stream.ended or stream.control != link or _is_over(stream.tag, epoch)
 
     def _opened(self, tag: Tag, taken: tuple[int, Frame] | None) -> None:
         assert taken is not None, "a stream is opened by somebody"
@@ -273,7 +287,7 @@ class StageWatch:
         assert isinstance(frame, Open)
         known = self._streams.get(tag.key)
         if known is None:
-            self._streams[tag.key] = _Stream(tag, link, frame.onward)
+            self._streams[tag.key] = _Stream(tag, link, frame.edges)
             return
         assert known.tag == tag, "a name is one stream's"
         assert not known.ended, "what has ended is not opened again"
@@ -282,11 +296,12 @@ class StageWatch:
     def _closed(self, link: int, tag: Tag, closed: Closed) -> None:
         stream = self._streams.pop(tag.key, None)
         assert stream is not None and stream.tag == tag, f"{self._stage} closes {tag}, which is not open"  # noqa: PT018
-        assert link == stream.control, "the terminal goes to who opened the stream"
+        assert link == stream.control or self._observes, "the terminal goes to who opened the stream"
         self._counts[f"closed {closed.outcome} {closed.code}".strip()] += 1
         if closed.outcome == "finished":
             assert not stream.ended, f"{tag} was ended and does not finish"
-            assert stream.granted == stream.fed, f"{tag} finished and keeps {stream.fed - stream.granted} of its input"
+            is_whole = self._observes or stream.granted == stream.fed
+            assert is_whole, f"{tag} finished and keeps {stream.fed - stream.granted} of its input"
 
     def _publishes(self, stream: _Stream, audio: AudioOut) -> None:
         wanted = stream.seq, stream.samples
@@ -294,8 +309,7 @@ class StageWatch:
         samples = len(audio.pcm) // 2
         stream.seq += 1
         stream.samples += samples
-        stream.publish_in_flight += samples
-        assert stream.publish_in_flight <= self._publish_window, f"more in flight than the window: {stream.tag}"
+        self._takes_credit(stream, GATEWAY, samples)
 
 
 def _is_over(tag: Tag, epoch: int) -> bool:
@@ -304,6 +318,6 @@ def _is_over(tag: Tag, epoch: int) -> bool:
 
 
 def _process(name: str) -> tuple[str, int]:
-    """Stage and incarnation in the name of a data link."""
+    """Worker and incarnation in the name of a data link."""
     stage, _, incarnation = name.partition("/")
     return stage, int(incarnation)

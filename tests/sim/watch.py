@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from duplex.stage_port import HELD_OPENS_MAX
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import (
@@ -100,7 +99,7 @@ class Watch:
         self._ports = ports
         self._holds = holds
         self._lives: dict[str, Response] = {}
-        self._let_go: dict[str, set[str]] = {}
+        self._let_go: set[tuple[str, str]] = set()
         self._phases: dict[str, Phase] = {}
         self._views: dict[str, ResponseView] = {}
         self._heard: dict[str, int] = {}
@@ -128,14 +127,13 @@ class Watch:
 
     def let_go(self, stage: str, tag: Tag) -> None:
         """`stage` has said that it holds nothing of `tag`."""
-        self._let_go.setdefault(tag.response, set()).add(stage)
+        self._let_go.add((stage, tag.key))
 
     def within_limits(self) -> None:
         core = self.core
         assert core.speaking.undrained <= DRAINING_MAX
         assert len(core.hearing._awaiting) <= AWAITING_MAX
         assert len(core.items) <= ITEMS_MAX
-        assert all(port.core.held <= HELD_OPENS_MAX for port in self._ports.values())
 
     def _check_phases(self) -> None:
         runs = self.core.speaking._runs
@@ -166,6 +164,8 @@ class Watch:
                 response = self.responses[tag.response]
                 response.granted += samples
                 assert response.granted <= response.sent, "credit is given back for what was sent"
+            case do.Measured("responses_retried"):
+                self.counts["responses retried"] += 1
             case do.OpenStream(_, tag, ThinkerOptions(messages=messages)):
                 self._prompted(tag, tuple(m.content for m in messages if m.role == "user"))
             case do.Measured("prepared_replies", _, label):
@@ -174,14 +174,19 @@ class Watch:
                 self._drained_whole = self._drained_whole and label == "complete"
 
     def _prompted(self, tag: Tag, prompt: tuple[str, ...]) -> None:
+        told = self.responses.get(tag.response)
+        assert not (tag.attempt and told and (told.text or told.sent)), "what was put out is never made again"
         self.prompts[tag.response] = prompt
         if tag.response in self.responses and tag.epoch != OUT_OF_BAND:
             turns = self._owed.turns
             self._owed.turns = {item: text for item, text in turns.items() if text not in prompt}
 
     def _save(self, item: Item, previous: str | None) -> None:
-        if item.role == "assistant" and item.spoken:
+        known = next((each for each in self._store if each.id == item.id), None)
+        if item.role == "assistant" and item.spoken and known is None:
             self._check_cut(item)
+        elif item.role == "assistant" and item.spoken and known is not None:
+            self._check_refined(item, known)
         ids = [known.id for known in self._store]
         if item.id in ids:
             self._store[ids.index(item.id)] = item
@@ -194,6 +199,14 @@ class Watch:
         view = self._views[item.id]
         assert (item.audio_samples, item.text) == (self.responses[view.id].sent, view.text)
         assert item.cut == (view.status not in ("completed", "incomplete"))
+
+    def _check_refined(self, item: Item, known: Item) -> None:
+        """Once its words are aligned, what was said of a reply that was cut is known better."""
+        self.counts["replies refined"] += 1
+        told = self.responses[self._views[item.id].id].text.split()
+        said = item.text.split()
+        assert said == told[: len(said)], "what was said is the beginning of what was to be said"
+        assert replace(item, text=known.text) == known, "and nothing else of it changes"
 
     # ---- the client --------------------------------------------------------------------------------
 
@@ -229,16 +242,14 @@ class Watch:
         if status == "complete":
             assert not self._holds(name), f"a stage still holds {name}, which has drained"
         else:
-            holders = self._lives[name].holds
-            gone = [stage for stage in holders if self._is_gone(stage, name)]
-            assert not gone, f"{name} is orphaned at {gone}, of which the process has ended"
-            empty = holders & self._let_go.get(name, set())
-            assert not empty, f"{name} is orphaned at {sorted(empty)}, where nothing is held any more"
+            for stage, attempt in self._lives[name]._ledger:
+                key = f"{name}#{attempt}" if attempt else name
+                assert (stage, key) not in self._let_go, f"{key} is orphaned at the {stage}, which has let it go"
+                assert self._may_hold(key), f"{key} is orphaned at the {stage}, of which the process has ended"
 
-    def _is_gone(self, stage: str, name: str) -> bool:
-        """The gateway knows that the process ended at which the response was opened."""
-        port = self._ports.get(stage)
-        return port is not None and port.opened_at.get(name, port.core.incarnation) < port.core.incarnation
+    def _may_hold(self, key: str) -> bool:
+        """As far as the gateway knows, a process lives that was asked for stream `key`."""
+        return any(port.may_hold(key) for port in self._ports.values())
 
     def _audio(self, event: ReplyAudio) -> None:
         response, frame = self.responses[event.frame.response], event.frame

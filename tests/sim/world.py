@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from duplex.checkpoints import item_of, item_record
+from stages.replica import QUARANTINE_NS
 from tests.sim.call import Call
 from tests.sim.caller import Caller
 from tests.sim.clock import MS
@@ -55,7 +56,7 @@ class World:
         self._hang_up()
 
     def _begin(self) -> None:
-        for name in self.house.stages:
+        for name in self.house.replicas:
             self.house.boot_worker(name)
         for slot in range(GATEWAYS):
             self.house.boot_gateway(slot)
@@ -88,9 +89,13 @@ class World:
             route.delay_ms_max = DELAY_MS_MAX
         for line in self.house.lines:
             line.clear_up()
-        self._until(lambda: not self._mishaps.under_way and not any(line.under_way for line in self.house.lines))
+        self._until(self._is_over, QUARANTINE_NS / MS)
         for caller in self._callers:
             caller.come_to_their_senses()
+
+    def _is_over(self) -> bool:
+        busy = self._mishaps.under_way or self.house.booting
+        return not busy and not any(line.under_way for line in self.house.lines)
 
     def _until(self, is_over: Callable[[], bool], limit_ms: float = REST_MS_MAX) -> None:
         end_ns = self.clock.now_ns + int(limit_ms * MS)
@@ -121,10 +126,7 @@ class World:
         """Streams at the stages, but for the prefills that may wait for their callers to speak."""
         prefills = {caller.call.core._prefill for caller in self._callers if caller.call is not None}
         return [
-            f"{host.stage_name}: {tag}"
-            for host in self.house.living
-            for tag in host.watch.streams
-            if tag not in prefills
+            f"{host.replica}: {tag}" for host in self.house.living for tag in host.watch.streams if tag not in prefills
         ]
 
     def _check_history(self, call: Call) -> None:
@@ -166,5 +168,5 @@ class World:
         self.clock.run_until(self.clock.now_ns + GOODBYE_MS * MS)
         for host in self.house.living:
             held = host.stage.statistics()
-            assert held.streams == held.sessions == 0, f"nothing is left: {host.stage_name} {held}"
+            assert held.streams == held.sessions == 0, f"nothing is left: {host.replica} {held}"
         assert not any(gateway.calls for gateway in self.house.gateways if gateway is not None), "no call is left"
