@@ -68,8 +68,10 @@ pytest:
 browser: dev
 	$(BIN)/python -m pytest tests/browser
 
+# `make sim SEEDS=100000` plays so many seeds on every core; without SEEDS it is what CI plays.
+SEEDS ?=
 sim:
-	$(BIN)/python -m pytest tests/sim
+	$(if $(SEEDS),$(BIN)/python -m tests.sim.run --seed 0 --count $(SEEDS) --processes $$(nproc),$(BIN)/python -m pytest tests/sim)
 
 bench:
 	$(BIN)/python -m benchmarks

@@ -21,17 +21,17 @@ from typing import Protocol
 
 import structlog
 
-from duplex.checkpoints import compacted, encode_settings, item_record
+from duplex.checkpoints import Recorder
 from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.stage_pool import DOWNSTREAM_LOST, StagePool, StageUnresponsiveError
+from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.vad_service import VadService
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
-from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted, TurnRecord
+from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -52,8 +52,6 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
-# The loss of a stage is seen by us and by the stage before it: whoever tells first, it is the same fault.
-SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost"}
 
 _log = structlog.get_logger("duplex.call")
 
@@ -107,7 +105,7 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
-        self._known_items: set[str] = {item.id for item in conversation.items}
+        self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
@@ -210,7 +208,7 @@ class Call:
         """The client has changed its settings."""
         self.conversation.update(settings)
         self.listening.settings_changed()
-        self._keep(ConfigChanged(encode_settings(settings)))
+        self._keep(self._recorder.settings_changed(settings))
 
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
@@ -258,7 +256,7 @@ class Call:
             case do.ResetGate():
                 self.listening.reset_gate()
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
-                self._save(effect)
+                self._keep(self._recorder.saved(effect))
             case do.Measured():
                 self._measure(effect)
 
@@ -311,24 +309,10 @@ class Call:
             **{f"{part}_ms": ms for part, ms in event.timings},
         )
 
-    def _save(self, effect: do.SaveItem | do.SaveDeletion | do.SaveEpoch) -> None:
-        match effect:
-            case do.SaveItem(item, previous):
-                record = item_record(item, previous)
-                known = item.id in self._known_items
-                self._known_items.add(item.id)
-                self._keep(ItemChanged(record) if known else ItemAppended(record))
-            case do.SaveDeletion(item_id):
-                self._known_items.discard(item_id)
-                self._keep(ItemDeleted(item_id))
-            case do.SaveEpoch(epoch):
-                self._keep(EpochAdvanced(epoch))
-
     def _keep(self, entry: TurnRecord) -> None:
         self._journal.write(entry)
         if self._journal.compaction_due():
-            talk = self.conversation
-            self._journal.write(compacted(talk.items, talk.settings, talk.epoch))
+            self._journal.write(self._recorder.compacted())
 
     def _measure(self, measured: do.Measured) -> None:
         metrics = self._services.metrics

@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from duplex.call import Call, Services
-from duplex.checkpoints import decode_settings, encode_settings, item_of
+from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.garbage import CallGarbage
 from duplex.journal import Journal
@@ -32,7 +32,7 @@ from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
-from sessions.records import SessionRecord, StoredDataError, decode_entry, replay, token_digest
+from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.contracts import Tag
@@ -298,13 +298,13 @@ class Gateway:
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
-        stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+        stored = restored(snapshot)
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id),
-            decode_settings(stored.config),
+            stored.settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
-            items=tuple(item_of(record) for record in stored.items),
+            items=stored.items,
             route=self._route,
         )
 

@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 from msgspec import structs
@@ -51,6 +52,8 @@ from stages.pool import Pool, PoolLimits
 
 UNOPENED_FEEDS_MAX = 256  # the encoder's credit of 2 s in 20 ms pieces, twice over
 DOWNSTREAM_LOST = "downstream_lost"
+# The loss of a stage is seen by us and by its neighbours: whoever tells first, it is the same fault.
+SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost", "upstream_lost": "stage_lost"}
 
 _log = structlog.get_logger("duplex.stage_pool")
 
@@ -72,13 +75,62 @@ class PoolCallbacks:
     reachable: Callable[[str, str, bool], None]
 
 
+class Replica(Protocol):
+    """The links to one replica; `StageClient` but in simulations."""
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def onward(self) -> frozenset[str]: ...
+    def order(self, frame: Frame, /) -> None: ...
+    def feed(self, feed: Feed, /) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a pool lives in: time, a loop, and ways to its replicas."""
+
+    def link_to(self, replica: str, address: str, gateway: str, callbacks: ClientCallbacks, /) -> Replica: ...
+
+    def now_ns(self) -> int:
+        """Monotonic time."""
+        ...
+
+    def later(self, delay_ns: int, call: Callable[[], None], /) -> None:
+        """Let `call` happen in `delay_ns`; at 0, once what happens now has happened."""
+        ...
+
+    def note(self, what: str, /, **about: str) -> None:
+        """For the log."""
+        ...
+
+
+class RunningLoop:
+    """The surroundings of a process: its clock, its event loop, its sockets."""
+
+    def link_to(self, replica: str, address: str, gateway: str, callbacks: ClientCallbacks, /) -> Replica:
+        return StageClient(replica, address, gateway, callbacks)
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def later(self, delay_ns: int, call: Callable[[], None], /) -> None:
+        loop = asyncio.get_running_loop()
+        if delay_ns:
+            loop.call_later(delay_ns / 1e9, call)
+        else:
+            loop.call_soon(call)
+
+    def note(self, what: str, /, **about: str) -> None:
+        _log.info(what, **about)
+
+
 @dataclass(slots=True)
 class _Stream:
     """`client`: where it is to be, once that is decided. `begun`: a worker has answered. `unopened`: what is fed to it
     until then; None once it was cancelled or opened."""
 
     open: Open
-    client: StageClient | None = None
+    client: Replica | None = None
     begun: bool = False
     unopened: list[Feed] | None = field(default_factory=list)
 
@@ -101,13 +153,16 @@ class StagePool:
         *,
         limits: PoolLimits,
         onward: Mapping[str, StagePool] | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.stage = stage
         self._callbacks = callbacks
+        self._surroundings = surroundings or RunningLoop()
         self._onward = dict(onward or {})
         self._core = Pool(addresses, limits)
         to_us = ClientCallbacks(self._frame, self._up, self._down)
-        self._clients = {name: StageClient(name, address, gateway, to_us) for name, address in addresses.items()}
+        link_to = self._surroundings.link_to
+        self._clients = {name: link_to(name, address, gateway, to_us) for name, address in addresses.items()}
         self._epochs: dict[str, int] = {}
         self._streams: dict[str, _Stream] = {}
         self._held: dict[str, _Stream] = {}  # of these, those that no worker was asked for yet
@@ -119,7 +174,7 @@ class StagePool:
     @property
     def clients(self) -> tuple[StageClient, ...]:
         """One for each replica; each is to be run."""
-        return tuple(self._clients.values())
+        return tuple(client for client in self._clients.values() if isinstance(client, StageClient))
 
     @property
     def ready(self) -> bool:
@@ -156,7 +211,7 @@ class StagePool:
                 self._end_epoch(session, epoch, frame)
             case Open(tag):
                 self._streams[tag.key] = self._held[tag.key] = _Stream(frame)
-                self._carry_out(self._core.begin(tag.session, tag.key, time.monotonic_ns()))
+                self._carry_out(self._core.begin(tag.session, tag.key, self._surroundings.now_ns()))
             case Cancel(tag):
                 self._cancel(tag, frame)
             case Grant(tag) | Cut(tag):
@@ -179,7 +234,7 @@ class StagePool:
             self._forget(key)
         for lost in self._lost.values():
             lost[:] = [one for one in lost if one.tag.session != session]
-        self._carry_out(self._core.leave(session, time.monotonic_ns()))
+        self._carry_out(self._core.leave(session, self._surroundings.now_ns()))
 
     def _end_epoch(self, session: str, epoch: int, frame: EndEpoch) -> None:
         self._epochs[session] = epoch
@@ -200,7 +255,7 @@ class StagePool:
 
     def _answer(self, frame: Frame) -> None:
         """Tell what a worker would have, once the order has returned."""
-        asyncio.get_running_loop().call_soon(self._callbacks.frame, self.stage, frame)
+        self._surroundings.later(0, lambda: self._callbacks.frame(self.stage, frame))
 
     def feed(self, tag: Tag, item: Item, units: int = 0) -> None:
         """Send on the media link, after the stream was opened. Raises `StageUnresponsiveError`."""
@@ -228,7 +283,9 @@ class StagePool:
             case assignment.Assign(session, replica):
                 self._open_session(session, replica)
             case assignment.Move(session, source, target):
-                _log.info("session_moved", stage=self.stage, session=session, source=source, target=target)
+                self._surroundings.note(
+                    "session_moved", stage=self.stage, session=session, source=source, target=target
+                )
                 self._clients[source].order(CloseSession(session))
                 self._open_session(session, target)
             case assignment.Release(session, replica):
@@ -236,26 +293,25 @@ class StagePool:
             case assignment.Begin(work, replica):
                 self._streams[work].client = self._clients[replica]
             case assignment.Wait(_, until_ns):
-                delay_ns = max(0, until_ns - time.monotonic_ns())
-                asyncio.get_running_loop().call_later(delay_ns / 1e9, self._tick)
+                self._surroundings.later(max(0, until_ns - self._surroundings.now_ns()), self._tick)
             case assignment.Refuse(work, reason, retry_after_ns):
                 tag = self._forget(work).open.tag
                 message = f"no {self.stage} has room; try again in {math.ceil(retry_after_ns / 1e9)} s"
                 self._answer(Refused(tag, reason, message))
             case assignment.Retired(replica):
-                _log.info("stage_retired", stage=replica)
+                self._surroundings.note("stage_retired", stage=replica)
 
     def _open_session(self, session: str, replica: str) -> None:
         self._clients[replica].order(OpenSession(session, self._epochs[session]))
 
     def _tick(self) -> None:
-        self._carry_out(self._core.tick(time.monotonic_ns()))
+        self._carry_out(self._core.tick(self._surroundings.now_ns()))
 
     def _drop(self, tag: Tag) -> None:
         """The stream is over."""
         if self._stream(tag) is not None:
             self._forget(tag.key)
-            self._carry_out(self._core.end(tag.key, time.monotonic_ns()))
+            self._carry_out(self._core.end(tag.key, self._surroundings.now_ns()))
 
     def open_waiting(self) -> None:
         """Ask workers for streams that can be opened now."""
@@ -267,7 +323,7 @@ class StagePool:
         else:
             self._usable.clear()
 
-    def _ask(self, stream: _Stream, client: StageClient) -> None:
+    def _ask(self, stream: _Stream, client: Replica) -> None:
         session = stream.open.tag.session
         targets = [self._onward[name].replica_of(session) for name in stream.open.edges]
         replicas = tuple(target for target in targets if target in client.onward)
@@ -301,7 +357,7 @@ class StagePool:
     def _retire(self, replica: str) -> None:
         """Take idle sessions elsewhere, and those that read ahead: that may go on for as long as their call."""
         client = self._clients[replica]
-        self._carry_out(self._core.retire(replica, time.monotonic_ns()))
+        self._carry_out(self._core.retire(replica, self._surroundings.now_ns()))
         for stream in [stream for stream in self._streams.values() if stream.client is client]:
             tag = stream.open.tag
             if isinstance(stream.open.options, PrefillOptions):
@@ -321,14 +377,14 @@ class StagePool:
         self._callbacks.reachable(self.stage, replica, True)
         dead = [one.tag for one in self._lost[replica] if one.incarnation < incarnation]
         self._lost[replica] = [one for one in self._lost[replica] if one.incarnation >= incarnation]
-        self._carry_out(self._core.up(replica, incarnation, time.monotonic_ns()))
+        self._carry_out(self._core.up(replica, incarnation, self._surroundings.now_ns()))
         self._callbacks.changed()
         for tag in dead:
             self._callbacks.frame(self.stage, Closed(tag, "cancelled", {"process_exit": 1}))
 
     def _down(self, replica: str, incarnation: int) -> None:
         self._callbacks.reachable(self.stage, replica, False)
-        client, now_ns = self._clients[replica], time.monotonic_ns()
+        client, now_ns = self._clients[replica], self._surroundings.now_ns()
         streams = [stream for stream in self._streams.values() if stream.client is client]
         lost = [stream.open.tag for stream in streams if stream.begun or stream.unopened is None]
         for tag in lost:

@@ -123,6 +123,7 @@ class Conversation:
         self._prefill: Tag | None = None
         # An understood turn that waits for the response before it to end, where speech does not interrupt.
         self._owed: tuple[Marks, int] | None = None
+        self._is_over = False
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -277,7 +278,7 @@ class Conversation:
         """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
         if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
             return []
-        if self._owed is None or not self._is_unanswered():
+        if self._owed is None or self._is_over or not self._is_unanswered():
             self._owed = None
             return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
         if self._speaking.is_full:
@@ -387,7 +388,8 @@ class Conversation:
         return self._settle(self._speaking.cancel(wanted, "client_cancelled", now_ns), now_ns)
 
     def close(self, now_ns: int) -> list[Effect]:
-        """The call is over: everything that runs for it ends."""
+        """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
+        self._is_over = True
         self._owed = None
         effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
         if self._speaking.active:
@@ -400,7 +402,8 @@ class Conversation:
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame for the client and what follows from it; empty where none is due."""
-        return self._settle(self._speaking.take_due(now_ns), now_ns)
+        effects = self._speaking.take_due(now_ns)
+        return self._settle(effects, now_ns) if effects else []
 
     # ---- responses ---------------------------------------------------------------------------------
 

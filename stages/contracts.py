@@ -37,8 +37,11 @@ class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
     @property
     def key(self) -> str:
-        """The name of the stream at a stage: a response's id, or session and turn for input work."""
-        name = self.response or f"{self.session}/{self.turn}"
+        """The name of the stream at a stage: a response's id, or session, epoch and turn for input work.
+
+        Each owner of a session counts its turns anew, and its epochs on.
+        """
+        name = self.response or f"{self.session}/{self.epoch}/{self.turn}"
         return f"{name}#{self.attempt}" if self.attempt else name
 
 
@@ -285,6 +288,11 @@ _PAYLOADS: dict[type, Payload] = {
 def payload_of(piece: Item | Event) -> Payload | None:
     """What kind of edge carries `piece`; None for what only goes between a stage and the gateway."""
     return _PAYLOADS.get(type(piece))
+
+
+def is_final(piece: Item | Event) -> bool:
+    """Whether `piece` is the last of its payload."""
+    return isinstance(piece, Clause | Latents | Embeddings | CodecFrames | AudioOut) and piece.final
 
 
 # The field of each kind of item or event that may be large.

@@ -72,7 +72,10 @@ class ArenaOffer(Wire, frozen=True):
 
 
 class Hello(Wire, frozen=True):
-    """First frame of the side that connects. `name` joins a gateway's control and media links."""
+    """First frame of the side that connects.
+
+    `name` joins a gateway's control and media links; that of a data link is the worker's `stage/incarnation`.
+    """
 
     version: int
     role: LinkRole

@@ -15,11 +15,13 @@ Rules
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
 * A stage that retires goes on with what it has and refuses nothing: gateways take their sessions elsewhere.
-* The loss of a gateway's control link ends everything that gateway opened.
+* What a stage before had handed over may be lost with its link: streams whose input had not ended by then fail.
+* The loss of a gateway's control link ends everything that gateway opened. A peer that introduces itself anew has lost
+  the link before, though that is not known here yet; what a stage's earlier process still sends is stale.
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
-* A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
-  older epoch, or no longer its owner, can neither open nor close it.
+* A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
+  output of older epochs. Nobody but its owner can open or end anything of it.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 """
@@ -29,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, payload_of
+from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, is_final, payload_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
@@ -45,7 +47,6 @@ from stages.messages import (
     Frame,
     Grant,
     Hello,
-    LinkRole,
     OnwardChanged,
     Open,
     Opened,
@@ -63,6 +64,7 @@ from stages.messages import (
     Welcome,
 )
 from stages.outbox import GivenUp, Outbox, Overrun, Taken
+from stages.peers import Onward, Peers
 from stages.scheduler import Ready, SchedulerStatistics, StageScheduler
 from stages.stream import (
     BatchingModel,
@@ -77,12 +79,6 @@ from stages.stream import (
 )
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
-
-
-@dataclass(slots=True)
-class _Peer:
-    role: LinkRole
-    name: str
 
 
 @dataclass(slots=True)
@@ -104,6 +100,7 @@ class _Entry:
     gatherings: dict[Payload, Gathering]
     # Who fed the stream last, in all (None) and of each payload.
     sources: dict[Payload | None, int] = field(default_factory=dict)
+    ended_inputs: set[Payload] = field(default_factory=set)
     flags: StepFlags = field(default_factory=StepFlags)
     step: Step | None = None
     leaving: tuple[Outcome, str, str] | None = None
@@ -139,12 +136,12 @@ class Stage:
         self._model = model
         self._batching = model if isinstance(model, BatchingModel) else None
         self._edges = {edge.target: edge for edge in edges}
+        self._inputs = frozenset(edge.payload for edge in inputs)
         self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
         self._streams_max = streams_max
         self._observes = observes
-        self._peers: dict[int, _Peer] = {}
-        self._targets = {name: edge.target for edge in edges if edge.target != GATEWAY for name in edge.replica_names}
-        self._onward: dict[str, int] = {}  # the links to replicas of next stages, by their names
+        self._peers = Peers()
+        self._onward = Onward(edges)
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -157,24 +154,28 @@ class Stage:
     # ---- links ----------------------------------------------------------------------------------
 
     def link_up(self, link: int, hello: Hello) -> list[Effect]:
-        """A peer has introduced itself on `link`."""
-        self._peers[link] = _Peer(hello.role, hello.name)
-        return [Send(link, Retiring())] if self._is_retiring and hello.role == "control" else []
+        """A peer has introduced itself on `link`; the one by which it was known before is gone."""
+        effects: list[Effect] = []
+        for before in self._peers.greet(link, hello):
+            effects += self._forget_peer(before)
+        if self._is_retiring and hello.role == "control":
+            effects.append(Send(link, Retiring()))
+        return effects
 
     def onward_up(self, replica: str, link: int) -> list[Effect]:
         """`link` leads to `replica` of a next stage."""
-        self._onward[replica] = link
+        self._onward.up(replica, link)
         return self._tell_gateways(OnwardChanged(replica, up=True))
 
     @property
     def onward(self) -> tuple[str, ...]:
         """The replicas of next stages that streams can be opened for."""
-        return tuple(self._onward)
+        return self._onward.names
 
     @property
     def is_onward_up(self) -> bool:
         """True where streams can be opened that use every edge."""
-        return {self._targets[replica] for replica in self._onward} == self._edges.keys() - {GATEWAY}
+        return self._onward.is_complete
 
     @property
     def has_retired(self) -> bool:
@@ -182,36 +183,43 @@ class Stage:
         return self._is_retiring and not self._sessions and not self._entries
 
     def _tell_gateways(self, frame: Frame) -> list[Effect]:
-        return [Send(link, frame) for link, peer in self._peers.items() if peer.role == "control"]
+        return [Send(link, frame) for link in self._peers.controls]
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
-        effects = self._onward_lost(link)
-        peer = self._peers.pop(link, None)
-        if peer is not None and peer.role == "control":
-            for session in [name for name, held in self._sessions.items() if held.control == link]:
-                effects += self._close_session(link, session)
-            for entry in self._entries_where(lambda entry: entry.control == link):
-                effects += self._leave(entry, "cancelled")
-        return effects + self.run_steps(now_ns)
+        return self._onward_lost(link) + self._forget_peer(link) + self.run_steps(now_ns)
+
+    def _forget_peer(self, link: int) -> list[Effect]:
+        effects: list[Effect] = []
+        role = self._peers.forget(link)
+        if role == "data":
+            for entry in self._entries_where(lambda entry: self._may_lack_input(entry, link)):
+                effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
+        if role != "control":
+            return effects
+        for session in [name for name, held in self._sessions.items() if held.control == link]:
+            effects += self._close_session(link, session)
+        for entry in self._entries_where(lambda entry: entry.control == link):
+            effects += self._leave(entry, "cancelled")
+        return effects
+
+    def _may_lack_input(self, entry: _Entry, link: int) -> bool:
+        """Something handed over to `entry` may have been lost with `link`, which nobody would hand over again."""
+        awaited = self._inputs - entry.ended_inputs if entry.tag.response else ()
+        return any(entry.sources.get(payload, link) == link for payload in awaited)
 
     def _onward_lost(self, link: int) -> list[Effect]:
-        replica = self._replica_at(link)
+        replica = self._onward.lost(link)
         if replica is None:
             return []
-        del self._onward[replica]
         effects = self._tell_gateways(OnwardChanged(replica, up=False))
-        target = self._targets[replica]
+        target = self._onward.target_of(replica)
         for entry in self._entries_where(lambda entry: entry.replicas.get(target) == replica):
             if self._edges[target].observed:
                 entry.outbox.lose(target)
             else:
                 effects += self._leave(entry, "failed", "downstream_lost", f"{replica} is gone")
         return effects
-
-    def _replica_at(self, link: int) -> str | None:
-        """Which replica of a next stage is at the end of `link`, if it leads to one."""
-        return next((replica for replica, number in self._onward.items() if number == link), None)
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -229,13 +237,12 @@ class Stage:
                 effects = self._feed(link, frame)
             case Grant():
                 effects = self._grant(link, frame)
-            case Cancel(tag):
-                entry = self._entries.get(tag.key)
-                effects = self._leave(entry, "cancelled") if entry else []
+            case Cancel():
+                effects = self._cancel(link, frame)
             case Cut():
-                effects = self._cut(frame)
-            case EndEpoch():
-                effects = self._end_epoch(frame)
+                effects = self._cut(link, frame)
+            case EndEpoch(session):
+                effects = self._end_epoch(frame) if self._owns(link, session) else self._drop_stale()
             case Ping(sequence):
                 effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
             case Retire():
@@ -260,12 +267,17 @@ class Stage:
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
         ended = self._end_output(frame.session, frame.epoch)
+        for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
+            ended += self._leave(entry, "cancelled")
         return [*ended, Send(link, SessionOpened(frame.session))]
+
+    def _owns(self, link: int, session: str) -> bool:
+        held = self._sessions.get(session)
+        return held is not None and held.control == link
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
         effects: list[Effect] = []
-        held = self._sessions.get(session)
-        if held is None or held.control != link:
+        if not self._owns(link, session):
             return self._drop_stale()
         del self._sessions[session]
         self._closing.add(session)
@@ -283,48 +295,55 @@ class Stage:
     def _open(self, link: int, frame: Open) -> list[Effect]:
         tag = frame.tag
         known = self._entries.get(tag.key)
-        if known is not None and known.tag == tag and known.leaving is None:
-            known.control = link
+        if known is not None and known.tag == tag and known.leaving is None and known.control == link:
             return [Send(link, Opened(tag))]
-        refusal = self._refusal(frame, known)
+        refusal = self._not_owned(link, tag.session) or self._refusal(frame, known)
         if refusal is not None:
             return [Send(link, Refused(tag, *refusal))]
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
             return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
-        replicas = {self._targets[replica]: replica for replica in frame.edges}
+        replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
         used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
         self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), replicas, gatherings)
         return [Send(link, Opened(tag))]
 
-    def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
-        session = self._sessions.get(frame.tag.session)
-        if session is None:
+    def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
+        if session not in self._sessions:
             return "unknown_session", "the session is not open at this stage"
+        if not self._owns(link, session):
+            return "not_owner", "another gateway has opened the session"
+        return None
+
+    def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
+        session = self._sessions[frame.tag.session]
         if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
         if len(self._entries) >= self._streams_max:
             return "capacity", f"{self._streams_max} streams are open"
-        return self._edges_refusal(set(frame.edges))
+        return self._onward.refusal(frame.edges)
 
-    def _edges_refusal(self, replicas: set[str]) -> tuple[str, str] | None:
-        unknown = sorted(replicas - self._targets.keys())
-        if unknown:
-            return "unknown_edge", f"no edge leads to {', '.join(unknown)}"
-        away = sorted(replicas - self._onward.keys())
-        if away:
-            return "downstream_lost", f"{', '.join(away)} is not connected"
-        return None
+    def _present(self, tag: Tag) -> _Entry | None:
+        """The open stream of `tag`."""
+        entry = self._entries.get(tag.key)
+        return entry if entry is not None and entry.tag == tag and entry.leaving is None else None
+
+    def _cancel(self, link: int, frame: Cancel) -> list[Effect]:
+        entry = self._present(frame.tag)
+        followed = entry is not None and (entry.control == link or self._peers.is_stage(link))
+        return self._leave(entry, "cancelled") if entry is not None and followed else []
 
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving or entry.tag != frame.tag:
+        entry = self._present(frame.tag)
+        if entry is None or not (self._peers.is_stage(link) or self._peers.are_one(link, entry.control)):
             return self._drop_stale()
         payload = payload_of(frame.item)
         entry.sources[None] = entry.sources[payload] = link
+        if payload and is_final(frame.item):
+            entry.ended_inputs.add(payload)
         gathering = entry.gatherings.get(payload) if payload else None
         try:
             item = gathering.add(frame.item, frame.units) if gathering else frame.item
@@ -338,9 +357,9 @@ class Stage:
             return self._fail(entry, outputs)
         return self._deliver(entry, outputs) + self._replan(entry)
 
-    def _cut(self, frame: Cut) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving:
+    def _cut(self, link: int, frame: Cut) -> list[Effect]:
+        entry = self._present(frame.tag)
+        if entry is None or entry.control != link:
             return []
         if not entry.gatherings:
             return self._leave(entry, "cancelled")
@@ -357,12 +376,11 @@ class Stage:
         return [] if ready_ns is None else self._offer(entry, ready_ns)
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving or entry.tag != frame.tag:
+        entry, replica = self._present(frame.tag), self._onward.at(link)
+        target = self._onward.target_of(replica)
+        if entry is None or entry.replicas.get(target) != replica:
             return self._drop_stale()
-        replica = self._replica_at(link)
-        target = GATEWAY if replica is None else self._targets[replica]
-        if entry.replicas.get(target) != replica:
+        if replica is None and not self._peers.are_one(link, entry.control):
             return self._drop_stale()
         try:
             known = entry.outbox.give_back(target, frame.units)
@@ -371,9 +389,7 @@ class Stage:
         return self._flush(entry) if known else self._drop_stale()
 
     def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
-        session = self._sessions.get(frame.session)
-        if session is None:
-            return self._drop_stale()
+        session = self._sessions[frame.session]
         session.epoch = max(session.epoch, frame.epoch)
         return [] if self._observes else self._end_output(frame.session, frame.epoch)
 
@@ -504,21 +520,15 @@ class Stage:
         return [Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))]
 
     def _link_to(self, entry: _Entry, target: str) -> int:
-        return self._onward[entry.replicas[target]]
+        return self._onward.link_to(entry.replicas[target])
 
     def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
         message = f"{overrun.units} units never fit the window of {overrun.window}"
         return self._leave(entry, "failed", "hand_over_too_large", message)
 
     def _published(self, entry: _Entry, event: Event) -> list[Effect]:
-        media = self._media_link(entry.control)
+        media = self._peers.media_of(entry.control)
         return self._drop_stale() if media is None else [Send(media, Published(entry.tag, event))]
-
-    def _media_link(self, control: int) -> int | None:
-        """The media link of the gateway behind `control`, which drops both where one is lost."""
-        peer = self._peers.get(control)
-        name = peer.name if peer else ""
-        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), None)
 
     # ---- what becomes of what was sent -----------------------------------------------------------
 
@@ -567,7 +577,7 @@ class Stage:
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
-        media = self._media_link(entry.control) if self._observes else None
+        media = self._peers.media_of(entry.control) if self._observes else None
         link = entry.control if media is None else media
         return [Send(link, Closed(entry.tag, outcome, released, code, message))]
 

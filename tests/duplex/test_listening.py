@@ -12,14 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 import numpy as np
 import pytest
 
-from duplex.listening import (
-    ENCODER_CREDIT_SAMPLES,
-    FEED_SAMPLES_MAX,
-    RING_SECONDS,
-    Listening,
-    ListeningPorts,
-    gate_settings,
-)
+from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
+from duplex.listening import RING_SECONDS, Listening, ListeningPorts, gate_settings
 from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.vad_service import VadService, Window, stop_task
 from media.speech_gate import WINDOW_SAMPLES, GateSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Payload, Tag
-from stages.edges import GATEWAY, OutEdge
+from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Stage
@@ -60,10 +60,11 @@ class StageBench:
         onward: bool = True,
         payload: Payload = "latents",
         replicas: tuple[str, ...] = (NEXT,),
+        inputs: tuple[InEdge, ...] = (),
         tenant_weights: Mapping[str, int] | None = None,
     ) -> None:
         edges = line_edges(onward_window, publish_window, payload, replicas)
-        self.stage = Stage(model, edges, tenant_weights=tenant_weights)
+        self.stage = Stage(model, edges, inputs, tenant_weights=tenant_weights)
         self.now_ns = 1_000_000_000
         self.running: dict[str, StartStep] = {}
         self.batches: dict[int, StartBatch] = {}
@@ -159,9 +160,10 @@ class Puppets(StageBench):
         publish_window: int = 0,
         concurrency: int = 1,
         model: PuppetModel | None = None,
+        inputs: tuple[InEdge, ...] = (),
     ) -> None:
         self.model = model or PuppetModel(concurrency)
-        super().__init__(self.model, onward_window=onward_window, publish_window=publish_window)
+        super().__init__(self.model, onward_window=onward_window, publish_window=publish_window, inputs=inputs)
         self.open(onward=bool(onward_window))
         self.stream.steps.extend(steps)
         self.wake()

@@ -110,33 +110,6 @@ def test_who_opens_a_session_in_a_newer_epoch_ends_all_older_output() -> None:
     assert bench.stage.statistics().streams == 2
 
 
-def _taken_over() -> Puppets:
-    """A second gateway has taken the session over in epoch 9."""
-    bench = Puppets()
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
-    bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
-    bench.frame(Open(Tag(SESSION, 9, 2, "resp_9"), ObserverOptions()), OTHER_CONTROL)
-    return bench
-
-
-def test_a_former_owner_can_neither_open_nor_close_the_session() -> None:
-    bench = _taken_over()
-    assert bench.frame(OpenSession(SESSION, 8)) == [
-        SessionRefused(SESSION, "stale_epoch", "epoch 8 ended, the session is at 9")
-    ]
-    assert bench.frame(CloseSession(SESSION)) == []
-    assert (bench.stage.statistics().streams, bench.stale()) == (1, 1)
-    assert closings(bench.frame(CloseSession(SESSION), OTHER_CONTROL)) == [
-        (Tag(SESSION, 9, 2, "resp_9"), "cancelled", "")
-    ]
-
-
-def test_the_loss_of_a_former_owner_leaves_the_session_alone() -> None:
-    bench = _taken_over()
-    assert bench.lose(CONTROL) == []
-    assert (bench.stage.statistics().streams, bench.model.sessions) == (1, {SESSION})
-
-
 # ---- opening ------------------------------------------------------------------------------------------------
 
 
@@ -145,18 +118,6 @@ def test_opening_is_idempotent_for_the_same_tag() -> None:
     first = bench.stream
     assert bench.frame(Open(TAG, ObserverOptions())) == [Opened(TAG)]
     assert bench.stream is first
-
-
-def test_the_terminal_goes_to_who_opened_the_stream_last() -> None:
-    """A gateway that reconnects may be heard on its new link before the old one is known to be lost."""
-    bench = Puppets()
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_1"))
-    bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
-    bench.frame(Open(TAG, ObserverOptions()), OTHER_CONTROL)
-    bench.lose(CONTROL)
-    bench.take_sent()
-    bench.frame(Cancel(TAG), OTHER_CONTROL)
-    assert bench.take_sent() == [Send(OTHER_CONTROL, Closed(TAG, "cancelled", {}))]
 
 
 def test_an_ended_epoch_opens_no_output_but_input_and_out_of_band_work() -> None:
@@ -214,17 +175,7 @@ def test_the_loss_of_a_gateways_control_link_ends_all_that_it_opened() -> None:
     assert bench.stage.statistics().streams == 1
 
 
-def test_streams_of_a_lost_gateway_end_though_another_owns_their_session_now() -> None:
-    bench = Puppets()
-    bench.another(INPUT)
-    bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
-    bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
-    bench.lose(CONTROL)
-    assert bench.is_empty()
-    assert bench.model.sessions == {SESSION}
-
-
-@pytest.mark.parametrize("link", [MEDIA, SOURCE, 99])
+@pytest.mark.parametrize("link", [MEDIA, 99])
 def test_the_loss_of_another_link_ends_nothing(link: int) -> None:
     bench = Puppets()
     assert bench.lose(link) == []

@@ -69,6 +69,16 @@ def test_a_peer_is_welcomed(tmp_path: Path) -> None:
     play(scenario())
 
 
+def test_a_gateway_that_connects_anew_has_lost_what_it_had(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            await one.link(HELLO)
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+
+
 @pytest.mark.parametrize(
     "first", [Hello(LINK_VERSION + 1, "control", "gw_1"), OpenSession("s", 1)], ids=["version", "no hello"]
 )
