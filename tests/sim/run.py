@@ -59,7 +59,7 @@ def play_plan(plan: Plan, log: Callable[[str], None] | None = None) -> World:
     return world
 
 
-def play_some(seeds: range) -> Played:
+def play_some(seeds: Sequence[int]) -> Played:
     played, began_ns = Played(), time.process_time_ns()
     for seed in seeds:
         try:
@@ -79,7 +79,7 @@ def _summary(error: Exception) -> str:
     return f"{type(error).__name__} in {frame.name}, line {frame.lineno}: {error}"
 
 
-def play_many(seeds: range, processes: int) -> Iterator[Played]:
+def play_many(seeds: Sequence[int], processes: int) -> Iterator[Played]:
     """What came of `seeds`, part by part, in their order."""
     parts = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
     if processes <= 1:
