@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.sim.plan import Plan, draw
