@@ -12,7 +12,9 @@ Theory of operation
 Rules
 * What arrives for a response that has ended is dropped and counted; it changes no state.
 * Samples are granted back to who made them as they are sent, and never otherwise.
-* Aligned word times come late, mostly after the end, and are taken until the response has drained: what was said of a
+* Text, words and sound come over links without a common order. What was said of a reply that was cut, and not told as
+  text before, is told before its end.
+* Word times are taken until the response has drained, and aligned ones mostly come after its end: what was said of a
   reply that was cut is then known better.
 """
 
@@ -326,7 +328,7 @@ class Speaking:
     def published(self, tag: Tag, event: TextDelta | TextDone | WordTimes | AudioOut, now_ns: int) -> list[Effect]:
         """Take what a stage has made of a response."""
         run = self._runs.get(tag.response)
-        looks_back = isinstance(event, WordTimes) and event.basis == "aligned"
+        looks_back = isinstance(event, WordTimes)
         if run is None or run.plan.tag != tag or (run.life.ended and not looks_back):
             return self._drop_stale()
         match event:
@@ -448,8 +450,11 @@ class Speaking:
             message=done.message,
             usage=run.usage,
         )
+        rest = run.reply.rest_of(text)
+        untold = [self._reply_text(run, rest)] if rest else []
         wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
-        return [Tell(ResponseFinished(view_out, run.marks.parts())), *wasted, *self._carry(run, steps, now_ns)]
+        finished = Tell(ResponseFinished(view_out, run.marks.parts()))
+        return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
     @staticmethod
     def _said(run: _Run, phase: Phase, sent: int) -> str:

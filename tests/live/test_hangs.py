@@ -103,7 +103,7 @@ def test_a_reply_of_which_nothing_was_said_is_made_by_the_successor(service: Ser
     assert len(caller.of_type("response.created")) == 1
 
 
-def test_a_stage_that_dies_under_a_reply_that_has_not_begun_costs_one_attempt(service: Service) -> None:
+def test_stages_that_die_under_a_reply_that_has_not_begun_cost_it_nothing_but_time(service: Service) -> None:
     retried = service.metric("duplex_responses_retried_total")
     with calling(service) as caller:
         caller.settle()
@@ -115,7 +115,8 @@ def test_a_stage_that_dies_under_a_reply_that_has_not_begun_costs_one_attempt(se
             service.kill("vocoder")
             done = caller.until("response.done")["response"]
     assert (done["id"], done["status"]) == (name, "incomplete")
-    assert service.metric("duplex_responses_retried_total") == retried + 1
+    # One for each stage that was lost, unless both were away at once.
+    assert service.metric("duplex_responses_retried_total") - retried in (1, 2)
     assert service.metric("duplex_undrained_responses") == 0
 
 
