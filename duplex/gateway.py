@@ -30,7 +30,8 @@ from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
-from duplex.vad_service import SpeechModel, VadService, stop_task
+from duplex.tasks import see_through, stop_task
+from duplex.vad_service import SpeechModel, VadService
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import OUTPUT_RATE, SessionSettings
@@ -105,6 +106,8 @@ class Gateway:
         self._defaults = defaults
         self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
+        # Calls whose session has gone over to another one here, and that have not drained yet.
+        self._former: dict[str, list[Call]] = {}
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
         self._draining = False
@@ -175,7 +178,7 @@ class Gateway:
     def _frame(self, stage: str, frame: Frame) -> None:
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
-        call = self._calls.get(session)
+        call = self._call_of(session, tag)
         if call is None:
             self.metrics.stale_dropped.labels("gateway").inc()
             return
@@ -183,8 +186,14 @@ class Gateway:
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
 
+    def _call_of(self, session: str, tag: Tag | None) -> Call | None:
+        """The session's present call, unless a former one still holds the response of `tag`."""
+        former = self._former.get(session, ()) if tag is not None else ()
+        holders = (call for call in former if tag is not None and call.conversation.speaking.knows(tag.response))
+        return next(holders, self._calls.get(session))
+
     def _lost(self, stage: str, tag: Tag) -> None:
-        call = self._calls.get(tag.session)
+        call = self._call_of(tag.session, tag)
         if call is not None:
             call.lost(stage, tag)
 
@@ -263,7 +272,8 @@ class Gateway:
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")
-            await previous.ended.wait()
+            previous.leave_stages()
+            self._former.setdefault(session, []).append(previous)
         journal = Journal(self._store, ownership, snapshot.entries)
         async with self._living(conversation, journal, digest, transport) as call:
             yield Admitted(call, token)
@@ -325,19 +335,38 @@ class Gateway:
             yield call
         finally:
             call.end("connection_closed")
-            self._pacer.remove(call)
-            await call.flush()
-            claim.written.set()
-            journal.failed.cancel()
-            await stop_task(writing)
-            if self._calls.get(session) is call:
-                del self._calls[session], self._claims[session]
+            call.attach(None)
+            await see_through(self._clean_up(call, journal, claim.written, writing))
+
+    async def _clean_up(
+        self, call: Call, journal: Journal, written: asyncio.Event, writing: asyncio.Task[None]
+    ) -> None:
+        """Bounded: the flush by its time, the drain by the deadlines of what is left."""
+        flushed = await call.flush()
+        written.set()
+        await call.until_drained()
+        call.leave_stages()
+        self._pacer.remove(call)
+        if flushed:
+            await call.flush()  # more may have become known of what was said
+        journal.failed.cancel()
+        await stop_task(writing)
+        self._forget(call)
+
+    def _forget(self, call: Call) -> None:
+        session = call.session
+        if self._calls.get(session) is call:
+            del self._calls[session], self._claims[session]
+            return
+        self._former[session].remove(call)
+        if not self._former[session]:
+            del self._former[session]
 
     # ---- metrics -----------------------------------------------------------------------------------
 
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
-        calls = list(self._calls.values())
+        calls = [*self._calls.values(), *(call for former in self._former.values() for call in former)]
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))

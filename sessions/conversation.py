@@ -311,9 +311,12 @@ class Conversation:
         """`stage` holds nothing of `tag` any more; `failure` is (code, message) where it could not go on."""
         if tag.response:
             return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
-        if stage == self._route.encoder:
-            return self._settle(self._hearing.failed(tag, *failure), now_ns) if failure else []
-        return self._forget_prefill(tag)
+        if stage != self._route.encoder:
+            return self._forget_prefill(tag)
+        if failure:
+            return self._settle(self._hearing.failed(tag, *failure), now_ns)
+        self._hearing.let_go(tag, now_ns)
+        return []
 
     def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows."""

@@ -178,6 +178,10 @@ class Speaking:
     def undrained(self) -> int:
         return len(self._runs)
 
+    def knows(self, response: str) -> bool:
+        """`response` has not drained yet."""
+        return response in self._runs
+
     @property
     def is_full(self) -> bool:
         """So many responses have yet to drain that no other can be started."""

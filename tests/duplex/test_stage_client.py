@@ -15,7 +15,7 @@ import pytest
 
 from duplex import stage_client
 from duplex.stage_client import ClientCallbacks, StageClient
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from stages import link
 from stages.contracts import Clause, Tag, TalkerOptions
 from stages.link import Link, LinkFactory, connect

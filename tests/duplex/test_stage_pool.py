@@ -19,7 +19,7 @@ from duplex.stage_pool import (
     StagePool,
     StageUnresponsiveError,
 )
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from stages.contracts import Clause, Pause, PrefillOptions, Tag, TalkerOptions, TextDelta
 from stages.messages import (
     LINK_VERSION,
@@ -401,7 +401,7 @@ def test_what_was_cancelled_and_not_answered_is_lost_with_its_worker(tmp_path: P
     play(scenario())
 
 
-def test_of_a_call_that_is_over_nothing_is_told(tmp_path: Path) -> None:
+def test_what_dies_with_its_worker_is_struck_though_its_call_is_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
             worker = await one.worker()
@@ -412,7 +412,21 @@ def test_of_a_call_that_is_over_nothing_is_told(tmp_path: Path) -> None:
             await one.dies(worker)
             one.pool.order(CloseSession(S1))
             await one.worker(incarnation=2)
-            assert one.heard == [Opened(TAG)]
+            await one.told.until("talker", Closed(TAG, "cancelled", {"process_exit": 1}))
+            assert one.heard == [Opened(TAG), Closed(TAG, "cancelled", {"process_exit": 1})]
+
+    play(scenario())
+
+
+def test_what_no_worker_was_asked_for_is_closed_with_its_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            one.pool.order(OpenSession(S1, 5))
+            one.pool.order(asked())
+            one.pool.order(CloseSession(S1))
+            await one.told.until("talker", Closed(TAG, "cancelled", {}))
+            worker = await one.worker()
+            assert worker.control.frames.empty(), "nor is any asked later"
 
     play(scenario())
 
