@@ -10,12 +10,14 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev python test checks lint types layers tidy pytest browser sim bench format locks clean
+.PHONY: help run install dev torch python test test-torch checks lint types layers tidy pytest browser sim bench format \
+	locks clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
+	@echo 'make test-torch  install torch, run the tests of the torch engine'
 	@echo 'make format  lint  types  layers  tidy  pytest  sim  bench  locks  clean'
 
 run: install
@@ -27,11 +29,18 @@ install: python
 dev: python
 	@$(PYTHON) tools/install.py dev
 
+torch: python
+	@$(PYTHON) tools/install.py torch
+
 python:
 	@command -v $(PYTHON) > /dev/null || { echo '$(PYTHON) is missing: apt-get install -y python3 python3-venv'; exit 1; }
 
 test: dev
 	@$(MAKE) --no-print-directory checks
+
+# Not among all tests, since the CPU build of torch is not on the default index: 230 MB to download, 1.1 GB on disk.
+test-torch: torch
+	$(BIN)/python -m pytest tests/stages/engines/torch_omni
 
 checks: lint types layers tidy pytest
 
@@ -59,8 +68,10 @@ pytest:
 browser: dev
 	$(BIN)/python -m pytest tests/browser
 
+# `make sim SEEDS=100000` plays so many seeds on every core; without SEEDS it is what CI plays.
+SEEDS ?=
 sim:
-	$(BIN)/python -m pytest tests/sim
+	$(if $(SEEDS),$(BIN)/python -m tests.sim.run --seed 0 --count $(SEEDS) --processes $$(nproc),$(BIN)/python -m pytest tests/sim)
 
 bench:
 	$(BIN)/python -m benchmarks
@@ -72,6 +83,7 @@ locks: dev
 	$(LOCK) pyproject.toml --extra local --extra dev -c locks/run.txt -o locks/dev.txt
 	$(LOCK) --no-deps locks/models.in -o locks/models.txt
 	$(LOCK) locks/build.in -o locks/build.txt
+	$(LOCK) locks/torch.in -c locks/dev.txt -c locks/build.txt -o locks/torch.txt
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -1,4 +1,5 @@
-"""`python -m benchmarks NAME`: starts a service of its own, measures it, prints the figures; exit code 1 on a fault."""
+"""`python -m benchmarks NAME`: measures a service of its own, or a part of it, and prints the figures; exit code 1 on a
+fault."""
 
 from __future__ import annotations
 
@@ -11,13 +12,20 @@ import asyncio  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Coroutine  # noqa: E402
 
-from benchmarks import hearing, leaks, page, webrtc_cpu  # noqa: E402
+from benchmarks import hearing, hop, leaks, page, scheduler, vocoder_batches, webrtc_cpu  # noqa: E402
 from benchmarks import turns as voice  # noqa: E402
 
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+async def _torch_omni(say: Callable[[str], None]) -> bool:
+    # Only this one needs torch.
+    from benchmarks.torch_omni import torch_omni
+
+    return await torch_omni(say)
 
 
 # Each takes how many turns (0: its own number) and how many calls at once.
@@ -29,7 +37,12 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hearing": lambda _turns, _calls: hearing.hearing(_say),
     "page": lambda turns, _: page.page(_say, turns=turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
+    "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),
+    "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
+    "torch-omni": lambda _turns, _calls: _torch_omni(_say),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
+    "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
+    "vocoder-batches": lambda _turns, _calls: vocoder_batches.vocoder_batches(_say),
 }
 
 
@@ -39,8 +52,10 @@ def main() -> int:
     parser.add_argument("name", choices=MEASUREMENTS)
     parser.add_argument("--turns", type=int, default=0, help="how many turns, interruptions or calls; 0: the usual")
     parser.add_argument("--calls", type=int, default=1, help="voice-to-voice: calls at once")
+    parser.add_argument("--busy", action="store_true", help="hop: the reader's loop is busy 8 of every 20 ms")
     arguments = parser.parse_args()
-    return 0 if asyncio.run(MEASUREMENTS[arguments.name](arguments.turns, arguments.calls)) else 1
+    name = "hop-busy" if arguments.busy and arguments.name == "hop" else arguments.name
+    return 0 if asyncio.run(MEASUREMENTS[name](arguments.turns, arguments.calls)) else 1
 
 
 if __name__ == "__main__":

@@ -21,23 +21,24 @@ from typing import Protocol
 
 import structlog
 
-from duplex.checkpoints import compacted, encode_settings, item_record
+from duplex.checkpoints import Recorder
 from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.stage_client import DOWNSTREAM_LOST, StageClient, StageUnresponsiveError
+from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.vad_service import VadService
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
-from sessions.records import ConfigChanged, EpochAdvanced, ItemAppended, ItemChanged, ItemDeleted, TurnRecord
+from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -51,8 +52,6 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
-# The loss of a stage is seen by us and by the stage before it: whoever tells first, it is the same fault.
-SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost"}
 
 _log = structlog.get_logger("duplex.call")
 
@@ -85,7 +84,7 @@ class Client(Protocol):
 class Services:
     """What all calls of the process share."""
 
-    stages: Mapping[str, StageClient]
+    stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
 
@@ -106,8 +105,8 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
-        self._known_items: set[str] = {item.id for item in conversation.items}
-        self._encoder = "encoder"
+        self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
+        self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
         self._last_sent_ns = 0
@@ -181,14 +180,15 @@ class Call:
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):
                 self._stream_gone(stage, tag)
-                self.carry_out(talk.refused(tag, stage, SAME_LOSS.get(code, code), message, now_ns))
+                self.carry_out(talk.refused(tag, stage, code, message, now_ns))
             case Closed(tag, outcome, released, code, message):
                 self._stream_gone(stage, tag)
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(talk.closed(tag, stage, released, failure, now_ns))
-            case StepDone(_, kind, queued_ns, service_ns):
+            case StepDone(_, kind, queued_ns, service_ns, batch):
                 self._services.metrics.stage_queue_seconds.labels(stage, kind).observe(queued_ns / 1e9)
                 self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
+                self._services.metrics.stage_batch_steps.labels(stage, kind).observe(batch)
             case SessionRefused(_, code, _):
                 _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
                 self.end(f"{stage}_{code}")
@@ -197,17 +197,10 @@ class Call:
         if stage == self._encoder:
             self.listening.drop(tag)
 
-    def stage_up(self, stage: str, *, reborn: bool) -> None:
-        """`stage` is there, again perhaps."""
-        if self._end_reason is not None:
-            return  # nobody would close the session there again
-        self._services.stages[stage].order(OpenSession(self.session, self.conversation.epoch))
-        self.carry_out(self.conversation.stage_back(stage, reborn=reborn, now_ns=time.monotonic_ns()))
-
-    def stage_down(self, stage: str) -> None:
-        if stage == self._encoder:
-            self.listening.drop_all()
-        self.carry_out(self.conversation.stage_lost(stage, time.monotonic_ns()))
+    def lost(self, stage: str, tag: Tag) -> None:
+        """The worker that had `tag` is out of reach."""
+        self._stream_gone(stage, tag)
+        self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
 
     # ---- from the client ---------------------------------------------------------------------------
 
@@ -215,7 +208,7 @@ class Call:
         """The client has changed its settings."""
         self.conversation.update(settings)
         self.listening.settings_changed()
-        self._keep(ConfigChanged(encode_settings(settings)))
+        self._keep(self._recorder.settings_changed(settings))
 
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
@@ -245,21 +238,15 @@ class Call:
             self.end("stage_unresponsive")
 
     def _carry_out_one(self, effect: do.Effect) -> None:
-        stages = self._services.stages
         match effect:
             case do.Tell(event):
                 self._tell(event)
-            case do.OpenStream(stage, tag, options, onward):
-                stages[stage].order(Open(tag, options, onward))
+            case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
+                self._order(effect)
             case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self.listening.tell_encoder(tag, item)
             case do.FeedStream(stage, tag, item):
-                stages[stage].feed(tag, item)
-            case do.CancelStream(stage, tag):
-                self._stream_gone(stage, tag)
-                stages[stage].order(Cancel(tag))
-            case do.GrantCredit(stage, tag, samples):
-                stages[stage].order(Grant(tag, samples))
+                self._services.stages[stage].feed(tag, item)
             case do.EndEpoch(epoch):
                 self._end_epoch(epoch)
             case do.HearFrom(tag, sample, until):
@@ -269,9 +256,22 @@ class Call:
             case do.ResetGate():
                 self.listening.reset_gate()
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
-                self._save(effect)
+                self._keep(self._recorder.saved(effect))
             case do.Measured():
                 self._measure(effect)
+
+    def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
+        stage, tag = self._services.stages[effect.stage], effect.tag
+        match effect:
+            case do.OpenStream(options=options, edges=edges):
+                stage.order(Open(tag, options, edges))
+            case do.CancelStream():
+                self._stream_gone(effect.stage, tag)
+                stage.order(Cancel(tag))
+            case do.CutStream(samples=samples):
+                stage.order(Cut(tag, samples))
+            case do.GrantCredit(samples=samples):
+                stage.order(Grant(tag, samples))
 
     def _end_epoch(self, epoch: int) -> None:
         for stage in self._services.stages.values():
@@ -309,24 +309,10 @@ class Call:
             **{f"{part}_ms": ms for part, ms in event.timings},
         )
 
-    def _save(self, effect: do.SaveItem | do.SaveDeletion | do.SaveEpoch) -> None:
-        match effect:
-            case do.SaveItem(item, previous):
-                record = item_record(item, previous)
-                known = item.id in self._known_items
-                self._known_items.add(item.id)
-                self._keep(ItemChanged(record) if known else ItemAppended(record))
-            case do.SaveDeletion(item_id):
-                self._known_items.discard(item_id)
-                self._keep(ItemDeleted(item_id))
-            case do.SaveEpoch(epoch):
-                self._keep(EpochAdvanced(epoch))
-
     def _keep(self, entry: TurnRecord) -> None:
         self._journal.write(entry)
         if self._journal.compaction_due():
-            talk = self.conversation
-            self._journal.write(compacted(talk.items, talk.settings, talk.epoch))
+            self._journal.write(self._recorder.compacted())
 
     def _measure(self, measured: do.Measured) -> None:
         metrics = self._services.metrics
@@ -339,6 +325,8 @@ class Call:
                 metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
             case "epochs_ended":
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
+            case "responses_retried":
+                metrics.responses_retried.inc()
             case "prepared_replies":
                 metrics.prepared_replies.labels(measured.label).inc(measured.value)
             case "wasted_audio_seconds":

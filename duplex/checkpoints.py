@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import msgspec
 
 from media.chunk import ms_to_samples, samples_to_ms
+from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
-from sessions.records import Compacted, ItemRecord
+from sessions.records import (
+    Compacted,
+    ConfigChanged,
+    Conversation,
+    EpochAdvanced,
+    ItemAppended,
+    ItemChanged,
+    ItemDeleted,
+    ItemRecord,
+    Log,
+    TurnRecord,
+    compact,
+    decode_entry,
+    replay,
+)
 from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.store import Snapshot
 
 _SPOKEN, _TYPED = "spoken", ""
 
@@ -51,11 +70,59 @@ def decode_settings(stored: bytes) -> SessionSettings:
     return msgspec.json.decode(stored, type=SessionSettings)
 
 
-def compacted(items: tuple[Item, ...], settings: SessionSettings, epoch: int) -> Compacted:
-    """The whole conversation as one entry."""
-    previous: str | None = None
-    records = []
-    for item in items:
-        records.append(item_record(item, previous))
-        previous = item.id
-    return Compacted(tuple(records), encode_settings(settings), epoch)
+class Recorder:
+    """Makes entries of a log out of what a conversation wants saved, from where it begins.
+
+    It knows what the entries so far amount to. The conversation itself may be ahead of them: what it does in one step
+    is saved one entry after the other, and a compaction between two of them must not hold the second.
+    """
+
+    def __init__(self, items: Iterable[Item], settings: SessionSettings, epoch: int) -> None:
+        records: list[ItemRecord] = []
+        for item in items:
+            records.append(item_record(item, records[-1].id if records else None))
+        self._known = {record.id for record in records}
+        self._log = Log(Conversation(tuple(records), encode_settings(settings), epoch))
+
+    def saved(self, effect: SaveItem | SaveDeletion | SaveEpoch) -> TurnRecord:
+        match effect:
+            case SaveItem(item, previous):
+                return self._entry(self._item(item_record(item, previous)))
+            case SaveDeletion(item_id):
+                self._known.discard(item_id)
+                return self._entry(ItemDeleted(item_id))
+            case _:
+                return self._entry(EpochAdvanced(effect.epoch))
+
+    def _item(self, record: ItemRecord) -> TurnRecord:
+        if record.id in self._known:
+            return ItemChanged(record)
+        self._known.add(record.id)
+        return ItemAppended(record)
+
+    def settings_changed(self, settings: SessionSettings) -> TurnRecord:
+        return self._entry(ConfigChanged(encode_settings(settings)))
+
+    def _entry(self, entry: TurnRecord) -> TurnRecord:
+        self._log.apply(entry)
+        return entry
+
+    def compacted(self) -> Compacted:
+        """All entries so far as one."""
+        return compact(self._log.conversation())
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A conversation as it was stored; `epoch` is where its new owner begins."""
+
+    items: tuple[Item, ...]
+    settings: SessionSettings
+    epoch: int
+
+
+def restored(snapshot: Snapshot) -> Restored:
+    """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
+    stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+    items = tuple(item_of(record) for record in stored.items)
+    return Restored(items, decode_settings(stored.config), stored.epoch)

@@ -14,8 +14,9 @@ import sys  # noqa: E402
 from pydantic import ValidationError  # noqa: E402
 
 from duplex import call_command, config, console, doctor, logs  # noqa: E402
+from duplex.child import StartError  # noqa: E402
 from duplex.pipeline import graph_of  # noqa: E402
-from duplex.supervisor import StartError, Supervisor  # noqa: E402
+from duplex.supervisor import Supervisor  # noqa: E402
 from sessions.embedded_valkey import EmbeddedStoreError  # noqa: E402
 from stages.graph import GraphError  # noqa: E402
 
@@ -30,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
     serve.add_argument("--tls-dev", action="store_true", help="HTTPS with a development certificate, for phones")
     serve.add_argument("--data-dir", help="where the store, sockets and caches are kept (default .duplex)")
-    serve.add_argument("--engine", choices=("local", "scripted"), help="what computes (default local)")
+    serve.add_argument("--engine", choices=("local", "scripted", "synthetic"), help="what computes (default local)")
     call_command.add_call_parser(commands)
     commands.add_parser("doctor", help="check this machine, and say how to mend what is wrong")
     return parser
@@ -64,6 +65,7 @@ async def _until_interrupted(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.replace_workers)
     await supervisor.run(stopped)
 
 

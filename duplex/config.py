@@ -15,6 +15,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from stages.graph import REPLICAS_MAX
+
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
 
@@ -49,7 +51,7 @@ class Config(BaseModel):
     message_bytes_max: int = Field(default=16 << 20, ge=1 << 10, le=64 << 20)
     input_bytes_per_second_max: int = Field(default=4 << 20, ge=64 << 10)
     # What computes.
-    engine: Literal["local", "scripted"] = "local"
+    engine: Literal["local", "scripted", "synthetic"] = "local"
     thinker: Literal["local", "openai"] = "local"
     thinker_gguf: Path | None = None
     voice: tuple[Path, ...] = ()
@@ -58,6 +60,12 @@ class Config(BaseModel):
     openai_api_key: SecretStr | None = None
     scripted_heard: tuple[str, ...] = Field(default=("hello",), min_length=1)
     scripted_replies: tuple[str, ...] = Field(default=("Hello. How can I help you today?",), min_length=1)
+    synthetic_profile: Path | None = None
+    replicas_encoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    replicas_thinker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    replicas_talker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    replicas_vocoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    worker_silence_s: float = Field(default=5.0, ge=0.2, le=60.0)
     # How it talks.
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
@@ -102,7 +110,8 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
 
 def check_files(config: Config) -> None:
     """Raises `ConfigError` where a setting names a file that is not there."""
-    wanted = [("thinker_gguf", config.thinker_gguf)] if config.thinker_gguf else []
+    single = ("thinker_gguf", config.thinker_gguf), ("synthetic_profile", config.synthetic_profile)
+    wanted = [(name, path) for name, path in single if path is not None]
     for voice in config.voice:
         wanted += [("voice", voice), ("voice", voice.with_name(voice.name + ".json"))]
     for name, path in wanted:

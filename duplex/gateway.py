@@ -22,26 +22,35 @@ import msgspec
 import structlog
 
 from duplex.call import Call, Services
-from duplex.checkpoints import decode_settings, encode_settings, item_of
+from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.garbage import CallGarbage
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
-from duplex.stage_client import StageCallbacks, StageClient
+from duplex.pipeline import route_of
+from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.vad_service import SpeechModel, VadService, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
-from sessions.records import SessionRecord, StoredDataError, decode_entry, replay, token_digest
+from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
-from stages.graph import Graph, address_of
-from stages.messages import Frame
+from stages.contracts import Tag
+from stages.edges import GATEWAY
+from stages.graph import Graph, StageNode, address_of
+from stages.messages import Frame, ReplicaReport
+from stages.pool import PoolLimits
+from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
 TENANT = "default"
+# A stream waits so long for a worker that is being started again; its response has a little longer.
+STREAM_WAIT_NS_MAX = 15_000_000_000
+# What a session keeps at a stage is the Thinker's KV alone: a full prompt is read again in about a second on a CPU.
+RECOMPUTE_NS = {"thinker": 1_000_000_000}
 
 _log = structlog.get_logger("duplex.gateway")
 
@@ -94,6 +103,7 @@ class Gateway:
         self._name = new_id("gw")
         self._store = store
         self._defaults = defaults
+        self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
@@ -102,18 +112,29 @@ class Gateway:
         self._empty.set()
         self._vad = VadService(vad)
         self._pacer = Pacer()
-        callbacks = StageCallbacks(self._frame, self._stage_up, self._stage_down)
-        self._stages = {
-            stage.name: StageClient(stage.name, address_of(config.run_dir, stage.name), self._name, callbacks)
-            for stage in graph.stages
-        }
+        pools: dict[str, StagePool] = {}
+        self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         self._services = Services(self._stages, self._vad, self.metrics)
+
+    def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
+        """The stage's pool, which knows those behind it; each is made once."""
+        if stage.name in made:
+            return made[stage.name]
+        targets = [edge.target for edge in graph.edges_from(stage.name) if edge.target != GATEWAY]
+        onward = {name: self._pool_of(graph, graph.stage(name), made) for name in targets}
+        addresses = {name: address_of(self.config.run_dir, name) for name in stage.replica_names}
+        for name in addresses:
+            self.metrics.stage_up.labels(stage.name, name).set(0)
+        callbacks = PoolCallbacks(self._frame, self._lost, self._open_waiting, self._reachable)
+        limits = PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
+        made[stage.name] = StagePool(stage.name, addresses, self._name, callbacks, limits=limits, onward=onward)
+        return made[stage.name]
 
     # ---- life --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        tasks = [asyncio.create_task(client.run()) for client in self._stages.values()]
+        tasks = [asyncio.create_task(client.run()) for stage in self._stages.values() for client in stage.clients]
         tasks += [asyncio.create_task(self._vad.run()), asyncio.create_task(self._pacer.run())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -162,15 +183,25 @@ class Gateway:
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
 
-    def _stage_up(self, stage: str, reborn: bool) -> None:
-        self.metrics.stage_up.labels(stage).set(1)
-        for call in list(self._calls.values()):
-            call.stage_up(stage, reborn=reborn)
+    def _lost(self, stage: str, tag: Tag) -> None:
+        call = self._calls.get(tag.session)
+        if call is not None:
+            call.lost(stage, tag)
 
-    def _stage_down(self, stage: str) -> None:
-        self.metrics.stage_up.labels(stage).set(0)
-        for call in list(self._calls.values()):
-            call.stage_down(stage)
+    def _open_waiting(self) -> None:
+        for stage in self._stages.values():
+            stage.open_waiting()
+
+    def _reachable(self, stage: str, replica: str, up: bool) -> None:
+        self.metrics.stage_up.labels(stage, replica).set(up)
+
+    def report(self, report: ReplicaReport) -> None:
+        """The supervisor says how one of its processes has fared."""
+        metrics, names = self.metrics, (report.stage, report.replica)
+        metrics.replica_deaths.labels(*names).set(report.deaths)
+        metrics.replica_hangs.labels(*names).set(report.hangs)
+        metrics.replica_incarnation.labels(*names).set(report.incarnation)
+        metrics.replica_quarantined.labels(*names).set(report.state == ReplicaState.QUARANTINED.value)
 
     # ---- calls -------------------------------------------------------------------------------------
 
@@ -263,17 +294,18 @@ class Gateway:
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
     ) -> Conversation:
         identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms)
+        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms, route=self._route)
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
-        stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
+        stored = restored(snapshot)
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id),
-            decode_settings(stored.config),
+            stored.settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
-            items=tuple(item_of(record) for record in stored.items),
+            items=stored.items,
+            route=self._route,
         )
 
     @asynccontextmanager

@@ -30,6 +30,7 @@ from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
 from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of, voices_of
+from duplex.probe_server import ProbeServer
 from duplex.tls_dev import development_tls
 from duplex.vad_service import SpeechModel, stop_task
 from duplex.webrtc.loopback import offer_loopback
@@ -39,7 +40,10 @@ from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
 from stages import weights
 from stages.contracts import Message
+from stages.edges import GATEWAY
 from stages.engines.local import persona
+from stages.graph import address_of
+from stages.link import LinkError
 
 # Two frames of audio as base64 in their JSON: what may wait in our write buffer for a client that reads slowly.
 WRITE_BUFFER_BYTES_MAX = 2 * 1_536
@@ -84,14 +88,14 @@ class _Server(uvicorn.Server):
 
 
 class _LoudnessModel:
-    """The VAD of the scripted engine: what is louder than a whisper is speech."""
+    """The VAD of engines without models: what is louder than a whisper is speech."""
 
     def probabilities(self, batch: Sequence[tuple[VadState, npt.NDArray[np.float32]]]) -> list[float]:
         return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
 
 
 def _vad_model(config: Config) -> SpeechModel:
-    if config.engine == "scripted":
+    if config.engine in ("scripted", "synthetic"):
         return _LoudnessModel()
     return SileroVad(weights.locate("silero-vad"))
 
@@ -151,12 +155,16 @@ async def _serve(config: Config) -> None:
             ssl_keyfile=tls.key if tls else None,
         )
     )
+    probes = ProbeServer(gateway.report)
+    probing = await probes.listen(address_of(config.run_dir, GATEWAY))
     running = asyncio.create_task(gateway.run())
     announcing = asyncio.create_task(_announce(gateway, listener.getsockname()[1]))
     try:
         await _until_told(server, gateway, listener, running)
     finally:
         announcing.cancel()
+        probing.close()
+        probes.close()
         try:
             await stop_task(running)
         finally:
@@ -206,7 +214,7 @@ def main() -> int:
     except StoreError as error:
         sys.stderr.write(f"gateway: the store (DUPLEX_REDIS_URL) cannot be used: {error}\n")
         return 1
-    except OSError as error:
+    except (LinkError, OSError) as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1
     return 0

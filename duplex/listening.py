@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from duplex.encoder_feed import EncoderFeed
 from duplex.vad_service import VadService
 from media.chunk import BYTES_PER_SAMPLE
 from media.input_ring import InputRing
@@ -39,29 +40,16 @@ from media.vad import VadState
 from sessions.conversation import Conversation
 from sessions.effects import Effect
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, TurnDetection
-from stages.contracts import AudioIn, Item, Tag
-from stages.credit import Credit
+from stages.contracts import Item, Tag
+from stages.messages import Feed
 
 RING_SECONDS = 20
-FEED_SAMPLES_MAX = INPUT_RATE // 10
-ENCODER_CREDIT_SAMPLES = 2 * INPUT_RATE
 SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
 
 
 def gate_settings(detection: TurnDetection) -> GateSettings:
     """The gate of the asked-for detection."""
     return GateSettings(threshold=detection.threshold, silence_ms=detection.silence_ms)
-
-
-@dataclass(slots=True)
-class _Feeding:
-    """A turn that the encoder is hearing; `until` None: it goes on."""
-
-    tag: Tag
-    next_sample: int
-    until: int | None
-    credit: Credit
-    after: list[Item] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +79,7 @@ class Listening:
         self._received = 0
         self._consumed = 0
         self._speech_onset_ns = 0
-        self._feeding: dict[str, _Feeding] = {}
+        self._feed = EncoderFeed(self._ring)
         self._room = asyncio.Event()
 
     @property
@@ -138,12 +126,14 @@ class Listening:
             end = self._judged + WINDOW_SAMPLES
             window = pcm16_to_float(self._ring.read(self._judged, end).pcm)
             self._judged = end
+            probability = None
             if self._conversation.settings.turn_detection is not None:
                 probability = await self._vad.probability(self._vad_state, window)
+            self._send(self._feed.judged(end))
+            if probability is not None:
                 stricter = self._conversation.speaking.active is not None
                 for event in self._gate.window(probability, end, stricter=stricter):
                     self._ports.carry_out(self._gate_event(event))
-            self.pump()
 
     def _gate_event(self, event: GateEvent) -> list[Effect]:
         now_ns = time.monotonic_ns()
@@ -172,68 +162,31 @@ class Listening:
 
     def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
         """Feed `tag` from `sample` on, as far as it is still kept."""
-        start = max(sample, self._ring.oldest)
-        self._feeding[tag.key] = _Feeding(tag, start, until, Credit(ENCODER_CREDIT_SAMPLES))
-        self.pump()
+        self._send(self._feed.hear_from(tag, sample, until))
 
     def stop_hearing(self, tag: Tag) -> None:
         """Nothing behind what its turn has taken belongs to `tag`; what it has not had of that is still fed."""
-        feeding = self._feeding.get(tag.key)
-        if feeding is not None:
-            feeding.until = self._consumed
-            self.pump()
+        self._send(self._feed.stop_hearing(tag, self._consumed))
 
     def tell_encoder(self, tag: Tag, item: Item) -> None:
         """Feed `item` behind the audio that came in before it."""
-        feeding = self._feeding.get(tag.key)
-        if feeding is None:
-            self._ports.feed_encoder(tag, item, 0)
-        else:
-            feeding.after.append(item)
-            self.pump()
+        self._send(self._feed.tell(tag, item))
 
     def drop(self, tag: Tag) -> None:
         """The encoder's stream is gone."""
-        self._feeding.pop(tag.key, None)
-        self._room.set()
-
-    def drop_all(self) -> None:
-        """The encoder is gone with all its streams; those that matter are asked for again when it is back."""
-        self._feeding.clear()
+        self._feed.drop(tag)
         self._room.set()
 
     def credit_returned(self, tag: Tag, samples: int) -> None:
-        feeding = self._feeding.get(tag.key)
-        if feeding is not None:
-            feeding.credit.give_back(samples)
-            self.pump()
+        self._send(self._feed.credit_returned(tag, samples))
 
-    def pump(self) -> None:
-        """Feed what credit allows."""
-        for feeding in tuple(self._feeding.values()):
-            self._pump_one(feeding)
+    def _send(self, feeds: Sequence[Feed]) -> None:
+        for feed in feeds:
+            self._ports.feed_encoder(feed.tag, feed.item, feed.units)
         self._room.set()
-
-    def _pump_one(self, feeding: _Feeding) -> None:
-        end = self._judged if feeding.until is None else min(feeding.until, self._ring.newest)
-        while feeding.next_sample < end:
-            count = min(FEED_SAMPLES_MAX, end - feeding.next_sample)
-            if not feeding.credit.take(count):
-                return
-            piece = self._ring.read(feeding.next_sample, feeding.next_sample + count)
-            self._ports.feed_encoder(feeding.tag, AudioIn(piece.start_sample, piece.pcm), count)
-            feeding.next_sample += count
-        for item in feeding.after:
-            self._ports.feed_encoder(feeding.tag, item, 0)
-        feeding.after.clear()
 
     async def _wait_for_room(self, samples: int) -> None:
         """Wait until `samples` more push nothing out of the ring that the encoder has yet to hear."""
-        while any(self._would_lose(feeding, samples) for feeding in self._feeding.values()):
+        while self._feed.would_lose(samples):
             self._room.clear()
             await self._room.wait()
-
-    def _would_lose(self, feeding: _Feeding, samples: int) -> bool:
-        oldest_after = self._ring.newest + samples - RING_SECONDS * INPUT_RATE
-        unfed_end = self._ring.newest if feeding.until is None else feeding.until
-        return feeding.next_sample < min(oldest_after, unfed_end)

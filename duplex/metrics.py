@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _LATENCY_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+_BATCH_STEPS = (1, 2, 4, 8, 16, 32)
 
 
 class Metrics:
@@ -26,16 +29,9 @@ class Metrics:
         self.encoder_wait_seconds = Histogram(
             "duplex_encoder_wait_seconds", "End of turn to transcript", buckets=_SHORT_S, registry=registry
         )
-        self.stage_service_seconds = Histogram(
-            "duplex_stage_service_seconds",
-            "One step's computing",
-            ["stage", "kind"],
-            buckets=_SHORT_S,
-            registry=registry,
-        )
-        self.stage_queue_seconds = Histogram(
-            "duplex_stage_queue_seconds", "One step's waiting", ["stage", "kind"], buckets=_SHORT_S, registry=registry
-        )
+        self.stage_service_seconds = _of_steps(registry, "service_seconds", "One step's computing", _SHORT_S)
+        self.stage_queue_seconds = _of_steps(registry, "queue_seconds", "One step's waiting", _SHORT_S)
+        self.stage_batch_steps = _of_steps(registry, "batch_steps", "Steps in each step's batch", _BATCH_STEPS)
         self.barge_in_stop_seconds = Histogram(
             "duplex_barge_in_stop_seconds",
             "First interrupting sample received to the last old sample handed to the kernel",
@@ -70,14 +66,34 @@ class Metrics:
         self.lead_seconds = Gauge(
             "duplex_lead_seconds", "Furthest that any reply was sent ahead of the ear, by estimate", registry=registry
         )
-        self.stage_up = Gauge("duplex_stage_up", "1 while the stage can be used", ["stage"], registry=registry)
         self.pacer_lateness_seconds = Gauge(
             "duplex_pacer_lateness_seconds", "Worst lateness of the pacer since the last scrape", registry=registry
         )
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self._add_replicas(registry)
         self._add_webrtc(registry)
+
+    def _add_replicas(self, registry: CollectorRegistry) -> None:
+        """Of the processes that the supervisor keeps; the gateway is one of them."""
+        names = ["stage", "replica"]
+        self.stage_up = Gauge("duplex_stage_up", "1 while the replica can be reached", names, registry=registry)
+        self.replica_incarnation = Gauge(
+            "duplex_replica_incarnation", "How many times it was started", names, registry=registry
+        )
+        self.replica_deaths = Gauge(
+            "duplex_replica_deaths", "How many times it has died since the service began", names, registry=registry
+        )
+        self.replica_hangs = Gauge(
+            "duplex_replica_hangs", "How many times it was killed because it hung", names, registry=registry
+        )
+        self.replica_quarantined = Gauge(
+            "duplex_replica_quarantined", "1 while it is left alone because it keeps dying", names, registry=registry
+        )
+        self.responses_retried = Counter(
+            "duplex_responses_retried", "Responses made anew after the loss of a stage", registry=registry
+        )
 
     def _add_webrtc(self, registry: CollectorRegistry) -> None:
         self.webrtc_connect_seconds = Histogram(
@@ -97,3 +113,7 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self._registry)
+
+
+def _of_steps(registry: CollectorRegistry, name: str, what: str, buckets: Sequence[float]) -> Histogram:
+    return Histogram(f"duplex_stage_{name}", what, ["stage", "kind"], buckets=buckets, registry=registry)

@@ -1,14 +1,19 @@
-"""The graph that a configuration asks for."""
+"""The graph that a configuration asks for, and the way of a response through a graph."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from duplex.config import Config
+import msgspec
+
+from duplex.config import Config, ConfigError
 from media.chunk import ms_to_samples
+from sessions.route import Leg, Route
 from sessions.settings import OUTPUT_RATE
+from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
-from stages.graph import GATEWAY, Edge, Graph, StageNode
+from stages.engines.synthetic.profile import Profile, ProfileError, load_profile
+from stages.graph import Edge, Graph, GraphError, StageNode
 
 # Two clauses of the longest kind, and three latent items: one being used, one in flight, one being made.
 CLAUSE_WINDOW_CHARACTERS = 320
@@ -16,20 +21,39 @@ LATENT_WINDOW_FRAMES = 48
 # 16 frames of 256 samples at 22.05 kHz, rounded up.
 VOCODER_CHUNK_MS = 190
 SHIPPED_VOICE = "en_US-joe-medium"
+# A Thinker's step may be a whole answer, of another server too; a response is given up after five minutes.
+THINKER_STEP_S_MAX = 360
 
 
 def graph_of(config: Config) -> Graph:
-    """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names."""
+    """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names.
+
+    Raises `ConfigError` for a profile that cannot be used.
+    """
+    options = _synthetic_options(config) if config.engine == "synthetic" else _options(config)
     return Graph(
         stages=(
-            StageNode(name="encoder", kind="encoder", engine=config.engine, options=_encoder_options(config)),
-            _thinker(config),
-            StageNode(name="talker", kind="talker", engine=config.engine, options=voice_options(config)),
+            StageNode(
+                name="encoder",
+                kind="encoder",
+                engine=config.engine,
+                options=options["encoder"],
+                replicas=config.replicas_encoder,
+            ),
+            _thinker(config, options["thinker"]),
+            StageNode(
+                name="talker",
+                kind="talker",
+                engine=config.engine,
+                options=options["talker"],
+                replicas=config.replicas_talker,
+            ),
             StageNode(
                 name="vocoder",
                 kind="vocoder",
                 engine=config.engine,
-                options=voice_options(config),
+                options=options["vocoder"],
+                replicas=config.replicas_vocoder,
                 chunk_ms_max=VOCODER_CHUNK_MS,
             ),
         ),
@@ -47,37 +71,95 @@ def graph_of(config: Config) -> Graph:
     )
 
 
-def _encoder_options(config: Config) -> dict[str, Any]:
-    return {"heard": list(config.scripted_heard)} if config.engine == "scripted" else {}
+def _options(config: Config) -> dict[str, dict[str, Any]]:
+    """Options of each kind of stage, for an engine that hears and says real words."""
+    encoder: dict[str, Any] = {"heard": list(config.scripted_heard)} if config.engine == "scripted" else {}
+    return {
+        "encoder": encoder,
+        "thinker": _thinker_options(config),
+        "talker": voice_options(config),
+        "vocoder": voice_options(config),
+    }
+
+
+def _synthetic_options(config: Config) -> dict[str, dict[str, Any]]:
+    try:
+        profile = load_profile(config.synthetic_profile) if config.synthetic_profile else Profile()
+    except ProfileError as error:
+        raise ConfigError(f"synthetic_profile (DUPLEX_SYNTHETIC_PROFILE): {error}") from error
+    options: dict[str, dict[str, Any]] = msgspec.to_builtins(profile)
+    options["thinker"]["sessions_max"] = config.calls_max
+    return options
 
 
 def voice_options(config: Config) -> dict[str, Any]:
-    """Options of the Talker and of the vocoder: each voice is split in two."""
-    if config.engine == "scripted":
+    """Options of the Talker and of the vocoder that speak real words: each voice is split in two."""
+    if config.engine != "local":
         return {}
     return {"cache_dir": str(config.data_dir / "cache"), "voices": [str(path) for path in config.voice]}
 
 
 def voices_of(config: Config) -> tuple[str, ...]:
     """The voices that a session can ask for, the usual one first. None where the engine has no choice."""
-    if config.engine == "scripted":
+    if config.engine != "local":
         return ()
     return tuple(map(voice_name, config.voice)) or (SHIPPED_VOICE,)
 
 
-def _thinker(config: Config) -> StageNode:
+def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
+    # Each replica has room for every call: when the others are gone, it can serve them all.
     if config.thinker == "openai":
-        options: dict[str, Any] = {
+        asked: dict[str, Any] = {
             "base_url": config.openai_base_url,
             "model": config.openai_model,
             "sessions_max": config.calls_max,
         }
         secrets = {"api_key": "DUPLEX_OPENAI_API_KEY"}
-        return StageNode(name="thinker", kind="thinker", engine="openai", options=options, secrets=secrets)
+        return StageNode(
+            name="thinker",
+            kind="thinker",
+            engine="openai",
+            options=asked,
+            secrets=secrets,
+            replicas=config.replicas_thinker,
+            step_s_max=THINKER_STEP_S_MAX,
+        )
+    return StageNode(
+        name="thinker",
+        kind="thinker",
+        engine=config.engine,
+        options=options,
+        replicas=config.replicas_thinker,
+        step_s_max=THINKER_STEP_S_MAX,
+    )
+
+
+def _thinker_options(config: Config) -> dict[str, Any]:
     if config.engine == "scripted":
-        options = {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
-    else:
-        options = {"slots": config.calls_max}
-        if config.thinker_gguf:
-            options["gguf"] = str(config.thinker_gguf)
-    return StageNode(name="thinker", kind="thinker", engine=config.engine, options=options)
+        return {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
+    options: dict[str, Any] = {"slots": config.calls_max}
+    if config.thinker_gguf:
+        options["gguf"] = str(config.thinker_gguf)
+    return options
+
+
+def route_of(graph: Graph) -> Route:
+    """How a response goes through `graph`, from its first Thinker on.
+
+    Raises `GraphError` where nobody hears, or nobody answers.
+    """
+    encoder = next((stage.name for stage in graph.stages if stage.kind == "encoder"), None)
+    head = next((stage.name for stage in graph.stages if stage.kind == "thinker"), None)
+    if encoder is None or head is None:
+        raise GraphError("the conversation needs a stage that hears and one that answers: add an encoder and a thinker")
+    legs: dict[str, Leg] = {}
+    for name in graph.downstream(head):
+        stage = graph.stage(name)
+        kind = stage.kind
+        assert kind != "encoder", "no edge leads to an encoder"
+        assert kind != "composite", "no edge leads to a composite"
+        fed_by = [legs[edge.source] for edge in graph.edges_to(name) if edge.source in legs]
+        spoken = kind in ("talker", "vocoder") or any(leg.spoken for leg in fed_by)
+        onward = tuple(edge.target for edge in graph.edges_from(name) if edge.target != GATEWAY)
+        legs[name] = Leg(name, kind, onward, graph.finals_of(stage), spoken)
+    return Route(encoder, tuple(legs.values()))

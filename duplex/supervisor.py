@@ -2,9 +2,9 @@
 
 Theory of operation
     Each child's standard input is a pipe that we hold: a child whose input ends stops by itself, so nothing outlives
-    us, however we die. A child says `ready` on its standard output. Stages start side by side; the gateway starts at
-    once too and becomes ready when they are. A child that dies is started again with a higher incarnation, with
-    growing pauses.
+    us, however we die. Stages start side by side; the gateway starts at once too and becomes ready when they are. What
+    dies or hangs is started again (`duplex.child`). The gateway is told of every change, over our probe link to it, for
+    its metrics.
 
 Rules
 * Children have a session of their own: a terminal's Ctrl-C reaches the supervisor alone, which ends them in order:
@@ -21,133 +21,29 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from duplex import console
+from duplex.child import Child, ChildPlan, StartError
 from duplex.config import Config
+from duplex.tls_dev import CERTIFICATE, host_addresses
 from duplex.vad_service import stop_task
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
-from stages.graph import Graph, worker_spec
-from stages.restart import RestartPolicy
+from stages.edges import GATEWAY
+from stages.graph import Graph, StageNode, address_of, worker_spec
+from stages.messages import ReplicaReport
 
-READY_S_MAX = 120  # the first start splits the voice in two and may run beside other work
-STOP_S_MAX = 10
 STORE_CHECK_S = 0.5
 PATH_BYTES_MAX = 100  # a Unix socket's path, of which the kernel takes 107
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
 LOCK_NAME = "service.lock"
-OUTPUT_BYTES_MAX = 1 << 16
 
 _log = structlog.get_logger("duplex.supervisor")
-
-
-class StartError(RuntimeError):
-    """A part did not come up; the text names it and says what it said."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChildPlan:
-    """How a child is started. `arguments` are made anew for each incarnation."""
-
-    name: str
-    arguments: Callable[[int], Sequence[str]]
-    environment: dict[str, str]
-
-
-class Child:
-    """One process, kept alive."""
-
-    def __init__(self, plan: ChildPlan) -> None:
-        self.plan = plan
-        self._policy = RestartPolicy()
-        self._process: asyncio.subprocess.Process | None = None
-        self._incarnation = 0
-        self.ready_line = ""
-
-    @property
-    def pid(self) -> int:
-        """The running process, 0 where there is none."""
-        return self._process.pid if self._process and self._process.returncode is None else 0
-
-    async def start(self) -> None:
-        """Start and wait until it is ready; raises `StartError`."""
-        self._incarnation += 1
-        self._policy.started(time.monotonic_ns())
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *self.plan.arguments(self._incarnation),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=self.plan.environment,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None, "standard output is a pipe"
-        try:
-            async with asyncio.timeout(READY_S_MAX):
-                self.ready_line = await _ready_line(self._process.stdout)
-        except TimeoutError as error:
-            raise StartError(f"{self.plan.name} was not ready after {READY_S_MAX} s") from error
-        if not self.ready_line:
-            code = await self._process.wait()
-            raise StartError(f"{self.plan.name} ended with status {code}; its message stands above")
-
-    async def keep(self) -> None:
-        """Start it again whenever it dies, until cancelled."""
-        while True:
-            assert self._process is not None, "a child is kept once it was started"
-            code = await _end_of(self._process)
-            pause_ns = self._policy.died(time.monotonic_ns())
-            _log.error("child_died", child=self.plan.name, status=code, deaths=self._policy.deaths_in_a_row)
-            await asyncio.sleep(pause_ns / 1e9)
-            try:
-                await self.start()
-            except (StartError, OSError) as error:
-                _log.error("child_not_restarted", child=self.plan.name, error=str(error))
-            else:
-                _log.info("child_restarted", child=self.plan.name, incarnation=self._incarnation, pid=self.pid)
-
-    async def stop(self) -> None:
-        """Let go of its standard input; kill it where it does not end by that."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        assert process.stdin is not None, "standard input is a pipe"
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await process.wait()
-        except TimeoutError:
-            _log.error("child_killed", child=self.plan.name)
-            process.kill()
-            await process.wait()
-
-
-async def _ready_line(output: asyncio.StreamReader) -> str:
-    """The line that says `ready`, whatever a library may have written before it; empty where the output ends first."""
-    async for line in output:
-        if line.startswith(b"ready"):
-            return line.decode().strip()
-    return ""
-
-
-async def _end_of(process: asyncio.subprocess.Process) -> int:
-    """The exit status. Until then its output is read and thrown away, so that it never blocks on a full pipe."""
-    assert process.stdout is not None, "standard output is a pipe"
-    discarding = asyncio.create_task(_discard(process.stdout))
-    try:
-        return await process.wait()
-    finally:
-        discarding.cancel()
-
-
-async def _discard(output: asyncio.StreamReader) -> None:
-    while await output.read(OUTPUT_BYTES_MAX):
-        pass
 
 
 @contextmanager
@@ -170,29 +66,70 @@ class Supervisor:
         self._config = config
         self._store = None if config.redis_url else EmbeddedValkey(config.data_dir / "store")
         environment = child_environment(config, config.redis_url or (self._store.url if self._store else ""))
-        run_dir = config.run_dir.resolve()
-        longest = max(len(os.fsencode(run_dir / f"{stage.name}.sock")) for stage in graph.stages)
+        self._graph = graph
+        self._run_dir = config.run_dir.resolve()
+        names = [GATEWAY, *(name for stage in graph.stages for name in stage.replica_names)]
+        longest = max(len(os.fsencode(self._run_dir / f"{name}.sock")) for name in names)
         if longest > PATH_BYTES_MAX:
-            raise StartError(f"data_dir is too deep for sockets: {run_dir} (set DUPLEX_DATA_DIR to a shorter path)")
+            raise StartError(
+                f"data_dir is too deep for sockets: {self._run_dir} (set DUPLEX_DATA_DIR to a shorter path)"
+            )
         self.workers = tuple(
-            Child(
-                ChildPlan(
-                    stage.name,
-                    lambda incarnation, stage=stage: (  # type: ignore[misc]
-                        "-m",
-                        "stages.worker",
-                        msgspec.json.encode(worker_spec(graph, stage, run_dir, incarnation)).decode(),
-                    ),
-                    _with_secrets(environment, stage.secrets.values()),
+            Child(self._worker_plan(stage, name, environment), self._report)
+            for stage in graph.stages
+            for name in stage.replica_names
+        )
+        self.gateway = Child(self._gateway_plan(environment), self._report, self._report)
+        self._replacing: asyncio.Task[None] | None = None
+
+    def _worker_plan(self, stage: StageNode, name: str, environment: dict[str, str]) -> ChildPlan:
+        def arguments(incarnation: int) -> tuple[str, ...]:
+            spec = worker_spec(self._graph, stage, name, self._run_dir, incarnation)
+            return "-m", "stages.worker", msgspec.json.encode(spec).decode()
+
+        return ChildPlan(
+            name,
+            stage.name,
+            arguments,
+            _with_secrets(environment, stage.secrets.values()),
+            address_of(self._run_dir, name),
+            self._silence_ns_max,
+            stage.step_s_max * 10**9,
+        )
+
+    def _gateway_plan(self, environment: dict[str, str]) -> ChildPlan:
+        return ChildPlan(
+            GATEWAY,
+            GATEWAY,
+            lambda _: ("-m", "duplex.gateway_process"),
+            _with_secrets(environment, ["DUPLEX_TOKEN"]),
+            address_of(self._run_dir, GATEWAY),
+            self._silence_ns_max,
+        )
+
+    @property
+    def _silence_ns_max(self) -> int:
+        return int(self._config.worker_silence_s * 1e9)
+
+    def _report(self) -> None:
+        """Tell the gateway how its stages, and itself, have fared."""
+        for child in (*self.workers, self.gateway):
+            seen = child.statistics()
+            self.gateway.send(
+                ReplicaReport(
+                    child.plan.stage, child.plan.name, seen.state.value, seen.incarnation, seen.deaths, seen.hangs
                 )
             )
-            for stage in graph.stages
-        )
-        self.gateway = Child(
-            ChildPlan(
-                "gateway", lambda _: ("-m", "duplex.gateway_process"), _with_secrets(environment, ["DUPLEX_TOKEN"])
-            )
-        )
+
+    def replace_workers(self) -> None:
+        """Replace every worker by a new process, one after the other; calls go on. Once more is once."""
+        if self._replacing is None or self._replacing.done():
+            self._replacing = asyncio.create_task(self._replace_workers())
+
+    async def _replace_workers(self) -> None:
+        for worker in self.workers:
+            await worker.replace()
+        _log.info("workers_replaced", count=len(self.workers))
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError`."""
@@ -207,6 +144,8 @@ class Supervisor:
                     await stopped.wait()
                 console.say("stopping: calls end, then everything else …")
             finally:
+                if self._replacing is not None:
+                    await stop_task(self._replacing)
                 for keeper in keepers:
                     await stop_task(keeper)
                 await self._stop()
@@ -260,18 +199,30 @@ class Supervisor:
     def _announce(self) -> None:
         port = self.gateway.ready_line.partition(" ")[2]
         self.gateway.plan.environment["DUPLEX_PORT"] = port
-        host = self._config.host
-        scheme = "https" if self._config.tls_dev else "http"
-        address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        console.say(f"\nReady: {address}")
-        if self._config.tls_dev:
+        config = self._config
+        here, *others = addresses_of(config, port, host_addresses())
+        console.say(f"\nReady: {here}")
+        if others:
+            console.say(f"Other devices reach it as {' or '.join(others)}")
+        if config.tls_dev:
             console.say("The certificate is for development: a browser will warn once, and go on where told to.")
-        if self._config.token is None:
+        if config.token is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
         command = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("duplex") else "duplex"
         console.say("Try:   open it in a browser and talk, or, in another terminal:")
-        console.say(f'       {command} call {address} --say "What is the capital of France?"')
+        trusting = f" --cacert {config.data_dir / 'tls' / CERTIFICATE}" if config.tls_dev else ""
+        console.say(f'       {command} call {here}{trusting} --say "What is the capital of France?"')
         console.say("Stop:  Ctrl-C")
+
+
+def addresses_of(config: Config, port: str, machine: Iterable[str]) -> list[str]:
+    """Where the service is found, from this machine first. `machine`: its addresses, loopback first."""
+    scheme = "https" if config.tls_dev else "http"
+    hosts = [config.host]
+    if config.host in WILDCARD_HOSTS:
+        kept = [host for host in machine if ":" not in host or (config.host == "::" and not host.startswith("fe80:"))]
+        hosts = [host for host in kept if host != "::1"]
+    return [f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}" for host in hosts]
 
 
 async def _done_before(work: Coroutine[None, None, None], stopped: asyncio.Event) -> bool:

@@ -40,6 +40,11 @@ class InputRing:
         self._newest = start_sample
 
     @property
+    def capacity(self) -> int:
+        """How many samples are kept."""
+        return len(self._samples)
+
+    @property
     def newest(self) -> int:
         """Offset after the last sample: where the next one will stand."""
         return self._newest

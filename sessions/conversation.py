@@ -51,12 +51,14 @@ from sessions.hearing import Hearing, Turn, Understood
 from sessions.items import ITEM_EXISTS, ROOT, History, Item, ItemError
 from sessions.prompt import PromptWindow
 from sessions.response import Deadlines, Phase
+from sessions.route import Leg, LegKind, Route, line
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import Ended, Marks, Plan, Speaking, spoken_ms
 from stages.contracts import (
     OUT_OF_BAND,
     Event,
     Message,
+    ObserverOptions,
     Options,
     PrefillOptions,
     Prompt,
@@ -68,16 +70,6 @@ from stages.contracts import (
 )
 
 NS_PER_S = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class StageNames:
-    """The stages of the graph by what the conversation wants of them."""
-
-    encoder: str = "encoder"
-    thinker: str = "thinker"
-    talker: str = "talker"
-    vocoder: str = "vocoder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +107,23 @@ class Conversation:
         *,
         transport_lead_ms: int,
         items: tuple[Item, ...] = (),
-        stages: StageNames | None = None,
+        route: Route | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
         self._identity = identity
         self._epoch = identity.epoch
         self._settings = settings
         self._defaults = defaults
-        self._stages = stages or StageNames()
+        self._route = route or line()
         self._history = History(items)
         self._window = PromptWindow(defaults.context_characters_max)
         self._window.trim(items)
-        self._hearing = Hearing(identity.session, self._stages.encoder, lambda: identity.new_id("item"))
+        self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
         self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines())
         self._prefill: Tag | None = None
         # An understood turn that waits for the response before it to end, where speech does not interrupt.
         self._owed: tuple[Marks, int] | None = None
+        self._is_over = False
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -145,6 +138,10 @@ class Conversation:
     @property
     def items(self) -> tuple[Item, ...]:
         return self._history.items
+
+    @property
+    def route(self) -> Route:
+        return self._route
 
     @property
     def speaking(self) -> Speaking:
@@ -281,7 +278,7 @@ class Conversation:
         """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
         if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
             return []
-        if self._owed is None or not self._is_unanswered():
+        if self._owed is None or self._is_over or not self._is_unanswered():
             self._owed = None
             return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
         if self._speaking.is_full:
@@ -304,7 +301,7 @@ class Conversation:
         """`stage` would not open `tag`."""
         if tag.response:
             return self._settle(self._speaking.refused(tag, stage, code, message, now_ns), now_ns)
-        if stage == self._stages.encoder:
+        if stage == self._route.encoder:
             return self._settle(self._hearing.failed(tag, code, message), now_ns)
         return self._forget_prefill(tag)
 
@@ -314,24 +311,17 @@ class Conversation:
         """`stage` holds nothing of `tag` any more; `failure` is (code, message) where it could not go on."""
         if tag.response:
             return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
-        if stage == self._stages.encoder:
+        if stage == self._route.encoder:
             return self._settle(self._hearing.failed(tag, *failure), now_ns) if failure else []
         return self._forget_prefill(tag)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
-        """The link to `stage` is down."""
-        # A prefill that was asked for while the stage was away may still wait to be opened: nobody would stop it.
-        stopped = self._stop_prefill() if stage == self._stages.thinker else []
-        return self._settle([*stopped, *self._speaking.stage_lost(stage, now_ns)], now_ns)
-
-    def stage_back(self, stage: str, *, reborn: bool, now_ns: int) -> list[Effect]:
-        """`stage` can be used again; `reborn`: as a new process, so that nothing of the old one is left."""
-        effects: list[Effect] = []
-        if reborn:
-            effects += self._speaking.process_died(stage, now_ns)
-        if stage == self._stages.encoder:
-            effects += self._hearing.stage_back()
-        return self._settle(effects, now_ns)
+    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows."""
+        if tag.response:
+            return self._settle(self._speaking.lost(tag, stage, now_ns), now_ns)
+        if stage == self._route.encoder:
+            return self._settle(self._hearing.lost(tag), now_ns)
+        return self._forget_prefill(tag)
 
     # ---- the client commands -----------------------------------------------------------------------
 
@@ -398,7 +388,8 @@ class Conversation:
         return self._settle(self._speaking.cancel(wanted, "client_cancelled", now_ns), now_ns)
 
     def close(self, now_ns: int) -> list[Effect]:
-        """The call is over: everything that runs for it ends."""
+        """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
+        self._is_over = True
         self._owed = None
         effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
         if self._speaking.active:
@@ -411,7 +402,8 @@ class Conversation:
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame for the client and what follows from it; empty where none is due."""
-        return self._settle(self._speaking.take_due(now_ns), now_ns)
+        effects = self._speaking.take_due(now_ns)
+        return self._settle(effects, now_ns) if effects else []
 
     # ---- responses ---------------------------------------------------------------------------------
 
@@ -476,21 +468,21 @@ class Conversation:
         view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata, turn=turn)
         return Plan(spec, tag, item, previous, self._stages_of(spec, messages), "audio" in modalities, view)
 
-    def _stages_of(self, spec: ResponseSpec, messages: tuple[Message, ...]) -> tuple[tuple[str, Options], ...]:
-        settings, defaults, names = self._settings, self._defaults, self._stages
+    def _stages_of(self, spec: ResponseSpec, messages: tuple[Message, ...]) -> tuple[tuple[Leg, Options], ...]:
+        settings, defaults = self._settings, self._defaults
         limit = spec.max_output_tokens or settings.max_output_tokens or defaults.max_output_tokens
         temperature = next(
             (value for value in (spec.temperature, settings.temperature) if value is not None), defaults.temperature
         )
-        thinker = ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation)
-        if "audio" not in (spec.modalities or settings.modalities):
-            return ((names.thinker, thinker),)
         voice = settings.voice if settings.voice in defaults.voices else ""
-        return (
-            (names.thinker, thinker),
-            (names.talker, TalkerOptions(voice, settings.speed)),
-            (names.vocoder, VocoderOptions(voice=voice)),
-        )
+        options: dict[LegKind, Options] = {
+            "thinker": ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation),
+            "talker": TalkerOptions(voice, settings.speed),
+            "vocoder": VocoderOptions(voice=voice),
+            "observer": ObserverOptions(),
+        }
+        legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
+        return tuple((leg, options[leg.kind]) for leg in legs)
 
     def _messages(self, spec: ResponseSpec | None = None) -> tuple[Message, ...]:
         """The prompt: instructions, examples, then the history or what the response brings along instead."""
@@ -506,7 +498,7 @@ class Conversation:
         written = self._speaking.take_written()
         if written:
             effects = effects + self._read_ahead(*written)
-        effects = effects + self._enter_ended()
+        effects = effects + self._enter_ended() + self._refine()
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
                 # Its words are lost, but what it cut short can still be answered.
@@ -538,6 +530,16 @@ class Conversation:
         left = self._history.add(item, before if before and self._history.has(before) else ROOT)
         return self._saved(item, self._history.previous_of(item.id), left)
 
+    def _refine(self) -> list[Effect]:
+        """Correct what the history says of replies that were cut."""
+        effects: list[Effect] = []
+        for item_id, text in self._speaking.take_refined():
+            if self._history.has(item_id) and self._history.find(item_id).text != text:
+                item = replace(self._history.find(item_id), text=text)
+                self._history.replace(item)
+                effects.append(SaveItem(item, self._history.previous_of(item_id)))
+        return effects
+
     @staticmethod
     def _saved(item: Item, previous: str | None, left: tuple[str, ...]) -> list[Effect]:
         return [SaveItem(item, previous), *(SaveDeletion(old) for old in left)]
@@ -554,8 +556,8 @@ class Conversation:
         # A number of its own: the stage may still be leaving the prefill before it.
         tag = Tag(self._identity.session, self._epoch, self._hearing.next_turn())
         self._prefill = tag
-        opened = OpenStream(self._stages.thinker, tag, PrefillOptions())
-        return [*effects, opened, FeedStream(self._stages.thinker, tag, Prompt((*self._messages(), *further)))]
+        opened = OpenStream(self._route.head, tag, PrefillOptions())
+        return [*effects, opened, FeedStream(self._route.head, tag, Prompt((*self._messages(), *further)))]
 
     def _read_ahead(self, item_id: str, text: str) -> list[Effect]:
         """The reply is written and now being said: read what the next prompt begins with, while there is time."""
@@ -566,11 +568,11 @@ class Conversation:
         if self._prefill is None or not caller_text:
             return []
         messages = (*self._messages(), Message("user", caller_text))
-        return [FeedStream(self._stages.thinker, self._prefill, Prompt(messages, complete))]
+        return [FeedStream(self._route.head, self._prefill, Prompt(messages, complete))]
 
     def _stop_prefill(self) -> list[Effect]:
         tag, self._prefill = self._prefill, None
-        return [CancelStream(self._stages.thinker, tag)] if tag else []
+        return [CancelStream(self._route.head, tag)] if tag else []
 
     def _forget_prefill(self, tag: Tag) -> list[Effect]:
         if self._prefill == tag:

@@ -26,7 +26,7 @@ class OpenStream:
     stage: str
     tag: Tag
     options: Options
-    onward: bool = False
+    edges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,15 @@ class FeedStream:
 class CancelStream:
     stage: str
     tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class CutStream:
+    """The response has ended early: `stage` is to look at the `samples` of it that were sent, and to finish."""
+
+    stage: str
+    tag: Tag
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,7 @@ Effect = (
     | OpenStream
     | FeedStream
     | CancelStream
+    | CutStream
     | GrantCredit
     | EndEpoch
     | HearFrom

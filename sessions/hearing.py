@@ -9,6 +9,7 @@ Theory of operation
 Rules
 * The moves of a turn stand in `_TRANSITIONS`; an illegal one raises and changes nothing.
 * Input work is never ended by an epoch. A turn leaves with exactly one of: transcript, failure, discard.
+* A turn whose encoder is lost is heard again, once: what it may be that the next one would die of too is given up.
 * At most `AWAITING_MAX` turns wait for their transcript; one more, and the oldest is given up.
 """
 
@@ -18,6 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from msgspec import structs
+
 from media.chunk import samples_to_ms
 from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measured, OpenStream, StopHearing, Tell
 from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
@@ -25,6 +28,7 @@ from sessions.settings import INPUT_RATE
 from stages.contracts import EncoderOptions, EndOfTurn, Pause, SpeechResumed, Tag, Transcript
 
 TRANSCRIPT_NS_MAX = 8_000_000_000  # a final takes about 0.2 s; far beyond that the encoder is lost
+ATTEMPTS_MAX = 2
 AWAITING_MAX = 8  # turns whose transcript is on its way; more means the encoder has stopped
 
 
@@ -221,20 +225,20 @@ class Hearing:
         self._failed.append(turn)
         return [StopHearing(tag), Tell(CallerTextFailed(turn.item, code, message))]
 
-    def stage_back(self) -> list[Effect]:
-        """A new encoder process stands where one was lost: let it hear again what is still kept of each turn."""
-        effects: list[Effect] = []
-        for turn in self._awaiting.values():
-            effects += [
-                OpenStream(self._stage, turn.tag, EncoderOptions()),
-                HearFrom(turn.tag, turn.feed_from, turn.ended_sample),
-                FeedStream(self._stage, turn.tag, EndOfTurn(turn.ended_sample)),
-            ]
-        if self._current is not None:
-            tag = self._current.tag
-            self._current.lost = None
-            effects += [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, self._current.feed_from)]
-        return effects
+    def lost(self, tag: Tag) -> list[Effect]:
+        """The encoder's stream `tag` went with its process: let another hear what is still kept of the turn."""
+        turns = (*self._awaiting.values(), *([self._current] if self._current else []))
+        turn = next((turn for turn in turns if turn.tag == tag), None)
+        if turn is None:
+            return []
+        if tag.attempt + 1 >= ATTEMPTS_MAX:
+            return self.failed(tag, "stage_lost", f"the {self._stage} was lost, and again")
+        turn.tag = tag = structs.replace(tag, attempt=tag.attempt + 1)
+        opened = OpenStream(self._stage, tag, EncoderOptions())
+        if turn is self._current:
+            return [opened, HearFrom(tag, turn.feed_from)]
+        end = FeedStream(self._stage, tag, EndOfTurn(turn.ended_sample))
+        return [opened, HearFrom(tag, turn.feed_from, turn.ended_sample), end]
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Give up on transcripts that are overdue."""

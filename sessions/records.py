@@ -193,10 +193,11 @@ def replay(record: SessionRecord, entries: Iterable[TurnRecord]) -> Conversation
     Its epoch is at least the first of `record.fence`, so that a takeover outdates whatever was under way.
     Raises `CorruptLog`.
     """
-    log = _Replay(record)
+    log = Log(Conversation((), record.config, record.epoch))
     for entry in entries:
         log.apply(entry)
-    return Conversation(log.linked(), log.config, max(log.epoch, record.fence * EPOCHS_PER_FENCE))
+    told = log.conversation()
+    return msgspec.structs.replace(told, epoch=max(told.epoch, record.fence * EPOCHS_PER_FENCE))
 
 
 def compact(conversation: Conversation) -> Compacted:
@@ -204,14 +205,17 @@ def compact(conversation: Conversation) -> Compacted:
     return Compacted(conversation.items, conversation.config, conversation.epoch)
 
 
-class _Replay:
-    def __init__(self, record: SessionRecord) -> None:
-        self.config = record.config
-        self.epoch = record.epoch
-        self._items: dict[str, ItemRecord] = {}
-        self._order: list[str] = []
+class Log:
+    """What a log amounts to, entry by entry, from where it `begins`."""
+
+    def __init__(self, begins: Conversation) -> None:
+        self._config = begins.config
+        self._epoch = begins.epoch
+        self._items = {item.id: item for item in begins.items}
+        self._order = [item.id for item in begins.items]
 
     def apply(self, entry: TurnRecord) -> None:
+        """Raises `CorruptLog` where `entry` contradicts what came before."""
         match entry:
             case ItemAppended(item=item):
                 self._append(item)
@@ -223,21 +227,22 @@ class _Replay:
                 del self._items[deleted]
                 self._order.remove(deleted)
             case EpochAdvanced(epoch=epoch):
-                if epoch <= self.epoch:
-                    raise CorruptLog(f"epoch {epoch} follows {self.epoch}")
-                self.epoch = epoch
+                if epoch <= self._epoch:
+                    raise CorruptLog(f"epoch {epoch} follows {self._epoch}")
+                self._epoch = epoch
             case ConfigChanged(config=config):
-                self.config = config
+                self._config = config
             case _:
                 self._reset(entry)
 
-    def linked(self) -> tuple[ItemRecord, ...]:
+    def conversation(self) -> Conversation:
         """Items in order, each naming the one that now stands before it."""
         before = [None, *self._order]
-        return tuple(
+        items = tuple(
             msgspec.structs.replace(self._items[name], previous=previous)
             for name, previous in zip(self._order, before, strict=False)
         )
+        return Conversation(items, self._config, self._epoch)
 
     def _append(self, item: ItemRecord) -> None:
         if item.id in self._items:
@@ -255,8 +260,8 @@ class _Replay:
             raise CorruptLog(f"item {name} is not there")
 
     def _reset(self, entry: Compacted) -> None:
-        self.config = entry.config
-        self.epoch = entry.epoch
+        self._config = entry.config
+        self._epoch = entry.epoch
         self._order = [item.id for item in entry.items]
         self._items = {item.id: item for item in entry.items}
         if len(self._items) != len(self._order):

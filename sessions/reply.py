@@ -26,6 +26,7 @@ class Reply:
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._words: list[SpokenWord] = []
+        self._aligned = False
 
     @property
     def raw_text(self) -> str:
@@ -40,7 +41,15 @@ class Reply:
         self._parts.append(delta)
 
     def add_words(self, times: WordTimes) -> None:
-        """Words of the next clause; times beyond the bound are dropped, and then count as never said."""
+        """Words of the next clause, or the aligned ones of all, which nothing replaces any more.
+
+        Times beyond the bound are dropped, and then count as never said.
+        """
+        if self._aligned:
+            return
+        if times.basis == "aligned":
+            self._aligned = True
+            self._words.clear()
         for word in times.words[: WORDS_MAX - len(self._words)]:
             start = rescale(word.start, times.sample_rate, OUTPUT_RATE)
             self._words.append(SpokenWord(word.text, start, rescale(word.end, times.sample_rate, OUTPUT_RATE)))

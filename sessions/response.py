@@ -7,22 +7,40 @@ Theory of operation
 
     The head stage is opened only when all others have said `Opened`, so nothing it makes can arrive unannounced.
 
+    Observers look on from side branches. They are opened with the others, or nothing is; from then on `done` never
+    depends on them, and `drained` always does: they hold something until they have had their last look.
+
+    A response whose stage is lost before anything of it was put out is made again, once, within its deadline and under
+    its ids; only the number of the attempt rises. What was put out is never made again: then the response fails.
+
 Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing (late events of an ended response
   only strike ledger entries).
-* Success needs every final that was asked for: the text, and with audio the last sample sent.
-* The ledger is struck by the stage's `Closed` or `Refused`, or by the death of its process; never by time.
+* Success needs every final that was asked for: the text, and with audio the last sample sent. They come in any order.
+  A stage that has let go without its final is waited for `final_ns_max` longer, since its terminal may have overtaken
+  it; then the final is lost and the response fails.
+* When a response ends early, its observers are *cut*: they look at what was sent, for `observer_ns_max` at most.
+* The ledger holds an entry for each stage and attempt. It is struck by the stage's `Closed` or `Refused`, or by the
+  death of its process; never by time.
   A drain that takes longer than `drain_ns_max` is reported as orphaned, once, and its late strikes are counted.
+* Of an attempt that was given up nothing counts any more but that it lets go.
+* Each deadline has an action of its own: admission rejects, first output and whole end it at all stages, silence amid
+  output does so unless it is the reader who waits, and drain reports it as orphaned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from stages.contracts import Tag
 
 PLAYOUT = "playout"
+STAGE_LOST = "stage_lost"
+# Faults of a process or a link, which say nothing of the response: another may well make it.
+RETRIED = frozenset({STAGE_LOST})
+ATTEMPTS_MAX = 2
 
 
 class Phase(Enum):
@@ -40,6 +58,7 @@ class Phase(Enum):
 class Step(Enum):
     ADMIT = auto()
     OPENED = auto()
+    RETRY = auto()
     OUTPUT = auto()
     COMPLETE = auto()
     CANCEL = auto()
@@ -58,6 +77,8 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     # Orders and output travel on two links without a common order: the head's output may precede its `Opened`.
     (Phase.ADMITTED, Step.OUTPUT): Phase.OUTPUT_OPEN,
     (Phase.ADMITTED, Step.COMPLETE): Phase.SUCCEEDED,
+    (Phase.ADMITTED, Step.RETRY): Phase.ADMITTED,
+    (Phase.RUNNING, Step.RETRY): Phase.RUNNING,
     (Phase.RUNNING, Step.OUTPUT): Phase.OUTPUT_OPEN,
     (Phase.RUNNING, Step.REFUSE): Phase.REJECTED,
     (Phase.OUTPUT_OPEN, Step.COMPLETE): Phase.SUCCEEDED,
@@ -70,22 +91,32 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     },
 }
 
+_TOO_LONG = ("deadline_exceeded", "the response took too long")
+
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.DEADLINE_EXCEEDED, Phase.FAILED, Phase.REJECTED})
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In ns. `first_output`: from acceptance to the first text or audio; `whole`: to the terminal; `drain`: from
-    the terminal to the empty ledger, after which the response is reported as orphaned."""
+    """In ns. `admission`: from acceptance to the opening of its stages, while the caller is still being understood;
+    `first_output`: from there to the first text or audio; `whole`: from acceptance to the terminal; `idle`: between two
+    pieces of its output; `final`: from the end of a stage to the final that it owes; `observer`: from the terminal to
+    the end of observers, which are then aborted; `drain`: from the terminal, or that abort, to the empty ledger, after
+    which it is reported as orphaned."""
 
+    admission_ns_max: int = 10_000_000_000  # longer than anybody waits for a transcript
     first_output_ns_max: int = 20_000_000_000
     whole_ns_max: int = 300_000_000_000
+    idle_ns_max: int = 20_000_000_000
+    final_ns_max: int = 2_000_000_000
+    observer_ns_max: int = 10_000_000_000
     drain_ns_max: int = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStage:
     stage: str
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +124,21 @@ class Abort:
     """End the response at `stage`, whatever it is doing there."""
 
     stage: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Let the observer `stage` have its last look, at what of the response was sent."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Everything is made anew, as `attempt`; what there is of the one before is void."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +158,44 @@ class Drained:
     released: tuple[tuple[str, int], ...]
 
 
-Effect = OpenStage | Abort | Done | Drained
+Effect = OpenStage | Abort | Cut | Retry | Done | Drained
 
 
 class Response:
-    """`stages`: where it is opened, head first. `with_audio`: the last sample sent belongs to success."""
+    """`stages`: where it is opened, head first; `observers` are those of them that look on from side branches.
 
-    def __init__(self, tag: Tag, stages: tuple[str, ...], *, with_audio: bool, deadlines: Deadlines, now_ns: int):
+    `finals` ("text", "audio"): what belongs to success, and the stage that owes it.
+    """
+
+    def __init__(
+        self,
+        tag: Tag,
+        stages: tuple[str, ...],
+        *,
+        finals: Mapping[str, str],
+        deadlines: Deadlines,
+        now_ns: int,
+        observers: Collection[str] = (),
+    ):
         assert stages, "a response needs a stage to answer it"
         self.tag = tag
         self._stages = stages
+        self._observers = frozenset(observers)
         self._deadlines = deadlines
-        self._accepted_ns = now_ns
+        self._accepted_ns = self._admitted_ns = self._output_ns = now_ns
         self._phase = Phase.ACCEPTED
+        self._attempt = 0
         self._unopened = set(stages)
-        self._ledger: set[str] = {PLAYOUT} if with_audio else set()
-        self._finals_missing = {"text", "audio"} if with_audio else {"text"}
-        self._lost: set[str] = set()
+        self._ledger: set[tuple[str, int]] = {(PLAYOUT, 0)} if "audio" in finals else set()
+        self._finals = dict(finals)
+        self._finals_missing = set(finals)
+        self._owed = dict(finals)
+        # Finals whose stage has let go, and when they count as lost.
+        self._overdue: dict[str, int] = {}
         self._released: dict[str, int] = {}
         self._finish_reason = ""
         self._done_ns: int | None = None
+        self._observers_aborted_ns: int | None = None
         self._drained = False
 
     @property
@@ -148,50 +212,89 @@ class Response:
 
     @property
     def holds(self) -> frozenset[str]:
-        """The open entries of the ledger."""
-        return frozenset(self._ledger)
+        """Who holds something of it, in any attempt."""
+        return frozenset(name for name, _ in self._ledger)
 
     def next_deadline_ns(self) -> int | None:
+        if self._drained:
+            return None
         if self._done_ns is not None:
-            return None if self._drained else self._done_ns + self._deadlines.drain_ns_max
-        waits = self._phase is not Phase.OUTPUT_OPEN
-        limit = self._deadlines.first_output_ns_max if waits else self._deadlines.whole_ns_max
-        return self._accepted_ns + limit
+            if self._is_watched:
+                return self._done_ns + self._deadlines.observer_ns_max
+            since_ns = self._done_ns if self._observers_aborted_ns is None else self._observers_aborted_ns
+            return since_ns + self._deadlines.drain_ns_max
+        if self._phase is Phase.ACCEPTED:
+            return self._accepted_ns + self._deadlines.admission_ns_max
+        return min(self._whole_due_ns, self._output_due_ns, *self._overdue.values())
+
+    @property
+    def _whole_due_ns(self) -> int:
+        return self._accepted_ns + self._deadlines.whole_ns_max
+
+    @property
+    def _output_due_ns(self) -> int:
+        """When the next output is due, the first or a further one."""
+        if self._phase is Phase.OUTPUT_OPEN:
+            return self._output_ns + self._deadlines.idle_ns_max
+        return self._admitted_ns + self._deadlines.first_output_ns_max
+
+    @property
+    def _is_watched(self) -> bool:
+        """An observer is still having its last look."""
+        return self._observers_aborted_ns is None and not self._observers.isdisjoint(self._holders)
+
+    @property
+    def _holders(self) -> frozenset[str]:
+        """Who holds something of the present attempt."""
+        return frozenset(name for name, attempt in self._ledger if attempt == self._attempt)
 
     # ---- the way up --------------------------------------------------------------------------------
 
-    def admit(self) -> list[Effect]:
+    def admit(self, now_ns: int) -> list[Effect]:
         """Resources are there: open every stage but the head."""
         if not self._move(Step.ADMIT):
             return []
-        followers = self._stages[1:]
-        return self._open(followers) if followers else self._open(self._stages[:1])
+        self._admitted_ns = now_ns
+        return self._open_followers()
+
+    def _open_followers(self) -> list[Effect]:
+        return self._open(self._stages[1:] or self._stages[:1])
 
     def _open(self, stages: tuple[str, ...]) -> list[Effect]:
-        self._ledger.update(stages)
-        return [OpenStage(stage) for stage in stages]
+        self._ledger.update((stage, self._attempt) for stage in stages)
+        return [OpenStage(stage, self._attempt) for stage in stages]
 
-    def opened(self, stage: str) -> list[Effect]:
+    def opened(self, stage: str, attempt: int = 0) -> list[Effect]:
+        if attempt != self._attempt:
+            return []
         self._unopened.discard(stage)
         if self.ended:
             return []
-        if self._unopened == {self._stages[0]} and self._stages[0] not in self._ledger:
+        if self._unopened == {self._stages[0]} and self._stages[0] not in self._holders:
             return self._open(self._stages[:1])
         if not self._unopened:
             self._move(Step.OPENED)
         return []
 
-    def refused(self, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
+    def refused(self, stage: str, code: str, message: str, now_ns: int, attempt: int = 0) -> list[Effect]:
         """`stage` would not take the response: it holds nothing of it, and the others let go."""
-        self._ledger.discard(stage)
-        return self._end(Step.REFUSE, code, now_ns, code, message) + self._check_drained(now_ns)
+        self._ledger.discard((stage, attempt))
+        ends = self._end(Step.REFUSE, code, now_ns, code, message) if attempt == self._attempt else []
+        return ends + self._check_drained(now_ns)
 
-    def output(self) -> None:
-        """Text or audio is on its way to the client."""
+    def output(self, now_ns: int) -> None:
+        """More text or audio is there for the client, or has gone to it."""
+        self._output_ns = now_ns
         self._move(Step.OUTPUT)
 
+    def came(self, kind: str) -> None:
+        """The last of `kind` is here, though perhaps not yet on its way to the client: its stage owes nothing more."""
+        self._owed.pop(kind, None)
+        self._overdue.pop(kind, None)
+
     def final(self, kind: str, now_ns: int, reason: str = "") -> list[Effect]:
-        """The last of `kind` ("text" or "audio") has come; `reason` says how the text ended."""
+        """The last of `kind` ("text" or "audio") is on its way to the client; `reason` says how the text ended."""
+        self.came(kind)
         self._finals_missing.discard(kind)
         self._finish_reason = self._finish_reason or reason
         if self._finals_missing or self.ended:
@@ -206,41 +309,74 @@ class Response:
     def fail(self, code: str, message: str, now_ns: int) -> list[Effect]:
         return self._end(Step.FAIL, "failed", now_ns, code, message)
 
-    def closed(self, stage: str, released: dict[str, int], now_ns: int) -> list[Effect]:
-        """`stage` holds nothing of the response any more."""
+    def closed(self, stage: str, released: dict[str, int], now_ns: int, attempt: int = 0) -> list[Effect]:
+        """`stage` holds nothing of `attempt` any more."""
         for kind, count in released.items():
             self._released[f"{stage}.{kind}"] = self._released.get(f"{stage}.{kind}", 0) + count
-        return self._strike(stage, now_ns)
+        if not self.ended and attempt == self._attempt:
+            for kind in [kind for kind, owner in self._owed.items() if owner == stage]:
+                self._overdue.setdefault(kind, now_ns + self._deadlines.final_ns_max)
+        return self._strike(stage, attempt, now_ns)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
+    def stage_failed(self, stage: str, code: str, message: str, now_ns: int, attempt: int = 0) -> list[Effect]:
+        """`stage` could not go on with `attempt`. Nobody depends on an observer."""
+        return [] if stage in self._observers else self._cannot_go_on(code, message, now_ns, attempt)
+
+    def _cannot_go_on(self, code: str, message: str, now_ns: int, attempt: int) -> list[Effect]:
+        if attempt != self._attempt:
+            return []
+        if code in RETRIED and attempt + 1 < ATTEMPTS_MAX and self._move(Step.RETRY):
+            return self._retry()
+        return self.fail(code, message, now_ns)
+
+    def _retry(self) -> list[Effect]:
+        aborts = [Abort(stage, self._attempt) for stage in self._stages if stage in self._holders]
+        self._attempt += 1
+        self._unopened = set(self._stages)
+        self._finals_missing = set(self._finals)
+        self._owed = dict(self._finals)
+        self._overdue.clear()
+        self._finish_reason = ""
+        return [*aborts, Retry(self._attempt), *self._open_followers()]
+
+    def stage_lost(self, stage: str, now_ns: int, attempt: int = 0) -> list[Effect]:
         """No word reaches `stage` any more: what it was making cannot be finished. It may still hold what it has."""
-        if stage not in self._ledger:
+        if (stage, attempt) not in self._ledger or (stage in self._observers and stage not in self._unopened):
             return []
-        self._lost.add(stage)
-        return self.fail("stage_lost", f"the {stage} was lost during the response", now_ns)
-
-    def process_died(self, stage: str, now_ns: int) -> list[Effect]:
-        """The process behind a lost `stage` is gone for certain, and all it held with it."""
-        if stage not in self._lost:
-            return []
-        self._lost.remove(stage)
-        self._released[f"{stage}.process_exit"] = 1
-        return self._strike(stage, now_ns)
+        return self._cannot_go_on(STAGE_LOST, f"the {stage} was lost during the response", now_ns, attempt)
 
     def playout_released(self, discarded_samples: int, now_ns: int) -> list[Effect]:
         """The playout ledger is gone; `discarded_samples` had been generated and were never sent."""
         if discarded_samples:
             self._released["playout.samples"] = discarded_samples
-        return self._strike(PLAYOUT, now_ns)
+        return self._strike(PLAYOUT, 0, now_ns)
 
-    def tick(self, now_ns: int) -> list[Effect]:
-        """Act on deadlines that have passed."""
+    def tick(self, now_ns: int, *, reader_waits: bool = False) -> list[Effect]:
+        """Act on deadlines that have passed. `reader_waits`: there is output, and its reader is not taking it."""
         due_ns = self.next_deadline_ns()
         if due_ns is None or now_ns < due_ns:
             return []
-        if self._done_ns is not None:
-            return self._drain("orphaned", now_ns)
-        return self._end(Step.EXPIRE, "deadline", now_ns, "deadline_exceeded", "the response took too long")
+        if self._done_ns is None:
+            return self._expire(now_ns, reader_waits)
+        if self._is_watched:
+            self._observers_aborted_ns = now_ns
+            watching = self._observers & self._holders
+            return [Abort(stage, self._attempt) for stage in self._stages if stage in watching]
+        return self._drain("orphaned", now_ns)
+
+    def _expire(self, now_ns: int, reader_waits: bool) -> list[Effect]:
+        if self._phase is Phase.ACCEPTED:
+            message = "what the caller said was not understood in time"
+            return self._end(Step.REFUSE, "deadline", now_ns, "admission_timeout", message)
+        lost = next((kind for kind, lost_ns in self._overdue.items() if now_ns >= lost_ns), None)
+        if lost is not None:
+            return self.fail("final_lost", f"the {self._owed[lost]} ended without its last {lost}", now_ns)
+        is_idle = self._phase is Phase.OUTPUT_OPEN and now_ns < self._whole_due_ns
+        if is_idle and reader_waits:
+            self._output_ns = now_ns  # a slow reader is no slow stage
+            return []
+        code, message = ("stream_idle", "a stage fell silent") if is_idle else _TOO_LONG
+        return self._end(Step.EXPIRE, "deadline", now_ns, code, message)
 
     def _end(self, step: Step, reason: str, now_ns: int, code: str = "", message: str = "") -> list[Effect]:
         if not self._move(step):
@@ -248,12 +384,16 @@ class Response:
         self._done_ns = now_ns
         aborts: list[Effect] = []
         if self._phase is not Phase.SUCCEEDED:
-            aborts = [Abort(stage) for stage in self._stages if stage in self._ledger]
+            aborts = [self._stop(stage) for stage in self._stages if stage in self._holders]
         # Whoever held something may have let go before the end.
         return [*aborts, Done(self._phase, reason, code, message), *self._check_drained(now_ns)]
 
-    def _strike(self, entry: str, now_ns: int) -> list[Effect]:
-        self._ledger.discard(entry)
+    def _stop(self, stage: str) -> Effect:
+        looks = stage in self._observers and stage not in self._unopened
+        return Cut(stage) if looks else Abort(stage, self._attempt)
+
+    def _strike(self, name: str, attempt: int, now_ns: int) -> list[Effect]:
+        self._ledger.discard((name, attempt))
         return self._check_drained(now_ns)
 
     def _check_drained(self, now_ns: int) -> list[Effect]:

@@ -11,17 +11,21 @@ Theory of operation
 
 Rules
 * What arrives for a response that has ended is dropped and counted; it changes no state.
-* Samples are granted back to the vocoder as they are sent, and never otherwise.
+* Samples are granted back to who made them as they are sent, and never otherwise.
+* Aligned word times come late, mostly after the end, and are taken until the response has drained: what was said of a
+  reply that was cut is then known better.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from media.chunk import AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
-from sessions.effects import CancelStream, Effect, GrantCredit, Measured, OpenStream, Tell
+from sessions.effects import CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
 from sessions.events import (
     ReplyAudio,
     ReplyText,
@@ -33,6 +37,7 @@ from sessions.events import (
 )
 from sessions.reply import Reply
 from sessions.response import Deadlines, Phase, Response
+from sessions.route import Leg
 from sessions.settings import OUTPUT_RATE, ResponseSpec
 from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes
 
@@ -50,15 +55,20 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a response is made of: its stages, head first, with their options. `spec` is what was asked for."""
+    """What a response is made of: the legs of its way, head first, with their options. `spec` is what was asked for."""
 
     spec: ResponseSpec
     tag: Tag
     item: str
     previous_item: str | None
-    stages: tuple[tuple[str, Options], ...]
+    stages: tuple[tuple[Leg, Options], ...]
     with_audio: bool
     view: ResponseView
+
+    @property
+    def finals(self) -> dict[str, str]:
+        """The finals of the response, and the stages that owe them."""
+        return {final: leg.stage for leg, _ in self.stages for final in leg.finals}
 
 
 @dataclass(slots=True)
@@ -88,8 +98,10 @@ class Marks:
             return ()
         parts, before = [], self.speech_end_ns
         for name, at in path:
-            parts.append((name, round(max(0, at - before) / 1e6, 1)))
-            before = max(before, at)
+            # Words that came behind the sound that they describe were not waited for.
+            reached = max(before, min(at, self.first_sent_ns))
+            parts.append((name, round((reached - before) / 1e6, 1)))
+            before = reached
         return (*parts, ("total", round((self.first_sent_ns - self.speech_end_ns) / 1e6, 1)))
 
 
@@ -129,6 +141,7 @@ class Speaking:
         self._prepared: str | None = None
         self._stale = 0
         self._ended: list[Ended] = []
+        self._refined: list[tuple[str, str]] = []
 
     @property
     def active(self) -> ResponseView | None:
@@ -177,6 +190,11 @@ class Speaking:
         ended, self._ended = self._ended, []
         return ended
 
+    def take_refined(self) -> list[tuple[str, str]]:
+        """Items of replies that were cut, with what is now known to have been said of them, since the last call."""
+        refined, self._refined = self._refined, []
+        return refined
+
     def take_written(self) -> tuple[str, str] | None:
         """Item and text of the active response, once, when its text is whole and still being said."""
         run = self._runs.get(self._active or "")
@@ -195,11 +213,11 @@ class Speaking:
             self._active = plan.tag.response
         return [Tell(ResponseStarted(plan.view, plan.previous_item))]
 
-    def admit(self, response: str, stages: tuple[tuple[str, Options], ...], now_ns: int) -> list[Effect]:
+    def admit(self, response: str, stages: tuple[tuple[Leg, Options], ...], now_ns: int) -> list[Effect]:
         """Have an accepted response made, with the options that are known now."""
         run = self._runs[response]
         run.plan = replace(run.plan, stages=stages)
-        return self._carry(run, run.life.admit(), now_ns)
+        return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def item_left(self, item: str, before: str | None) -> None:
         """`item` has left the history: what was to stand after it stands after `before`."""
@@ -209,8 +227,14 @@ class Speaking:
 
     def _run(self, plan: Plan, marks: Marks, now_ns: int) -> _Run:
         assert not self.is_full, "who starts a response has asked"
-        names = tuple(name for name, _ in plan.stages)
-        life_of = Response(plan.tag, names, with_audio=plan.with_audio, deadlines=self._deadlines, now_ns=now_ns)
+        life_of = Response(
+            plan.tag,
+            tuple(leg.stage for leg, _ in plan.stages),
+            finals=plan.finals,
+            observers=[leg.stage for leg, _ in plan.stages if leg.observes],
+            deadlines=self._deadlines,
+            now_ns=now_ns,
+        )
         run = _Run(plan, life_of, marks)
         self._runs[plan.tag.response] = run
         if plan.with_audio:
@@ -226,7 +250,7 @@ class Speaking:
         run.is_prepared = True
         self._prepared = plan.tag.response
         self._playout.hold(plan.tag.response)
-        return self._carry(run, run.life.admit(), now_ns)
+        return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:
         """The prepared response is the answer: tell the client what there is of it, and let it be heard."""
@@ -260,11 +284,13 @@ class Speaking:
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.opened(stage), now_ns) if run else self._drop_stale()
+        return self._carry(run, run.life.opened(stage, tag.attempt), now_ns) if run else self._drop_stale()
 
     def refused(self, tag: Tag, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.refused(stage, code, message, now_ns), now_ns) if run else self._drop_stale()
+        if run is None:
+            return self._drop_stale()
+        return self._carry(run, run.life.refused(stage, code, message, now_ns, tag.attempt), now_ns)
 
     def closed(
         self, tag: Tag, stage: str, released: dict[str, int], failure: tuple[str, str] | None, now_ns: int
@@ -273,24 +299,15 @@ class Speaking:
         run = self._runs.get(tag.response)
         if run is None:
             return self._drop_stale()
-        steps = run.life.closed(stage, released, now_ns)
+        steps = run.life.closed(stage, released, now_ns, tag.attempt)
         if failure is not None:
-            steps += run.life.fail(*failure, now_ns)
+            steps += run.life.stage_failed(stage, *failure, now_ns, tag.attempt)
         return self._carry(run, steps, now_ns)
 
-    def stage_lost(self, stage: str, now_ns: int) -> list[Effect]:
-        """No word reaches `stage` any more: what it was making cannot be finished."""
-        effects: list[Effect] = []
-        for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.stage_lost(stage, now_ns), now_ns)
-        return effects
-
-    def process_died(self, stage: str, now_ns: int) -> list[Effect]:
-        """The process of `stage` is gone for certain: strike what it held."""
-        effects: list[Effect] = []
-        for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.process_died(stage, now_ns), now_ns)
-        return effects
+    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
+        """No word reaches the response at `stage` any more: what was being made there cannot be finished."""
+        run = self._runs.get(tag.response)
+        return self._carry(run, run.life.stage_lost(stage, now_ns, tag.attempt), now_ns) if run else self._drop_stale()
 
     def next_deadline_ns(self) -> int | None:
         waits = [run.life.next_deadline_ns() for run in self._runs.values()]
@@ -299,7 +316,9 @@ class Speaking:
     def tick(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         for run in list(self._runs.values()):
-            effects += self._carry(run, run.life.tick(now_ns), now_ns)
+            view = self.ledger(run.plan.tag.response, now_ns)
+            reader_waits = view is not None and view.unsent > 0
+            effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
         return effects
 
     # ---- output ------------------------------------------------------------------------------------
@@ -307,7 +326,8 @@ class Speaking:
     def published(self, tag: Tag, event: TextDelta | TextDone | WordTimes | AudioOut, now_ns: int) -> list[Effect]:
         """Take what a stage has made of a response."""
         run = self._runs.get(tag.response)
-        if run is None or run.life.ended or run.plan.tag != tag:
+        looks_back = isinstance(event, WordTimes) and event.basis == "aligned"
+        if run is None or run.plan.tag != tag or (run.life.ended and not looks_back):
             return self._drop_stale()
         match event:
             case TextDelta(text):
@@ -318,15 +338,24 @@ class Speaking:
                 reason = "" if event.reason == "stop" else event.reason
                 return self._carry(run, run.life.final("text", now_ns, reason), now_ns)
             case WordTimes():
-                run.marks.first_words_ns = run.marks.first_words_ns or now_ns
-                run.reply.add_words(event)
-                return []
+                return self._words(run, event, now_ns)
             case _:
                 return self._audio(run, event, now_ns)
 
+    def _words(self, run: _Run, times: WordTimes, now_ns: int) -> list[Effect]:
+        run.marks.first_words_ns = run.marks.first_words_ns or now_ns
+        run.reply.add_words(times)
+        was_cut = run.life.ended and run.life.phase is not Phase.SUCCEEDED
+        if was_cut and run.plan.with_audio and not run.is_prepared:
+            self._refined.append((run.plan.item, run.reply.text_until(self._sent(run, now_ns))))
+        return []
+
+    def _sent(self, run: _Run, now_ns: int) -> int:
+        return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
+
     def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
-        run.life.output()
+        run.life.output(now_ns)
         run.reply.add_text(text)
         return [] if run.is_prepared else [self._reply_text(run, text)]
 
@@ -337,6 +366,9 @@ class Speaking:
             self._playout.push(run.plan.tag.response, chunk)
         except ChunkError as error:  # a fault of the stage ends this response and no call
             return self._carry(run, run.life.fail("invalid_audio", str(error), now_ns), now_ns)
+        run.life.output(now_ns)
+        if audio.final:
+            run.life.came("audio")
         return []
 
     @staticmethod
@@ -357,10 +389,10 @@ class Speaking:
     def _send(self, run: _Run, frame: Frame, now_ns: int) -> list[Effect]:
         if not frame.samples:
             return []
-        run.life.output()
+        run.life.output(now_ns)
         effects: list[Effect] = [
             Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
-            GrantCredit(run.plan.stages[-1][0], run.plan.tag, frame.samples),
+            GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
         ]
         if not run.marks.first_sent_ns:
             run.marks.first_sent_ns = now_ns
@@ -372,15 +404,21 @@ class Speaking:
 
     def _carry(self, run: _Run, steps: list[life.Effect], now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        tag = run.plan.tag
         for step in steps:
             match step:
-                case life.OpenStage(stage):
-                    place = [name for name, _ in run.plan.stages].index(stage)
-                    onward = place + 1 < len(run.plan.stages)
-                    effects.append(OpenStream(stage, tag, run.plan.stages[place][1], onward))
-                case life.Abort(stage):
-                    effects.append(CancelStream(stage, tag))
+                case life.OpenStage(stage, attempt):
+                    leg, options = next(each for each in run.plan.stages if each[0].stage == stage)
+                    tag = structs.replace(run.plan.tag, attempt=attempt)
+                    effects.append(OpenStream(stage, tag, options, leg.edges))
+                case life.Abort(stage, attempt):
+                    effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
+                case life.Cut(stage):
+                    sent, tag = self._sent(run, now_ns), run.plan.tag
+                    effects.append(CutStream(stage, tag, sent) if sent else CancelStream(stage, tag))
+                case life.Retry(attempt):
+                    run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
+                    run.reply, run.usage, run.is_written = Reply(), Usage(), False
+                    effects.append(Measured("responses_retried", 1))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
                 case _:

@@ -4,10 +4,14 @@ Rules
 * One `Tag` on everything that moves. Staleness is one comparison: `epoch` is `fence * 2**20 + n`.
 * Types are frozen and closed, encoded as msgpack by msgspec; an unknown type or field is refused.
 * Offsets are integers in the unit that the name says; PCM is signed 16-bit little-endian mono.
+* Engines and the gateway always see the bytes of a payload. On a link, a large one may be left out of its item and lie
+  in the producer's arena instead; the link puts it back. `PAYLOAD_FIELDS` says which field that is.
 * An *item* is fed to a stage, an *event* is published by a stage to the gateway.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -19,28 +23,54 @@ class Wire(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of everything that crosses a link."""
 
 
-class Tag(msgspec.Struct, frozen=True, array_like=True):
-    """Whose work this is. `response` is empty for input work, which belongs to its turn."""
+class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Whose work this is. `response` is empty for input work, which belongs to its turn.
+
+    `attempt` counts the retries of the same work, which keep all ids: what an earlier one makes is stale.
+    """
 
     session: str
     epoch: int
     turn: int
     response: str = ""
+    attempt: int = 0
 
     @property
     def key(self) -> str:
-        """The name of the stream at a stage: a response's id, or session and turn for input work."""
-        return self.response or f"{self.session}/{self.turn}"
+        """The name of the stream at a stage: a response's id, or session, epoch and turn for input work.
+
+        Each owner of a session counts its turns anew, and its epochs on.
+        """
+        name = self.response or f"{self.session}/{self.epoch}/{self.turn}"
+        return f"{name}#{self.attempt}" if self.attempt else name
+
+
+class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where `length` bytes lie now: a block of the arena of one life of a worker. It says nothing about what they are.
+
+    `generation` rises at each use of the block; a block of another generation holds somebody else's bytes.
+    """
+
+    worker: str
+    incarnation: int
+    block: int
+    generation: int
+    length: int
 
 
 # ---- stream options, given when a stage is opened ----------------------------------------------
 
 
-class Message(msgspec.Struct, frozen=True):
-    """One turn of the conversation as the Thinker sees it; role is system, user or assistant."""
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of the conversation as the Thinker sees it; role is system, user or assistant.
+
+    `audio_turn`: the turn in which this was said aloud. A Thinker that keeps the embeddings of that turn's sound
+    listens to them; any other reads `content`.
+    """
 
     role: str
     content: str
+    audio_turn: int | None = None
 
 
 class EncoderOptions(Wire, frozen=True):
@@ -50,7 +80,8 @@ class EncoderOptions(Wire, frozen=True):
 
 
 class PrefillOptions(Wire, frozen=True):
-    """Thinker, input work: keep the session's KV in step with a growing prompt; produces nothing."""
+    """Thinker, input work: keep the session's KV in step with a growing prompt, and with the turn's sound where the
+    encoder gives embeddings; produces nothing."""
 
 
 class ThinkerOptions(Wire, frozen=True):
@@ -81,7 +112,7 @@ class VocoderOptions(Wire, frozen=True):
 
 
 class ObserverOptions(Wire, frozen=True):
-    """A side branch that publishes and emits nothing downstream."""
+    """Look at what others make; a side branch publishes and hands nothing on."""
 
 
 Options = EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
@@ -142,7 +173,37 @@ class Latents(Wire, frozen=True):
     final: bool = False
 
 
-Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents
+# audio: what the encoder made of sound. prefill: layer-0 embeddings of text in the prompt. hidden: hidden states of
+# sound in the prompt, of the layer that the Talker accepts. step: the layer-0 embedding of one token of the reply.
+EmbeddingRole = Literal["audio", "prefill", "hidden", "step"]
+
+
+class Embeddings(Wire, frozen=True):
+    """`count` vectors of `dim` float32, little-endian, row-major `(position, channel)`; the first is number `start`
+    of the stream.
+
+    The last item of the stream is `final` and may hold none.
+    """
+
+    start: int
+    count: int
+    dim: int
+    data: bytes
+    role: EmbeddingRole
+    final: bool = False
+
+
+class CodecFrames(Wire, frozen=True):
+    """`frames` codec frames from `start_frame` of the response: int64, little-endian, codebook-major
+    `(codebook, frame)`.
+
+    The last item of the response is `final` and may hold no frames.
+    """
+
+    start_frame: int
+    frames: int
+    codes: bytes
+    final: bool = False
 
 
 # ---- events: published by a stage to the gateway ---------------------------------------------------
@@ -174,7 +235,7 @@ class TextDone(Wire, frozen=True):
     output_tokens: int
 
 
-class Word(msgspec.Struct, frozen=True):
+class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A spoken word, `start` and `end` in samples of `WordTimes.sample_rate` from the response's start."""
 
     text: str
@@ -182,16 +243,24 @@ class Word(msgspec.Struct, frozen=True):
     end: int
 
 
+# How word times are known: by the Talker's durations, by progress in codec frames, or by a look at the finished sound.
+WordBasis = Literal["durations", "estimated", "aligned"]
+
+
 class WordTimes(Wire, frozen=True):
-    """Words of one clause, in order. Joined by blanks, the words of all clauses give the spoken text."""
+    """Words of one clause, in order. Joined by blanks, the words of all clauses give the spoken text.
+
+    `aligned` ones come once, are of the whole response (clause 0), and stand in place of all others.
+    """
 
     clause: int
     sample_rate: int
     words: tuple[Word, ...]
+    basis: WordBasis = "durations"
 
 
 class AudioOut(Wire, frozen=True):
-    """The chunk contract of `media.chunk` on a link."""
+    """The chunk contract of `media.chunk` on a link: an event to the gateway, an item to another stage."""
 
     seq: int
     sample_rate: int
@@ -201,3 +270,36 @@ class AudioOut(Wire, frozen=True):
 
 
 Event = Transcript | TextDelta | TextDone | WordTimes | AudioOut
+Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
+
+# ---- payloads: what edges carry ----------------------------------------------------------------------
+
+Payload = Literal["clauses", "latents", "embeddings", "codec", "audio"]
+
+_PAYLOADS: dict[type, Payload] = {
+    Clause: "clauses",
+    Latents: "latents",
+    Embeddings: "embeddings",
+    CodecFrames: "codec",
+    AudioOut: "audio",
+}
+
+
+def payload_of(piece: Item | Event) -> Payload | None:
+    """What kind of edge carries `piece`; None for what only goes between a stage and the gateway."""
+    return _PAYLOADS.get(type(piece))
+
+
+def is_final(piece: Item | Event) -> bool:
+    """Whether `piece` is the last of its payload."""
+    return isinstance(piece, Clause | Latents | Embeddings | CodecFrames | AudioOut) and piece.final
+
+
+# The field of each kind of item or event that may be large.
+PAYLOAD_FIELDS: dict[type[Wire], str] = {
+    AudioIn: "pcm",
+    Latents: "data",
+    Embeddings: "data",
+    CodecFrames: "codes",
+    AudioOut: "pcm",
+}

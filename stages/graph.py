@@ -1,42 +1,67 @@
 """The pipeline as data: stages, edges, and what makes a graph that can run.
 
+Theory of operation
+    The gateway feeds the encoder and the Thinker (or a composite, which is both and more); edges lead on from there,
+    and back to the gateway. What an engine makes and takes stands in its profile; an edge joins two that agree. Lines,
+    fan-outs (several edges from one stage) and joins (several into one) are all just edges.
+
 Rules
 * Everything is validated when the graph is built; an error names the stage and how to mend it.
-* A window is in the edge's unit: samples (sound), frames (latents) or characters (clauses). The largest single
-  hand-over of a producer must fit half of it, so that one can be made while another is in flight.
+* A window is in the edge's unit: see `stages.edges`. The largest single hand-over of a producer must fit half of it, so
+  that one can be made while another is in flight. Where the consumer needs more than chunks, the window is the most
+  that a response has; each of its streams reserves that.
+* An observer holds up nobody: it needs the prefix or the complete value.
+* A response is whole when its finals are there: the Thinker's text, and the audio of who hands it to the gateway.
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stages.contracts import Payload
+from stages.edges import GATEWAY, InEdge, Need, OutEdge
 from stages.engines import registry
+from stages.engines.profiles import SOUND_AXES, EngineProfile, Makes, Takes, profile_of
+from stages.stage import STREAMS_MAX
 from stages.worker import WorkerSpec
 
-StageKind = Literal["encoder", "thinker", "talker", "vocoder"]
-Payload = Literal["clauses", "latents", "audio"]
+StageKind = Literal["encoder", "thinker", "talker", "vocoder", "observer", "composite"]
+Final = Literal["text", "audio"]
 
-GATEWAY = "gateway"
+REPLICAS_MAX = 64  # of one stage; each loads its model anew
 
-# What each kind of stage hands over, and to what.
-_PAYLOADS: dict[tuple[str, str], Payload] = {
-    ("thinker", "talker"): "clauses",
-    ("talker", "vocoder"): "latents",
-    ("vocoder", GATEWAY): "audio",
-}
-# The largest single hand-over of each payload: a clause (characters), one latent item (frames).
-HAND_OVER_MAX = {"clauses": 160, "latents": 16}
+# Fed by the gateway itself.
+FED_BY_GATEWAY = ("encoder", "thinker", "composite")
+# These give the text of a response.
+WRITERS = ("thinker", "composite")
 
 
 class GraphError(ValueError):
     """The graph cannot run; the text names the stage and the mend."""
 
 
+class Schedule(BaseModel):
+    """Sizes of the chunks that the producer hands over, in the edge's unit: the first of a response, and all others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    first: int = Field(gt=0)
+    then: int = Field(gt=0)
+
+
 class StageNode(BaseModel):
-    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once; `secrets` as in `WorkerSpec`."""
+    """One stage. `chunk_ms_max`: the longest piece of sound a vocoder makes at once; `secrets` as in `WorkerSpec`.
+
+    `device` (`cpu`, `cuda:0`, …), `memory_fraction` of it for each replica, and `batch_max` streams in one step are
+    options of the engine, by these names, where they are not the defaults. A step that takes longer than `step_s_max`
+    will never end, and its worker is replaced.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,18 +70,42 @@ class StageNode(BaseModel):
     engine: str
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
+    replicas: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    step_s_max: int = Field(default=60, ge=1)
+    device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]+)?$")
+    memory_fraction: float = Field(default=0.0, ge=0.0, le=1.0)
+    batch_max: int = Field(default=1, ge=1, le=STREAMS_MAX)
+    streams_max: int = Field(default=STREAMS_MAX, ge=1, le=STREAMS_MAX)
     chunk_ms_max: int = Field(default=0, ge=0)
+
+    @property
+    def profile(self) -> EngineProfile:
+        return profile_of(self.engine, self.kind)
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """A lone replica has the stage's own name."""
+        if self.replicas == 1:
+            return (self.name,)
+        return tuple(f"{self.name}-{number}" for number in range(1, self.replicas + 1))
 
 
 class Edge(BaseModel):
-    """A hand-over. `window`: units in flight at most."""
+    """A hand-over. `axes`: their order, slowest first, where it is to be checked. `need`: what the target is given.
+    `schedule`: sizes of chunks, where the engine lets them be set. `window`: see the rules above."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     target: str
     payload: Payload
+    axes: tuple[str, ...] = ()
+    need: Need = "chunks"
+    schedule: Schedule | None = None
     window: int = Field(gt=0)
+
+    def __str__(self) -> str:
+        return f"edge {self.source} → {self.target}"
 
 
 class Graph(BaseModel):
@@ -66,52 +115,7 @@ class Graph(BaseModel):
     edges: tuple[Edge, ...]
     output_rate: int = 24_000
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        names = [stage.name for stage in self.stages]
-        for name in names:
-            if names.count(name) > 1:
-                raise GraphError(f"stage {name!r} is named twice: give each stage a name of its own")
-            if name == GATEWAY:
-                raise GraphError(f"stage {name!r}: edges end at the gateway by that name: give the stage another one")
-        for stage in self.stages:
-            self._check_engine(stage)
-        for edge in self.edges:
-            self._check_edge(edge)
-        return self
-
-    @staticmethod
-    def _check_engine(stage: StageNode) -> None:
-        offered = registry.engines_for(stage.kind)
-        if stage.engine not in offered:
-            raise GraphError(
-                f"stage {stage.name!r}: engine {stage.engine!r} is no {stage.kind}; use one of {', '.join(offered)}"
-            )
-
-    def _check_edge(self, edge: Edge) -> None:
-        source = self.stage(edge.source)
-        target_kind = GATEWAY if edge.target == GATEWAY else self.stage(edge.target).kind
-        wanted = _PAYLOADS.get((source.kind, target_kind))
-        if wanted != edge.payload:
-            raise GraphError(
-                f"edge {edge.source} → {edge.target}: from {source.kind} to {target_kind} "
-                f"go {wanted or 'no hand-overs'}, not {edge.payload}: "
-                f"{f'name {wanted}' if wanted else 'remove the edge, or join other stages'}"
-            )
-        if sum(other.source == edge.source for other in self.edges) > 1:
-            raise GraphError(f"stage {edge.source!r} has two edges, and one reader of what it makes: remove one")
-        self._check_window(source, edge)
-
-    def _check_window(self, source: StageNode, edge: Edge) -> None:
-        chunk = source.chunk_ms_max * self.output_rate // 1000
-        largest = chunk if edge.payload == "audio" else HAND_OVER_MAX[edge.payload]
-        if not largest:
-            raise GraphError(f"stage {source.name!r} does not say how long its chunks are: set chunk_ms_max")
-        if 2 * largest > edge.window:
-            raise GraphError(
-                f"edge {edge.source} → {edge.target}: one hand-over of {source.name!r} is up to {largest} units, "
-                f"more than half of the window of {edge.window}: enlarge the window or make smaller pieces"
-            )
+    # ---- what can be asked -------------------------------------------------------------------------
 
     def stage(self, name: str) -> StageNode:
         """Raises `GraphError` where there is no such stage."""
@@ -121,28 +125,247 @@ class Graph(BaseModel):
         known = ", ".join(stage.name for stage in self.stages)
         raise GraphError(f"there is no stage {name!r}: use one of {known}")
 
-    def edge_from(self, name: str) -> Edge | None:
-        return next((edge for edge in self.edges if edge.source == name), None)
+    def edges_from(self, name: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.source == name)
+
+    def edges_to(self, name: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.target == name)
+
+    def finals_of(self, stage: StageNode) -> tuple[Final, ...]:
+        """The finals that `stage` owes to each response."""
+        speaks = any(edge.target == GATEWAY for edge in self.edges_from(stage.name))
+        written: tuple[Final, ...] = ("text",) if stage.kind in WRITERS else ()
+        return (*written, "audio") if speaks else written
+
+    def options_of(self, stage: StageNode) -> dict[str, Any]:
+        """All that the engine of `stage` is told."""
+        settings: dict[str, Any] = {}
+        for name in ("device", "memory_fraction", "batch_max"):
+            if getattr(stage, name) != StageNode.model_fields[name].default:
+                settings[name] = getattr(stage, name)
+        for edge in self.edges_from(stage.name):
+            if edge.schedule is not None:
+                settings |= {"chunk_first": edge.schedule.first, "chunk_then": edge.schedule.then}
+        return stage.options | settings
+
+    def downstream(self, *names: str) -> list[str]:
+        """These stages and all that follow on them, each after what it is fed by. Raises `GraphError` for a cycle."""
+        found: list[str] = []
+        for name in names:
+            self._visit(name, (), found)
+        return found[::-1]
+
+    def _visit(self, name: str, path: tuple[str, ...], found: list[str]) -> None:
+        if name in path:
+            cycle = " → ".join((*path[path.index(name) :], name))
+            raise GraphError(f"stage {name!r} is fed by what it makes itself ({cycle}): remove one of these edges")
+        if name in found or name == GATEWAY:
+            return
+        for edge in reversed(self.edges_from(name)):
+            self._visit(edge.target, (*path, name), found)
+        found.append(name)
+
+    # ---- what makes it run -------------------------------------------------------------------------
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        for name in names:
+            if names.count(name) > 1:
+                raise GraphError(f"stage {name!r} is named twice: give each stage a name of its own")
+            if name == GATEWAY:
+                raise GraphError(f"stage {name!r}: edges end at the gateway by that name: give the stage another one")
+        replicas = [name for stage in self.stages for name in stage.replica_names]
+        for name in replicas:
+            if replicas.count(name) > 1:
+                raise GraphError(f"a stage and a replica of another are both named {name!r}: rename the stage")
+        for stage in self.stages:
+            self._check_engine(stage)
+        for edge in self.edges:
+            self._check_edge(edge)
+        for stage in self.stages:
+            self._check_options(stage)
+        self._check_devices()
+        self._check_shape()
+        return self
+
+    @staticmethod
+    def _check_engine(stage: StageNode) -> None:
+        offered = registry.engines_for(stage.kind)
+        if stage.engine not in offered:
+            mend = f"use one of {', '.join(offered)}" if offered else "there is none yet; use stages of other kinds"
+            raise GraphError(f"stage {stage.name!r}: engine {stage.engine!r} is no {stage.kind}; {mend}")
+
+    def _check_options(self, stage: StageNode) -> None:
+        schedules = {edge.schedule for edge in self.edges_from(stage.name) if edge.schedule is not None}
+        if len(schedules) > 1:
+            raise GraphError(f"stage {stage.name!r} makes chunks of one schedule: name the same one on all its edges")
+        known = stage.profile.options
+        if known is None:
+            return
+        for name in (*self.options_of(stage), *stage.secrets):
+            if name not in known:
+                has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+                message = f"stage {stage.name!r}: engine {stage.engine!r} has no option {name!r}"
+                raise GraphError(f"{message}; {has}: remove it, or use another engine")
+
+    def _check_devices(self) -> None:
+        taken: dict[str, float] = defaultdict(float)
+        for stage in self.stages:
+            taken[stage.device] += stage.replicas * stage.memory_fraction
+        for device, fraction in taken.items():
+            if fraction > 1 + 1e-9:  # tenths do not add up to exactly one
+                names = ", ".join(stage.name for stage in self.stages if stage.device == device)
+                raise GraphError(
+                    f"stages {names} together take {fraction:.2f} of the memory of {device}: "
+                    "lower a memory_fraction or move a stage"
+                )
+
+    # ---- edges -------------------------------------------------------------------------------------
+
+    def _check_edge(self, edge: Edge) -> None:
+        source = self.stage(edge.source)
+        target = None if edge.target == GATEWAY else self.stage(edge.target)
+        if sum((other.source, other.target) == (edge.source, edge.target) for other in self.edges) > 1:
+            raise GraphError(f"{edge} is there twice: remove one")
+        made, taken = self._joined(edge, source, target)
+        if made.axes != taken.axes or (edge.axes and edge.axes != made.axes):
+            raise GraphError(
+                f"{edge}: {edge.source!r} makes {edge.payload} as {_order(made.axes)}, {edge.target!r} takes them as "
+                f"{_order(taken.axes)}, and the edge says {_order(edge.axes or made.axes)}: use engines that agree"
+            )
+        made_rate, taken_rate = made.sample_rate or self.output_rate, taken.sample_rate or self.output_rate
+        if edge.payload == "audio" and made_rate != taken_rate:
+            raise GraphError(
+                f"{edge}: {edge.source!r} makes sound of {made_rate} Hz, {edge.target!r} takes {taken_rate} Hz: "
+                "set output_rate so that both agree, or use other engines"
+            )
+        if edge.need != taken.need:
+            raise GraphError(f"{edge}: {edge.target!r} needs {taken.need}, not {edge.need}: set need to {taken.need}")
+        if target is not None and target.kind == "observer" and edge.need == "chunks":
+            raise GraphError(f"{edge}: an observer that takes chunks would hold {edge.source!r} up: use another engine")
+        self._check_window(source, edge, made)
+
+    def _joined(self, edge: Edge, source: StageNode, target: StageNode | None) -> tuple[Makes, Takes]:
+        """What goes over the edge, as either end declares it."""
+        # The gateway plays sound as it comes.
+        profile = target.profile if target else EngineProfile(takes=(Takes("audio", SOUND_AXES),))
+        made, taken = source.profile.made(edge.payload), profile.taken(edge.payload)
+        if made is None or taken is None:
+            fitting = [one.payload for one in source.profile.makes if profile.taken(one.payload)]
+            raise GraphError(
+                f"{edge}: from {source.kind} to {target.kind if target else GATEWAY} "
+                f"go {' or '.join(fitting) or 'no hand-overs'}, not {edge.payload}: "
+                f"{f'name {fitting[0]}' if fitting else 'remove the edge, or join other stages'}"
+            )
+        return made, taken
+
+    def _check_window(self, source: StageNode, edge: Edge, made: Makes) -> None:
+        largest = made.units_max or source.chunk_ms_max * self.output_rate // 1000
+        if edge.schedule is not None:
+            largest = max(edge.schedule.first, edge.schedule.then)
+        if not largest:
+            raise GraphError(f"stage {source.name!r} does not say how long its chunks are: set chunk_ms_max")
+        if edge.need != "chunks":
+            if largest > edge.window:
+                raise GraphError(
+                    f"{edge}: one hand-over of {source.name!r} is up to {largest} units, and {edge.window} are "
+                    "reserved for the whole response: enlarge the window"
+                )
+        elif 2 * largest > edge.window and edge.target == GATEWAY:
+            chunk_ms, lead_ms = (units * 1000 // self.output_rate for units in (largest, edge.window))
+            raise GraphError(
+                f"{edge}: a generation lead of {lead_ms} ms is smaller than two chunks of {source.name!r}, of "
+                f"{chunk_ms} ms each: enlarge the window or make smaller pieces"
+            )
+        elif 2 * largest > edge.window:
+            raise GraphError(
+                f"{edge}: one hand-over of {source.name!r} is up to {largest} units, "
+                f"more than half of the window of {edge.window}: enlarge the window or make smaller pieces"
+            )
+
+    # ---- the whole ---------------------------------------------------------------------------------
+
+    def _check_shape(self) -> None:
+        self.downstream(*[stage.name for stage in self.stages])  # a cycle may be where nothing leads to
+        reached = self.downstream(*[stage.name for stage in self.stages if stage.kind in FED_BY_GATEWAY])
+        for stage in self.stages:
+            if stage.name not in reached:
+                raise GraphError(f"stage {stage.name!r} is never reached: lead an edge to it, or remove it")
+            for taken in stage.profile.takes:
+                self._check_given(stage, taken)
+            if stage.profile.makes and not self.edges_from(stage.name):
+                raise GraphError(f"stage {stage.name!r} leads nowhere: lead an edge from it, or remove it")
+        self._check_finals()
+
+    def _check_finals(self) -> None:
+        if not any("text" in self.finals_of(stage) for stage in self.stages):
+            raise GraphError("no stage gives the text of a response: add a thinker")
+        speakers = [stage.name for stage in self.stages if "audio" in self.finals_of(stage)]
+        if not speakers:
+            raise GraphError(f"no stage gives the audio of a response: lead an edge of audio to the {GATEWAY}")
+        if len(speakers) > 1:
+            raise GraphError(
+                f"stages {', '.join(speakers)} each give the audio of a response: remove all edges but one"
+            )
+
+    def _check_given(self, stage: StageNode, taken: Takes) -> None:
+        given = sum(edge.payload == taken.payload for edge in self.edges_to(stage.name))
+        if not given:
+            raise GraphError(f"stage {stage.name!r} lacks {taken.payload}: lead an edge of {taken.payload} to it")
+        if given > 1 and taken.need != "chunks":
+            raise GraphError(
+                f"stage {stage.name!r} gathers {taken.payload} of one stage, not of {given}: remove one edge"
+            )
 
 
-def address_of(run_dir: Path, stage: str) -> str:
-    """Where the worker of `stage` listens."""
-    return f"unix:{run_dir / stage}.sock"
+def _order(axes: tuple[str, ...]) -> str:
+    return f"({', '.join(axes)})"
 
 
-def worker_spec(graph: Graph, stage: StageNode, run_dir: Path, incarnation: int) -> WorkerSpec:
-    """What the worker process of `stage` is told."""
-    edge = graph.edge_from(stage.name)
-    onward = edge is not None and edge.target != GATEWAY
+def graph_from_toml(text: str) -> Graph:
+    """The graph in `text`, with tables `[[stages]]` and `[[edges]]`. Raises `GraphError` with all that is wrong."""
+    try:
+        return Graph.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise GraphError(f"the graph is no TOML: {error}") from error
+    except ValidationError as error:
+        raise GraphError("; ".join(_faults(error))) from error
+
+
+def _faults(error: ValidationError) -> Iterator[str]:
+    for fault in error.errors():
+        place = ".".join(map(str, fault["loc"]))
+        yield f"{place}: {fault['msg']}" if place else str(fault["ctx"]["error"])
+
+
+def address_of(run_dir: Path, name: str) -> str:
+    """Where the process of that name listens: a replica of a stage, or the gateway."""
+    return f"unix:{run_dir / name}.sock"
+
+
+def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, incarnation: int) -> WorkerSpec:
+    """What the worker process `replica` of `stage` is told."""
+    chunk_bytes = 2 * (stage.chunk_ms_max * graph.output_rate // 1000)  # 16-bit mono
+    hands_over_audio = any(edge.payload == "audio" for edge in graph.edges_from(stage.name))
     return WorkerSpec(
-        stage.name,
+        replica,
         stage.kind,
         stage.engine,
-        address_of(run_dir, stage.name),
+        address_of(run_dir, replica),
         incarnation,
-        stage.options,
+        graph.options_of(stage),
         stage.secrets,
-        onward=address_of(run_dir, edge.target) if edge and onward else "",
-        onward_window=edge.window if edge and onward else 0,
-        publish_window=edge.window if edge and not onward else 0,
+        edges=tuple(_out_edge(graph, edge, run_dir) for edge in graph.edges_from(stage.name)),
+        inputs=tuple(InEdge(edge.payload, edge.window, edge.need) for edge in graph.edges_to(stage.name)),
+        streams_max=stage.streams_max,
+        payload_bytes_max=chunk_bytes if hands_over_audio else 0,
     )
+
+
+def _out_edge(graph: Graph, edge: Edge, run_dir: Path) -> OutEdge:
+    if edge.target == GATEWAY:
+        return OutEdge(GATEWAY, edge.payload, edge.window)
+    target = graph.stage(edge.target)
+    replicas = {name: address_of(run_dir, name) for name in target.replica_names}
+    return OutEdge(edge.target, edge.payload, edge.window, replicas, edge.need, observed=target.kind == "observer")

@@ -3,13 +3,19 @@
 Theory of operation
     Control is a star: each gateway has one control link and one media link to each worker. Orders and terminals
     travel on the control link, on which no payload ever queues; what the gateway feeds and what a stage publishes
-    travels on the media link. Workers hand items to each other over direct data links. All three speak these frames;
-    the first one says which link it is.
+    travels on the media link. Workers hand items to each other over direct data links, from each replica of a stage to
+    each replica of the next. The supervisor keeps a probe link to each process. All speak these frames; the first one
+    says which link it is.
 
 Rules
-* `Hello` first, answered by `Welcome`; another version is refused by closing the link with a log line.
+* `Hello` first, answered by `Welcome`. Who does not understand the peer says so in `LinkRefused` and closes the link.
+* `Feed` and `Published` are *payload frames*: they go on media and data links only, and their bytes are taken from the
+  link's window, which `Taken` gives back. All others may always go, so a full link still carries every terminal.
+* `body` says where the payload of the frame's item lies, which then comes empty. The reader copies it and sends
+  `Release`, once; then the block is free.
 * `Feed.units` have been taken from the producer's credit; `Grant.units` give them back, exactly once.
-* `Closed` is the one terminal of a stream at a stage. A stage that refused a stream sends `Refused` and no `Closed`.
+* `Closed` is the one terminal of a stream at a stage, on the control link; an observer's follows its words, on the
+  media link. A stage that refused a stream sends `Refused` and no `Closed`.
 """
 
 from __future__ import annotations
@@ -19,9 +25,13 @@ from typing import Literal
 import msgspec
 
 from stages.contracts import (
+    PAYLOAD_FIELDS,
     AudioIn,
     AudioOut,
     Clause,
+    CodecFrames,
+    DataRef,
+    Embeddings,
     EncoderOptions,
     EndOfTurn,
     Latents,
@@ -41,33 +51,76 @@ from stages.contracts import (
     WordTimes,
 )
 
-LINK_VERSION = 1
+LINK_VERSION = 3
 
-LinkRole = Literal["control", "media", "data"]
+LinkRole = Literal["control", "media", "data", "probe"]
 Outcome = Literal["finished", "cancelled", "failed"]
 
 
+class ArenaOffer(Wire, frozen=True):
+    """The producer's arena: `blocks` blocks of `block_bytes` each, behind descriptor `fd` of the sending process.
+
+    `nonce` stands at the arena's start, so that nothing else is taken for it.
+    """
+
+    worker: str
+    incarnation: int
+    fd: int
+    nonce: bytes
+    blocks: int
+    block_bytes: int
+
+
 class Hello(Wire, frozen=True):
-    """First frame of the side that connects. `name` joins a gateway's control and media links."""
+    """First frame of the side that connects.
+
+    `name` joins a gateway's control and media links; that of a data link is the worker's `stage/incarnation`.
+    """
 
     version: int
     role: LinkRole
     name: str
+    arena: ArenaOffer | None = None
 
 
 class Welcome(Wire, frozen=True):
-    """Answer of the worker. A higher `incarnation` means that everything before it is gone."""
+    """Answer of the worker. A higher `incarnation` means that everything before it is gone.
+
+    `onward`: the replicas of next stages that it can hand over to.
+    """
 
     version: int
-    stage: str
+    replica: str
     incarnation: int
     revision: str
-    onward_up: bool
+    onward: tuple[str, ...]
+    arena: ArenaOffer | None = None
+
+
+class LinkRefused(Wire, frozen=True):
+    """Last frame of a side that closes the link, for what the peer sent; `version` is the one that it speaks."""
+
+    version: int
+    reason: str
+
+
+class Taken(Wire, frozen=True):
+    """`frame_bytes` of payload frames, lengths included, have been dealt with: the link's window has them back."""
+
+    frame_bytes: int
+
+
+class Release(Wire, frozen=True):
+    """The reader has copied what lay there, or will never read it."""
+
+    ref: DataRef
 
 
 class OnwardChanged(Wire, frozen=True):
-    """The worker's link to the next stage came up or went down: streams that need it can or cannot be opened."""
+    """The worker's link to `target`, a replica of a next stage, came up or went down: streams that hand over to it can
+    or cannot be opened."""
 
+    target: str
     up: bool
 
 
@@ -95,11 +148,13 @@ class CloseSession(Wire, frozen=True):
 
 
 class Open(Wire, frozen=True):
-    """Open a stream. Idempotent for the same tag. `onward`: emitted items go to the next stage."""
+    """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to.
+    `tenant`: on whose share of the stage's time its steps run."""
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
-    onward: bool = False
+    edges: tuple[str, ...] = ()
+    tenant: str = ""
 
 
 class Opened(Wire, frozen=True):
@@ -107,7 +162,7 @@ class Opened(Wire, frozen=True):
 
 
 class Refused(Wire, frozen=True):
-    """The stream was not opened. `code`: stale_epoch, unknown_session, capacity, downstream_lost, …"""
+    """The stream was not opened. `code`: stale_epoch, unknown_session, unknown_edge, capacity, downstream_lost, …"""
 
     tag: Tag
     code: str
@@ -116,8 +171,9 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents
+    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
     units: int = 0
+    body: DataRef | None = None
 
 
 class Grant(Wire, frozen=True):
@@ -133,8 +189,19 @@ class Cancel(Wire, frozen=True):
     tag: Tag
 
 
+class Cut(Wire, frozen=True):
+    """The response has ended early, and `samples` of its audio were sent: let the stream finish with these.
+
+    For streams that look back on what was said; any other is cancelled by it.
+    """
+
+    tag: Tag
+    samples: int
+
+
 class EndEpoch(Wire, frozen=True):
-    """End all output of the session that is older than `epoch`. Input work is left alone."""
+    """End all output of the session that is older than `epoch`. Input work is left alone, and so are observers:
+    the `Cut` of each response comes after it."""
 
     session: str
     epoch: int
@@ -143,6 +210,7 @@ class EndEpoch(Wire, frozen=True):
 class Published(Wire, frozen=True):
     tag: Tag
     event: Transcript | TextDelta | TextDone | WordTimes | AudioOut
+    body: DataRef | None = None
 
 
 class Closed(Wire, frozen=True):
@@ -156,17 +224,54 @@ class Closed(Wire, frozen=True):
 
 
 class StepDone(Wire, frozen=True):
-    """One step of a stream took `service_ns`, after `queued_ns` in the queue."""
+    """One step of a stream took `service_ns`, after `queued_ns` in the queue, in a batch of `batch` steps that took as
+    long together."""
 
     tag: Tag
     kind: str
     queued_ns: int
     service_ns: int
+    batch: int = 1
+
+
+class Ping(Wire, frozen=True):
+    """From whoever keeps the process. Answered at once by its event loop, whatever it is doing."""
+
+    sequence: int
+
+
+class Pong(Wire, frozen=True):
+    """The answer to `Ping`. `step_age_ns`: how long the oldest running step has been running; 0 where none runs."""
+
+    sequence: int
+    step_age_ns: int
+
+
+class Retire(Wire, frozen=True):
+    """From whoever keeps the process: finish what runs, take nothing new, and end."""
+
+
+class Retiring(Wire, frozen=True):
+    """A worker will end once nothing is left in it: gateways take their sessions elsewhere."""
+
+
+class ReplicaReport(Wire, frozen=True):
+    """What the supervisor tells the gateway of one process that it keeps. `state` as in `stages.replica`."""
+
+    stage: str
+    replica: str
+    state: str
+    incarnation: int
+    deaths: int
+    hangs: int
 
 
 Frame = (
     Hello
     | Welcome
+    | LinkRefused
+    | Taken
+    | Release
     | OnwardChanged
     | OpenSession
     | SessionOpened
@@ -178,18 +283,35 @@ Frame = (
     | Feed
     | Grant
     | Cancel
+    | Cut
     | EndEpoch
     | Published
     | Closed
     | StepDone
+    | Ping
+    | Pong
+    | Retire
+    | Retiring
+    | ReplicaReport
 )
+
+PayloadFrame = Feed | Published
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """What is understood of the first frame of any version."""
+
+    type: str
+    version: int
+
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+_greeting_decoder = msgspec.msgpack.Decoder(Greeting)
 
 
 class FrameError(ValueError):
-    """The peer sent what is no frame of this version."""
+    """The peer sent what is no frame of this version, or none that may come here."""
 
 
 def encode(frame: Frame) -> bytes:
@@ -198,8 +320,35 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(payload: bytes | memoryview) -> Frame:
-    """The frame in `payload`; raises `FrameError` for an unknown type or field, or a wrong value."""
+    """The frame in `payload`; raises `FrameError` for an unknown type or field, or a wrong value, and names it."""
     try:
         return _decoder.decode(payload)
     except msgspec.DecodeError as error:
         raise FrameError(str(error)) from error
+
+
+def greeting_of(payload: bytes | memoryview) -> Greeting | None:
+    """The version that a first frame names, whatever else a later version may have put into it."""
+    try:
+        return _greeting_decoder.decode(payload)
+    except msgspec.DecodeError:
+        return None
+
+
+def payload_of(frame: PayloadFrame) -> bytes:
+    """The bytes of the frame's item or event; empty for one that carries none."""
+    carrier = frame.item if isinstance(frame, Feed) else frame.event
+    field = PAYLOAD_FIELDS.get(type(carrier))
+    payload: bytes = getattr(carrier, field) if field else b""
+    return payload
+
+
+def with_payload(frame: PayloadFrame, payload: bytes, body: DataRef | None) -> PayloadFrame:
+    """`frame` with other bytes. Raises `FrameError` where its item or event carries none."""
+    carrier = frame.item if isinstance(frame, Feed) else frame.event
+    field = PAYLOAD_FIELDS.get(type(carrier))
+    if field is None:
+        raise FrameError(f"a {type(carrier).__name__} has no payload that could lie elsewhere")
+    changed = msgspec.structs.replace(carrier, **{field: payload})
+    which = "item" if isinstance(frame, Feed) else "event"
+    return msgspec.structs.replace(frame, body=body, **{which: changed})

@@ -1,76 +1,284 @@
-"""Which stream's step runs next on a worker's engine threads.
+"""Which streams' steps run next on a worker's engine threads, and which of them together.
 
 Theory of operation
-    A step that becomes ready gets a virtual deadline: the moment it became ready, plus a slack that grows with its
-    urgency class. The earliest virtual deadline runs first. First chunks thus overtake steady work, steady work
-    overtakes speculation, and none starves: whatever has waited longer than the slack of its class precedes
-    everything that becomes ready from now on.
+    A step that becomes ready is to be started by a moment of its own, `start_by`: when it became ready, plus its slack,
+    less the time that it is expected to take. A first chunk has no slack, steady work as much as its consumer still has
+    to play, speculation the most. The earliest `start_by` heads the next batch. First chunks thus overtake steady work,
+    unless a caller is about to hear a gap; and age tells among equals. Between tenants the accounts of
+    `stages.tenant_shares` say who may go.
+
+    Steps of one kind and one batch key can be computed together. Whoever heads a batch is joined by those of his group
+    that wait now, most urgent first, up to `batch_max`; so batches fill while the threads are busy and are small when
+    they are not. With several threads, a step leaves a free one alone while a batch of its group is running that will
+    be back before its `start_by`: the streams in that batch are the company worth waiting for. There are no timers; the
+    wait ends with that batch.
 
 Rules
-* A stream has at most one step offered or running. At most `concurrency` steps run at once.
+* A stream has at most one step offered or running. At most `concurrency` batches run at once. Nobody owns a place in
+  a batch: each step asks for one anew.
+* A first chunk never waits for company, having no slack.
+* The bound on waiting: once `start_by` is past, a step is overtaken by at most one batch headed by each other stream
+  of its tenant; and by other tenants only while they have had no more than their share (`stages.tenant_shares`).
+  For whatever became ready after that moment has a later one, and a stream that has run becomes ready only later.
+* A dropped step is never computed. offered = started + dropped + withdrawn + waiting, always.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-# Slack per urgency class. Steady chunks carry about 190 ms of sound, so one may wait that long; speculation
-# (partials, prefill) is worth less than either but must move within a caller's sentence.
+from stages.service_times import KindService, ServiceTimes
+from stages.tenant_shares import Account, TenantService, TenantShares
+
+FIRST, STEADY, SPECULATIVE = 0, 1, 2
+
+# Slack per urgency class. Steady chunks carry about 190 ms of sound, so one may wait that long where no lead is known;
+# speculation (partials, prefill) is worth less than either but must move within a caller's sentence.
 URGENCY_SLACK_NS = (0, 150_000_000, 600_000_000)
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """A step of stream `key` that can run since `ready_ns`.
+
+    `lead_ns`: the sound that its consumer holds unplayed, where that is known. `batch_key`: what it can be computed
+    together with, among steps of its `kind`; empty for a step that runs alone.
+    """
+
+    key: str
+    kind: str
+    urgency: int
+    ready_ns: int
+    lead_ns: int | None = None
+    tenant: str = ""
+    batch_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The steps of streams `keys`, started together; each had been ready for its `queued_ns`."""
+
+    number: int
+    kind: str
+    keys: tuple[str, ...]
+    queued_ns: tuple[int, ...]
+    started_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerStatistics:
+    """`running` counts batches, all else steps. `oldest_ready_ns`: since when the step waits that has waited longest.
+    `batch_sizes[n - 1]` batches had `n` steps."""
+
     waiting: int
     waiting_peak: int
+    oldest_ready_ns: int | None
+    queued_ns_max: int
     running: int
     started: int
+    dropped: int
     withdrawn: int
+    batch_sizes: tuple[int, ...]
+    kinds: tuple[KindService, ...]
+    tenants: tuple[TenantService, ...]
+
+
+_Group = tuple[str, str]  # kind and batch key
+_Place = tuple[int, int, str]  # start by, order of arrival, stream
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The waiting steps of one tenant and one group, by `start_by`."""
+
+    account: Account
+    group: _Group
+    places: list[_Place] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    ready: Ready
+    place: _Place
+    lane: _Lane
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    batch: Batch
+    group: _Group
+    predicted_ns: int
+    charges: tuple[tuple[Account, int], ...]
 
 
 class StageScheduler:
-    def __init__(self, concurrency: int) -> None:
+    """`concurrency` engine threads take batches of up to `batch_max` steps. `weights` as in `TenantShares`."""
+
+    def __init__(self, concurrency: int, batch_max: int = 1, weights: Mapping[str, int] | None = None) -> None:
+        assert min(concurrency, batch_max) >= 1, "a stage runs something"
         self._concurrency = concurrency
-        self._waiting: dict[str, tuple[int, int, int]] = {}
-        self._running: set[str] = set()
+        self._batch_max = batch_max
+        self._waiting: dict[str, _Waiting] = {}
+        self._lanes: dict[tuple[str, _Group], _Lane] = {}
+        self._running: dict[int, _Running] = {}
+        self._busy: set[str] = set()
+        self._times = ServiceTimes()
+        self._shares = TenantShares(weights or {})
         self._order = 0
-        self._peak = 0
+        self._batches = 0
+        self._waiting_peak = 0
+        self._queued_ns_max = 0
+        self._dropped = 0
         self._withdrawn = 0
+        self._batch_sizes = [0] * batch_max
 
-    def offer(self, key: str, urgency: int, now_ns: int) -> None:
-        """A step of stream `key` is ready to run since `now_ns`."""
-        assert key not in self._waiting, f"stream {key} offered twice"
-        assert key not in self._running, f"stream {key} offered while it runs"
+    # ---- waiting ---------------------------------------------------------------------------------
+
+    def offer(self, ready: Ready) -> None:
+        """A step can run."""
+        assert ready.key not in self._waiting, f"stream {ready.key} offered twice"
+        assert ready.key not in self._busy, f"stream {ready.key} offered while it runs"
         self._order += 1
-        self._waiting[key] = (now_ns + URGENCY_SLACK_NS[urgency], self._order, now_ns)
-        self._peak = max(self._peak, len(self._waiting))
+        account = self._shares.enter(ready.tenant)
+        group = (ready.kind, ready.batch_key)
+        lane = self._lanes.setdefault((account.tenant, group), _Lane(account, group))
+        place = (self._start_by_ns(ready), self._order, ready.key)
+        insort(lane.places, place)
+        self._waiting[ready.key] = _Waiting(ready, place, lane)
+        self._waiting_peak = max(self._waiting_peak, len(self._waiting))
 
-    def start(self, now_ns: int) -> tuple[str, int] | None:
-        """The stream to run now and how long its step has queued (ns), or None."""
-        if not self._waiting or len(self._running) >= self._concurrency:
-            return None
-        key = min(self._waiting, key=self._waiting.__getitem__)
-        ready_ns = self._waiting.pop(key)[2]
-        self._running.add(key)
-        return key, now_ns - ready_ns
-
-    def done(self, key: str) -> None:
-        self._running.remove(key)
+    def _start_by_ns(self, ready: Ready) -> int:
+        slack_ns = URGENCY_SLACK_NS[ready.urgency]
+        if ready.urgency == STEADY and ready.lead_ns is not None:
+            slack_ns = ready.lead_ns
+        return ready.ready_ns + max(0, slack_ns - self._times.predicted_ns(ready.kind))
 
     def withdraw(self, key: str) -> int | None:
-        """Forget the waiting step of `key`, uncomputed. Gives since when it was ready, or None where none waits."""
-        waiting = self._waiting.pop(key, None)
-        if waiting is None:
+        """Take the waiting step of `key` back, to be planned anew. Gives since when it was ready, or None where none
+        waits."""
+        if key not in self._waiting:
             return None
         self._withdrawn += 1
-        return waiting[2]
+        return self._forget(key).ready_ns
+
+    def drop(self, key: str) -> None:
+        """The stream of `key` is no longer wanted: its waiting step, if any, is never computed."""
+        if key in self._waiting:
+            self._dropped += 1
+            self._forget(key)
+
+    def _forget(self, key: str) -> Ready:
+        waiting = self._take(key)
+        self._shares.leave(waiting.lane.account)
+        return waiting.ready
+
+    def _take(self, key: str) -> _Waiting:
+        waiting = self._waiting.pop(key)
+        lane = waiting.lane
+        del lane.places[bisect_left(lane.places, waiting.place)]
+        if not lane.places:
+            del self._lanes[lane.account.tenant, lane.group]
+        return waiting
+
+    # ---- running ---------------------------------------------------------------------------------
+
+    def start(self, now_ns: int) -> Batch | None:
+        """The batch to run now, or None. Ask again until there is none."""
+        if len(self._running) >= self._concurrency:
+            return None
+        lanes = [lane for lane in self._lanes.values() if not self._awaits_company(lane, now_ns)]
+        if not lanes:
+            return None
+        self._shares.begin(lane.account for lane in lanes)
+        return self._begin(self._gather(self._foremost(lanes)), now_ns)
+
+    def _awaits_company(self, lane: _Lane, now_ns: int) -> bool:
+        """Whether a batch of the lane's group is out whose streams can still join the lane's most urgent step."""
+        start_by_ns = lane.places[0][0]
+        if not lane.group[1] or now_ns >= start_by_ns:
+            return False
+        if sum(len(other.places) for other in self._lanes_of(lane.group)) >= self._batch_max:
+            return False
+        return any(
+            running.group == lane.group
+            and running.predicted_ns
+            and running.batch.started_ns + running.predicted_ns < start_by_ns
+            for running in self._running.values()
+        )
+
+    def _lanes_of(self, group: _Group) -> list[_Lane]:
+        return [lane for lane in self._lanes.values() if lane.group == group]
+
+    def _foremost(self, lanes: Sequence[_Lane]) -> _Lane:
+        """Of those whose tenants may go, the lane with the most urgent step."""
+        entitled_ns = self._shares.entitled_ns(lane.account for lane in lanes)
+        return min((lane for lane in lanes if lane.account.used_ns <= entitled_ns), key=lambda lane: lane.places[0])
+
+    def _gather(self, lane: _Lane) -> list[_Waiting]:
+        """The most urgent step of `lane`, and who can go with it."""
+        gathered = [self._take(lane.places[0][2])]
+        lanes = self._lanes_of(lane.group) if lane.group[1] else []
+        while lanes and len(gathered) < self._batch_max:
+            joined = self._foremost(lanes)
+            gathered.append(self._take(joined.places[0][2]))
+            if not joined.places:
+                lanes.remove(joined)
+        return gathered
+
+    def _begin(self, gathered: Sequence[_Waiting], now_ns: int) -> Batch:
+        group = gathered[0].lane.group
+        keys = tuple(one.ready.key for one in gathered)
+        queued_ns = tuple(now_ns - one.ready.ready_ns for one in gathered)
+        predicted_ns = self._times.predicted_ns(group[0])
+        charges = tuple(
+            (one.lane.account, self._shares.charge(one.lane.account, predicted_ns // len(gathered))) for one in gathered
+        )
+        self._batches += 1
+        batch = Batch(self._batches, group[0], keys, queued_ns, now_ns)
+        self._running[batch.number] = _Running(batch, group, predicted_ns, charges)
+        self._busy.update(keys)
+        self._queued_ns_max = max(self._queued_ns_max, *queued_ns)
+        self._batch_sizes[len(keys) - 1] += 1
+        return batch
+
+    def done(self, number: int, now_ns: int) -> Batch:
+        """The batch of that number has come back: its thread and all its places are free."""
+        running = self._running.pop(number)
+        batch = running.batch
+        service_ns = now_ns - batch.started_ns
+        self._times.observe(batch.kind, running.predicted_ns, service_ns)
+        for account, charged_ns in running.charges:
+            self._shares.settle(account, charged_ns, service_ns // len(batch.keys))
+            self._shares.leave(account)
+        self._busy.difference_update(batch.keys)
+        return batch
+
+    # ---- what is known ---------------------------------------------------------------------------
 
     def waits(self, key: str) -> bool:
         return key in self._waiting
 
     def runs(self, key: str) -> bool:
-        return key in self._running
+        return key in self._busy
+
+    @property
+    def running_since_ns(self) -> int | None:
+        """When the batch was started that has been running longest; None where none runs."""
+        return min((running.batch.started_ns for running in self._running.values()), default=None)
 
     def statistics(self) -> SchedulerStatistics:
-        started = self._order - self._withdrawn - len(self._waiting)
-        return SchedulerStatistics(len(self._waiting), self._peak, len(self._running), started, self._withdrawn)
+        return SchedulerStatistics(
+            len(self._waiting),
+            self._waiting_peak,
+            min((one.ready.ready_ns for one in self._waiting.values()), default=None),
+            self._queued_ns_max,
+            len(self._running),
+            self._order - self._dropped - self._withdrawn - len(self._waiting),
+            self._dropped,
+            self._withdrawn,
+            tuple(self._batch_sizes),
+            self._times.statistics(),
+            self._shares.statistics(),
+        )

@@ -2,93 +2,83 @@
 
 Theory of operation
     Gateways open sessions and streams over control links; input comes from a gateway's media link or from the
-    previous stage's data link; what streams produce waits in a small outbox until credit lets it go, and a stream
-    whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker, then the
-    Thinker, and an end of the epoch finds little to throw away.
+    previous stages' data links; what streams produce waits in a small outbox until the credit of each edge lets it go,
+    and a stream whose outbox waits is given no further step. So a slow listener stops the vocoder, then the Talker,
+    then the Thinker, and an end of the epoch finds little to throw away.
 
-    The worker calls `handle` for each frame, and `progress` and `step_done` for each step it runs; every call returns
-    what to send and which steps to start, in order.
+    The worker calls `handle` for each frame, `progress` for what a running step hands over, and `batch_done` for each
+    batch of steps that it ran; every call returns what to send and which batches to start, in order.
 
 Rules
 * A stream is entered here before its model is asked for anything, and leaves with exactly one `Closed`.
 * A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
-* The loss of a gateway's control link ends everything that gateway opened.
-* A session belongs to the gateway that opened it last. Who opens it in a newer epoch ends all older output; one of an
-  older epoch, or no longer its owner, can neither open nor close it.
-* What a stream does wrong ends that stream alone: an engine's `StageFailure`, an output that no window can hold, credit
-  that was given back twice.
+* A stage that retires goes on with what it has and refuses nothing: gateways take their sessions elsewhere.
+* What a stage before had handed over may be lost with its link: streams whose input had not ended by then fail.
+* The loss of a gateway's control link ends everything that gateway opened. A peer that introduces itself anew has lost
+  the link before, though that is not known here yet; what a stage's earlier process still sends is stale.
+* The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
+  of an observer, or of room for it, ends its edge and holds up nobody.
+* A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
+  output of older epochs. Nobody but its owner can open or end anything of it.
+* What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
+  that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, Event, Tag
-from stages.credit import Credit, CreditError
+from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, is_final, payload_of
+from stages.credit import CreditError
+from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
+from stages.engine_boundary import EngineFault, asked
+from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
     Grant,
     Hello,
-    LinkRole,
     OnwardChanged,
     Open,
     Opened,
     OpenSession,
     Outcome,
+    Ping,
+    Pong,
     Published,
     Refused,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
     Welcome,
 )
-from stages.scheduler import SchedulerStatistics, StageScheduler
-from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
+from stages.outbox import GivenUp, Outbox, Overrun, Taken
+from stages.peers import Onward, Peers
+from stages.scheduler import Ready, SchedulerStatistics, StageScheduler
+from stages.stream import (
+    BatchingModel,
+    Consumed,
+    Emit,
+    Output,
+    Publish,
+    StageFailure,
+    StageModel,
+    StageStream,
+    Step,
+)
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send `frame` on the link numbered `link`."""
-
-    link: int
-    frame: Frame
-
-
-@dataclass(frozen=True, slots=True)
-class StartStep:
-    """Run `step` of stream `key` on an engine thread, with `flags` as its context's flags."""
-
-    key: str
-    step: Step
-    flags: StepFlags
-
-
-Effect = Send | StartStep
-
-
-@dataclass(slots=True)
-class StepFlags:
-    """Written on the loop thread, read on the engine thread; plain attributes, so no lock is needed."""
-
-    cancelled: bool = False
-    stalled: bool = False
-
-
-@dataclass(slots=True)
-class _Peer:
-    role: LinkRole
-    name: str
 
 
 @dataclass(slots=True)
@@ -104,16 +94,17 @@ class _Entry:
     tag: Tag
     model: StageStream
     control: int
-    onward: bool
-    onward_credit: Credit | None
-    publish_credit: Credit | None
-    outbox: deque[Emit | Publish] = field(default_factory=deque)
-    source: int | None = None
+    tenant: str
+    outbox: Outbox
+    replicas: dict[str, str]  # of each next stage, the one that it hands to
+    gatherings: dict[Payload, Gathering]
+    # Who fed the stream last, in all (None) and of each payload.
+    sources: dict[Payload | None, int] = field(default_factory=dict)
+    ended_inputs: set[Payload] = field(default_factory=set)
     flags: StepFlags = field(default_factory=StepFlags)
     step: Step | None = None
-    queued_ns: int = 0
-    started_ns: int = 0
     leaving: tuple[Outcome, str, str] | None = None
+    paused: bool = False  # what it sent last waits for room on its link
 
 
 _Wanted = Callable[[_Entry], bool]
@@ -128,55 +119,107 @@ class StageStatistics:
 
 
 class Stage:
-    """`onward_window` and `publish_window`: the windows of the outgoing edges, in their units (0: no such edge)."""
+    """`edges` lead to other stages and to the gateway, `inputs` come in. Each of at most `streams_max` streams reserves
+    what it may gather. `observes`: the stage looks on from a side branch. `tenant_weights`: shares of the stage's time,
+    by tenant; others weigh 1."""
 
-    def __init__(self, model: StageModel, *, onward_window: int = 0, publish_window: int = 0) -> None:
+    def __init__(
+        self,
+        model: StageModel,
+        edges: Sequence[OutEdge] = (),
+        inputs: Sequence[InEdge] = (),
+        *,
+        streams_max: int = STREAMS_MAX,
+        observes: bool = False,
+        tenant_weights: Mapping[str, int] | None = None,
+    ) -> None:
         self._model = model
-        self._onward_window = onward_window
-        self._publish_window = publish_window
-        self._peers: dict[int, _Peer] = {}
-        self._onward_link: int | None = None
+        self._batching = model if isinstance(model, BatchingModel) else None
+        self._edges = {edge.target: edge for edge in edges}
+        self._inputs = frozenset(edge.payload for edge in inputs)
+        self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
+        self._streams_max = streams_max
+        self._observes = observes
+        self._peers = Peers()
+        self._onward = Onward(edges)
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
         self._entries: dict[str, _Entry] = {}
-        self._scheduler = StageScheduler(model.concurrency)
+        batch_max = self._batching.batch_max if self._batching else 1
+        self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
         self._stale = 0
+        self._is_retiring = False
 
     # ---- links ----------------------------------------------------------------------------------
 
-    def link_up(self, link: int, hello: Hello) -> None:
-        """A peer has introduced itself on `link`."""
-        self._peers[link] = _Peer(hello.role, hello.name)
+    def link_up(self, link: int, hello: Hello) -> list[Effect]:
+        """A peer has introduced itself on `link`; the one by which it was known before is gone."""
+        effects: list[Effect] = []
+        for before in self._peers.greet(link, hello):
+            effects += self._forget_peer(before)
+        if self._is_retiring and hello.role == "control":
+            effects.append(Send(link, Retiring()))
+        return effects
 
-    def onward_up(self, link: int) -> list[Effect]:
-        """`link` leads to the next stage."""
-        self._onward_link = link
-        return self._tell_onward(up=True)
+    def onward_up(self, replica: str, link: int) -> list[Effect]:
+        """`link` leads to `replica` of a next stage."""
+        self._onward.up(replica, link)
+        return self._tell_gateways(OnwardChanged(replica, up=True))
+
+    @property
+    def onward(self) -> tuple[str, ...]:
+        """The replicas of next stages that streams can be opened for."""
+        return self._onward.names
 
     @property
     def is_onward_up(self) -> bool:
-        """True where streams with `onward` can be opened, or are never asked for."""
-        return self._onward_link is not None or not self._onward_window
+        """True where streams can be opened that use every edge."""
+        return self._onward.is_complete
 
-    def _tell_onward(self, *, up: bool) -> list[Effect]:
-        return [Send(link, OnwardChanged(up)) for link, peer in self._peers.items() if peer.role == "control"]
+    @property
+    def has_retired(self) -> bool:
+        """True once it was asked to retire and holds nothing for anybody."""
+        return self._is_retiring and not self._sessions and not self._entries
+
+    def _tell_gateways(self, frame: Frame) -> list[Effect]:
+        return [Send(link, frame) for link in self._peers.controls]
 
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
+        return self._onward_lost(link) + self._forget_peer(link) + self.run_steps(now_ns)
+
+    def _forget_peer(self, link: int) -> list[Effect]:
         effects: list[Effect] = []
-        if link == self._onward_link:
-            self._onward_link = None
-            effects += self._tell_onward(up=False)
-            for entry in self._entries_where(lambda entry: entry.onward):
-                effects += self._leave(entry, "failed", "downstream_lost", "the next stage is gone")
-        peer = self._peers.pop(link, None)
-        if peer is not None and peer.role == "control":
-            for session in [name for name, held in self._sessions.items() if held.control == link]:
-                effects += self._close_session(link, session)
-            for entry in self._entries_where(lambda entry: entry.control == link):
-                effects += self._leave(entry, "cancelled")
-        return effects + self.run_steps(now_ns)
+        role = self._peers.forget(link)
+        if role == "data":
+            for entry in self._entries_where(lambda entry: self._may_lack_input(entry, link)):
+                effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
+        if role != "control":
+            return effects
+        for session in [name for name, held in self._sessions.items() if held.control == link]:
+            effects += self._close_session(link, session)
+        for entry in self._entries_where(lambda entry: entry.control == link):
+            effects += self._leave(entry, "cancelled")
+        return effects
+
+    def _may_lack_input(self, entry: _Entry, link: int) -> bool:
+        """Something handed over to `entry` may have been lost with `link`, which nobody would hand over again."""
+        awaited = self._inputs - entry.ended_inputs if entry.tag.response else ()
+        return any(entry.sources.get(payload, link) == link for payload in awaited)
+
+    def _onward_lost(self, link: int) -> list[Effect]:
+        replica = self._onward.lost(link)
+        if replica is None:
+            return []
+        effects = self._tell_gateways(OnwardChanged(replica, up=False))
+        target = self._onward.target_of(replica)
+        for entry in self._entries_where(lambda entry: entry.replicas.get(target) == replica):
+            if self._edges[target].observed:
+                entry.outbox.lose(target)
+            else:
+                effects += self._leave(entry, "failed", "downstream_lost", f"{replica} is gone")
+        return effects
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -189,18 +232,24 @@ class Stage:
             case CloseSession(session):
                 effects = self._close_session(link, session)
             case Open():
-                effects = [self._open(link, frame)]
+                effects = self._open(link, frame)
             case Feed():
                 effects = self._feed(link, frame)
             case Grant():
                 effects = self._grant(link, frame)
-            case Cancel(tag):
-                entry = self._entries.get(tag.key)
-                effects = self._leave(entry, "cancelled") if entry else []
-            case EndEpoch():
-                effects = self._end_epoch(frame)
+            case Cancel():
+                effects = self._cancel(link, frame)
+            case Cut():
+                effects = self._cut(link, frame)
+            case EndEpoch(session):
+                effects = self._end_epoch(frame) if self._owns(link, session) else self._drop_stale()
+            case Ping(sequence):
+                effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
+            case Retire():
+                self._is_retiring = True
+                effects = self._tell_gateways(Retiring())
             case Welcome():
-                effects = []  # the next stage greets back; its incarnation is the supervisor's business
+                effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
                 effects = self._drop_stale()
         return effects + self.run_steps(now_ns)
@@ -211,19 +260,24 @@ class Stage:
             message = f"epoch {frame.epoch} ended, the session is at {held.epoch}"
             return [Send(link, SessionRefused(frame.session, "stale_epoch", message))]
         if held is None:
-            try:
-                self._model.open_session(frame.session)
-            except StageFailure as failure:
-                return [Send(link, SessionRefused(frame.session, failure.code, str(failure)))]
+            failure = asked(lambda: self._model.open_session(frame.session))
+            if failure is not None:
+                refused = SessionRefused(frame.session, failure.code, str(failure))
+                return [*_report(frame.session, failure), Send(link, refused)]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
-        ended = self._end_epoch(EndEpoch(frame.session, frame.epoch))
+        ended = self._end_output(frame.session, frame.epoch)
+        for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
+            ended += self._leave(entry, "cancelled")
         return [*ended, Send(link, SessionOpened(frame.session))]
+
+    def _owns(self, link: int, session: str) -> bool:
+        held = self._sessions.get(session)
+        return held is not None and held.control == link
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
         effects: list[Effect] = []
-        held = self._sessions.get(session)
-        if held is None or held.control != link:
+        if not self._owns(link, session):
             return self._drop_stale()
         del self._sessions[session]
         self._closing.add(session)
@@ -238,53 +292,83 @@ class Stage:
             self._closing.remove(session)
             self._model.close_session(session)
 
-    def _open(self, link: int, frame: Open) -> Send:
+    def _open(self, link: int, frame: Open) -> list[Effect]:
         tag = frame.tag
         known = self._entries.get(tag.key)
-        if known is not None and known.tag == tag and known.leaving is None:
-            known.control = link
-            return Send(link, Opened(tag))
-        refusal = self._refusal(frame, known)
+        if known is not None and known.tag == tag and known.leaving is None and known.control == link:
+            return [Send(link, Opened(tag))]
+        refusal = self._not_owned(link, tag.session) or self._refusal(frame, known)
         if refusal is not None:
-            return Send(link, Refused(tag, *refusal))
-        try:
-            stream = self._model.open(tag, frame.options)
-        except StageFailure as failure:
-            return Send(link, Refused(tag, failure.code, str(failure)))
-        self._entries[tag.key] = _Entry(
-            tag,
-            stream,
-            link,
-            frame.onward,
-            Credit(self._onward_window) if frame.onward else None,
-            Credit(self._publish_window) if self._publish_window else None,
-        )
-        return Send(link, Opened(tag))
+            return [Send(link, Refused(tag, *refusal))]
+        stream = asked(lambda: self._model.open(tag, frame.options))
+        if isinstance(stream, StageFailure):
+            return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
+        replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
+        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
+        gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
+        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), replicas, gatherings)
+        return [Send(link, Opened(tag))]
+
+    def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
+        if session not in self._sessions:
+            return "unknown_session", "the session is not open at this stage"
+        if not self._owns(link, session):
+            return "not_owner", "another gateway has opened the session"
+        return None
 
     def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
-        session = self._sessions.get(frame.tag.session)
-        if session is None:
-            return "unknown_session", "the session is not open at this stage"
+        session = self._sessions[frame.tag.session]
         if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
-        if len(self._entries) >= STREAMS_MAX:
-            return "capacity", f"{STREAMS_MAX} streams are open"
-        if frame.onward and self._onward_link is None:
-            return "downstream_lost", "the next stage is not connected"
-        return None
+        if len(self._entries) >= self._streams_max:
+            return "capacity", f"{self._streams_max} streams are open"
+        return self._onward.refusal(frame.edges)
+
+    def _present(self, tag: Tag) -> _Entry | None:
+        """The open stream of `tag`."""
+        entry = self._entries.get(tag.key)
+        return entry if entry is not None and entry.tag == tag and entry.leaving is None else None
+
+    def _cancel(self, link: int, frame: Cancel) -> list[Effect]:
+        entry = self._present(frame.tag)
+        followed = entry is not None and (entry.control == link or self._peers.is_stage(link))
+        return self._leave(entry, "cancelled") if entry is not None and followed else []
 
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving or entry.tag != frame.tag:
+        entry = self._present(frame.tag)
+        if entry is None or not (self._peers.is_stage(link) or self._peers.are_one(link, entry.control)):
             return self._drop_stale()
-        entry.source = link
+        payload = payload_of(frame.item)
+        entry.sources[None] = entry.sources[payload] = link
+        if payload and is_final(frame.item):
+            entry.ended_inputs.add(payload)
+        gathering = entry.gatherings.get(payload) if payload else None
         try:
-            outputs = entry.model.feed(frame.item)
+            item = gathering.add(frame.item, frame.units) if gathering else frame.item
         except StageFailure as failure:
             return self._leave(entry, "failed", failure.code, str(failure))
+        return self._give(entry, item) if item else []
+
+    def _give(self, entry: _Entry, item: Item) -> list[Effect]:
+        outputs = asked(lambda: entry.model.feed(item))
+        if isinstance(outputs, StageFailure):
+            return self._fail(entry, outputs)
         return self._deliver(entry, outputs) + self._replan(entry)
+
+    def _cut(self, link: int, frame: Cut) -> list[Effect]:
+        entry = self._present(frame.tag)
+        if entry is None or entry.control != link:
+            return []
+        if not entry.gatherings:
+            return self._leave(entry, "cancelled")
+        effects: list[Effect] = []
+        for gathering in entry.gatherings.values():
+            item = gathering.cut(frame.samples)
+            if item is not None and not entry.leaving:
+                effects += self._give(entry, item)
+        return effects
 
     def _replan(self, entry: _Entry) -> list[Effect]:
         """Input may have made a waiting step pointless or urgent: plan it anew, in its old place of the queue."""
@@ -292,25 +376,27 @@ class Stage:
         return [] if ready_ns is None else self._offer(entry, ready_ns)
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
-        entry = self._entries.get(frame.tag.key)
-        if entry is None or entry.leaving or entry.tag != frame.tag:
+        entry, replica = self._present(frame.tag), self._onward.at(link)
+        target = self._onward.target_of(replica)
+        if entry is None or entry.replicas.get(target) != replica:
             return self._drop_stale()
-        credit = entry.onward_credit if link == self._onward_link else entry.publish_credit
-        if credit is None:
+        if replica is None and not self._peers.are_one(link, entry.control):
             return self._drop_stale()
         try:
-            credit.give_back(frame.units)
+            known = entry.outbox.give_back(target, frame.units)
         except CreditError as error:
             return self._leave(entry, "failed", "credit_violated", str(error))
-        return self._flush(entry)
+        return self._flush(entry) if known else self._drop_stale()
 
     def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
-        session = self._sessions.get(frame.session)
-        if session is None:
-            return self._drop_stale()
+        session = self._sessions[frame.session]
         session.epoch = max(session.epoch, frame.epoch)
+        return [] if self._observes else self._end_output(frame.session, frame.epoch)
+
+    def _end_output(self, session: str, epoch: int) -> list[Effect]:
+        """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: _is_output(entry.tag, frame)):
+        for entry in self._entries_where(lambda entry: _is_output(entry.tag, session, epoch)):
             effects += self._leave(entry, "cancelled")
         return effects
 
@@ -321,30 +407,53 @@ class Stage:
         effects: list[Effect] = []
         for entry in list(self._entries.values()):
             effects += self._offer(entry, now_ns)
-        while started := self._scheduler.start(now_ns):
-            key, queued_ns = started
-            entry = self._entries[key]
-            assert entry.step is not None, "a scheduled stream has a step"
-            entry.queued_ns, entry.started_ns = queued_ns, now_ns
-            effects.append(StartStep(key, entry.step, entry.flags))
+        while batch := self._scheduler.start(now_ns):
+            steps = tuple(self._start_step(key) for key in batch.keys)
+            effects.append(StartBatch(batch.number, steps, self._batching))
         return effects
 
+    def _step_age_ns(self, now_ns: int) -> int:
+        """How long the oldest running step has been running."""
+        since_ns = self._scheduler.running_since_ns
+        return 0 if since_ns is None else now_ns - since_ns
+
+    def _start_step(self, key: str) -> StartStep:
+        entry = self._entries[key]
+        assert entry.step is not None, "a scheduled stream has a step"
+        return StartStep(key, entry.step, entry.flags)
+
     def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
-        key = entry.tag.key
-        if entry.leaving or entry.outbox or self._scheduler.waits(key) or self._scheduler.runs(key):
+        if not self._may_step(entry):
             return []
-        try:
-            step = entry.model.next_step()
-        except StageFailure as failure:
-            return self._leave(entry, "failed", failure.code, str(failure))
+        planned = asked(lambda: self._plan(entry.model))
+        if isinstance(planned, StageFailure):
+            return self._fail(entry, planned)
+        step, batch_key, finished = planned
         if step is None:
-            return self._leave(entry, "finished") if entry.model.finished else []
-        credit = entry.publish_credit or entry.onward_credit
-        if credit is not None and step.units > credit.available:
-            return [] if step.units <= credit.window else self._leave_too_large(entry, step.units, credit)
+            return self._leave(entry, "finished") if finished else []
+        overrun = entry.outbox.overrun_by(step.units)
+        if overrun is not None:
+            return self._leave_too_large(entry, overrun)
+        if not entry.outbox.has_room(step.units):
+            return []
         entry.step = step
-        self._scheduler.offer(key, step.urgency, ready_ns)
+        lead_ns = entry.outbox.lead_ns
+        self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
         return []
+
+    def _plan(self, stream: StageStream) -> tuple[Step | None, str, bool]:
+        """The step that `stream` wants to run and its batch key, or none and whether the stream is finished."""
+        step = stream.next_step()
+        if step is None:
+            return None, "", stream.finished
+        return step, self._batching.batch_key(step) if self._batching else "", False
+
+    def _may_step(self, entry: _Entry) -> bool:
+        """Nothing holds the stream up, and none of its steps is on its way."""
+        key = entry.tag.key
+        if entry.leaving or entry.paused or entry.outbox.waits:
+            return False
+        return not (self._scheduler.waits(key) or self._scheduler.runs(key))
 
     def progress(self, key: str, outputs: Sequence[Output]) -> list[Effect]:
         """A running step hands outputs over early."""
@@ -353,98 +462,124 @@ class Stage:
             return self._drop_stale()
         return self._deliver(entry, outputs)
 
-    def step_done(self, key: str, result: object, failure: StageFailure | None, now_ns: int) -> list[Effect]:
-        """The running step of `key` has come back with `result`, or failed."""
-        self._scheduler.done(key)
-        entry = self._entries[key]
-        step, entry.step = entry.step, None
-        assert step is not None, "only a running step comes back"
-        if entry.leaving:
-            effects = self._depart(entry)
-        elif failure is not None:
-            effects = self._leave(entry, "failed", failure.code, str(failure))
-        else:
-            timing = StepDone(entry.tag, step.kind, entry.queued_ns, now_ns - entry.started_ns)
-            effects = [Send(entry.control, timing), *self._finish(entry, result)]
+    def batch_done(self, number: int, results: Sequence[object], now_ns: int) -> list[Effect]:
+        """The running batch of that number has come back. `results` are in the order of its steps; a `StageFailure`
+        among them fails that stream."""
+        batch = self._scheduler.done(number, now_ns)
+        service_ns = now_ns - batch.started_ns
+        effects: list[Effect] = []
+        for key, queued_ns, result in zip(batch.keys, batch.queued_ns, results, strict=True):
+            entry = self._entries[key]
+            timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
+            effects += self._step_done(entry, result, timing)
         return effects + self.run_steps(now_ns)
 
+    def _step_done(self, entry: _Entry, result: object, timing: StepDone) -> list[Effect]:
+        entry.step = None
+        if entry.leaving:
+            return self._depart(entry)
+        if isinstance(result, StageFailure):
+            return self._fail(entry, result)
+        return [Send(entry.control, timing), *self._finish(entry, result)]
+
     def _finish(self, entry: _Entry, result: object) -> list[Effect]:
-        try:
-            outputs = entry.model.finish_step(result)
-        except StageFailure as failure:
-            return self._leave(entry, "failed", failure.code, str(failure))
-        return self._deliver(entry, outputs)
+        outputs = asked(lambda: entry.model.finish_step(result))
+        return self._fail(entry, outputs) if isinstance(outputs, StageFailure) else self._deliver(entry, outputs)
 
     # ---- outputs ---------------------------------------------------------------------------------
 
     def _deliver(self, entry: _Entry, outputs: Sequence[Output]) -> list[Effect]:
         effects: list[Effect] = []
         for output in outputs:
-            match output:
-                case Consumed(units):
-                    if entry.source is not None and units:
-                        effects.append(Send(entry.source, Grant(entry.tag, units)))
-                case Emit() if not entry.onward:
-                    pass
-                case _:
-                    entry.outbox.append(output)
+            if not isinstance(output, Consumed):
+                entry.outbox.add(output)
+            elif output.units and output.payload in entry.sources:
+                effects.append(Send(entry.sources[output.payload], Grant(entry.tag, output.units)))
         return effects + self._flush(entry)
 
     def _flush(self, entry: _Entry) -> list[Effect]:
         effects: list[Effect] = []
-        while entry.outbox:
-            output = entry.outbox[0]
-            credit = entry.publish_credit if isinstance(output, Publish) else entry.onward_credit
-            assert credit is not None or not output.units, "an output that costs units goes over an edge with credit"
-            if credit is not None and output.units > credit.window:
-                return effects + self._leave_too_large(entry, output.units, credit)
-            if credit is not None and not credit.take(output.units):
-                break
-            effects.append(self._hand_over(entry, output))
-            entry.outbox.popleft()
-        entry.flags.stalled = bool(entry.outbox)
+        if not entry.paused:
+            for move in entry.outbox.take():
+                match move:
+                    case Taken(target, output):
+                        effects += self._hand_over(entry, target, output)
+                    case GivenUp(target):
+                        effects.append(Send(self._link_to(entry, target), Cancel(entry.tag)))
+                    case _:
+                        return effects + self._leave_too_large(entry, move)
+        entry.flags.stalled = entry.outbox.waits or entry.paused
         return effects
 
-    def _hand_over(self, entry: _Entry, output: Emit | Publish) -> Send:
-        if isinstance(output, Publish):
+    def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> list[Effect]:
+        if isinstance(output, Emit):
+            return [Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))]
+        if target == GATEWAY:
             return self._published(entry, output.event)
-        assert self._onward_link is not None, "a stream without its next stage has left"
-        return Send(self._onward_link, Feed(entry.tag, output.item, output.units))
+        assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
+        return [Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))]
 
-    def _leave_too_large(self, entry: _Entry, units: int, credit: Credit) -> list[Effect]:
-        message = f"{units} units never fit the window of {credit.window}"
+    def _link_to(self, entry: _Entry, target: str) -> int:
+        return self._onward.link_to(entry.replicas[target])
+
+    def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
+        message = f"{overrun.units} units never fit the window of {overrun.window}"
         return self._leave(entry, "failed", "hand_over_too_large", message)
 
-    def _published(self, entry: _Entry, event: Event) -> Send:
-        return Send(self._media_link(entry.control), Published(entry.tag, event))
+    def _published(self, entry: _Entry, event: Event) -> list[Effect]:
+        media = self._peers.media_of(entry.control)
+        return self._drop_stale() if media is None else [Send(media, Published(entry.tag, event))]
 
-    def _media_link(self, control: int) -> int:
-        """The media link of the gateway behind `control`; its control link until that one is there."""
-        peer = self._peers.get(control)
-        name = peer.name if peer else ""
-        return next((k for k, other in self._peers.items() if other.name == name and other.role == "media"), control)
+    # ---- what becomes of what was sent -----------------------------------------------------------
+
+    def pause(self, key: str) -> None:
+        """What stream `key` sent last waits for room: it sends nothing more, and starts no further step."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.paused = entry.flags.stalled = True
+            self._scheduler.withdraw(key)
+
+    def go_on(self, key: str, now_ns: int) -> list[Effect]:
+        """All that stream `key` has sent is on its way."""
+        entry = self._entries.get(key)
+        if entry is None or entry.leaving:
+            return []
+        entry.paused = False
+        return self._flush(entry) + self.run_steps(now_ns)
+
+    def send_failed(self, key: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        """What stream `key` sent last can never be sent."""
+        entry = self._entries.get(key)
+        return (self._leave(entry, "failed", code, message) if entry else []) + self.run_steps(now_ns)
 
     # ---- endings ---------------------------------------------------------------------------------
+
+    def _fail(self, entry: _Entry, failure: StageFailure) -> list[Effect]:
+        return [*_report(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
 
     def _leave(self, entry: _Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""
         if entry.leaving:
             return []
         entry.leaving = (outcome, code, message)
-        entry.flags.cancelled = True
+        entry.flags.cancel()
         if self._scheduler.runs(entry.tag.key):
             return []
-        self._scheduler.withdraw(entry.tag.key)
+        self._scheduler.drop(entry.tag.key)
         return self._depart(entry)
 
     def _depart(self, entry: _Entry) -> list[Effect]:
         assert entry.leaving is not None, "only a leaving stream departs"
         outcome, code, message = entry.leaving
-        released = {kind: count for kind, count in entry.model.held().items() if count}
+        held = entry.model.held() | {f"gathered_{payload}": one.units for payload, one in entry.gatherings.items()}
+        released = {kind: count for kind, count in held.items() if count}
         entry.model.close()
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
-        return [Send(entry.control, Closed(entry.tag, outcome, released, code, message))]
+        # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
+        media = self._peers.media_of(entry.control) if self._observes else None
+        link = entry.control if media is None else media
+        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
 
     def _drop_stale(self) -> list[Effect]:
         self._stale += 1
@@ -457,5 +592,9 @@ class Stage:
         return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
 
 
-def _is_output(tag: Tag, ended: EndEpoch) -> bool:
-    return tag.session == ended.session and bool(tag.response) and OUT_OF_BAND < tag.epoch < ended.epoch
+def _is_output(tag: Tag, session: str, epoch: int) -> bool:
+    return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch
+
+
+def _report(key: str, failure: StageFailure) -> list[Effect]:
+    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []

@@ -8,21 +8,23 @@ Theory of operation
 
 Rules
 * `feed`, `next_step` and `finish_step` return within about a millisecond.
-* A step is bounded: about 150 ms at most, or it polls `StepContext.cancelled`.
+* A step is bounded: about 150 ms at most, or it asks `StepContext` whether it is cancelled.
 * One step of a stream runs at a time. `next_step` is asked again after each feed and each finished step,
   and not while an emitted item of this stream still waits for credit.
 * A cancelled stream is dropped after its running step, whose result is thrown away; then `close` is called,
   once, on the loop thread. A stream that has emitted or published its last output reports `finished`.
 * Failures are `StageFailure`; they end this stream and no other.
+* An engine that gains from computing steps of several streams together is a `BatchingModel`. All others know
+  nothing of batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from stages.contracts import Event, Item, Options, Tag
+from stages.contracts import Event, Item, Options, Payload, Tag
 
 
 class StageFailure(Exception):
@@ -35,8 +37,8 @@ class StageFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send `event` to the gateway. `units` of the gateway's credit are taken where the edge has credit
-    (samples, for audio); otherwise 0."""
+    """Send `event` to the gateway, and to the next stages of an edge that carries it. `units` of each edge's credit
+    are taken where it has credit (samples, for audio); otherwise 0."""
 
     event: Event
     units: int = 0
@@ -44,7 +46,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Hand `item` to the next stage, at the price of `units` of the edge's credit (tokens, frames)."""
+    """Hand `item` to the next stages, at the price of `units` of each edge's credit (tokens, frames)."""
 
     item: Item
     units: int
@@ -52,9 +54,13 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """`units` of input have been used up: their credit goes back to the producer."""
+    """`units` of input have been used up: their credit goes back to the producer.
+
+    `payload` says whose, where a stream has several producers; None: who fed it last.
+    """
 
     units: int
+    payload: Payload | None = None
 
 
 Output = Publish | Emit | Consumed
@@ -65,6 +71,10 @@ class StepContext(Protocol):
 
     def cancelled(self) -> bool:
         """The stream has been cancelled: return as soon as possible, with anything."""
+        ...
+
+    def wait_cancelled(self, ns_max: int) -> bool:
+        """Sleep until the stream is cancelled (true, at once), or for `ns_max` at most (false)."""
         ...
 
     def stalled(self) -> bool:
@@ -140,4 +150,22 @@ class StageModel(Protocol):
 
     def close(self) -> None:
         """Unload. Called once, when no step runs."""
+        ...
+
+
+@runtime_checkable
+class BatchingModel(StageModel, Protocol):
+    """A model that computes steps of several streams at once. `batch_max` is how many; a single step still runs by
+    its own `Step.run`, and must give the same."""
+
+    @property
+    def batch_max(self) -> int: ...
+
+    def batch_key(self, step: Step) -> str:
+        """Steps of one `kind` and one such key can be computed together; empty for one that runs alone."""
+        ...
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        """Compute, on an engine thread, what `run` of each step would give; a `StageFailure` in place of a result
+        fails that stream alone, one that is raised fails all of them. A cancelled step may give anything."""
         ...

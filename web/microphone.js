@@ -34,11 +34,54 @@ export function obstacle() {
 }
 
 /**
+ * What the caller speaks through, one track at a time. A browser may ask the caller first and take its time: whoever
+ * asks last has the microphone, and a track that comes for an earlier request, or after `close`, is stopped at once.
+ */
+export class Microphone {
+  constructor() {
+    /** @type {MediaStreamTrack | null} */
+    this.track = null;
+    this._requests = 0;
+  }
+
+  /**
+   * @param {string} deviceId "" for the system's choice
+   * @returns {Promise<MediaStreamTrack | null>} null: overtaken, and nothing is to be done any more
+   * @throws {DeviceError}
+   */
+  async open(deviceId) {
+    const request = ++this._requests;
+    const overtaken = () => request !== this._requests;
+    try {
+      const track = await openMicrophone(deviceId);
+      if (!overtaken()) return this.use(track);
+      track.stop();
+    } catch (error) {
+      if (!overtaken()) throw error;
+    }
+    return null;
+  }
+
+  /** @param {MediaStreamTrack} track takes the place of the present one */
+  use(track) {
+    this.close();
+    this.track = track;
+    return track;
+  }
+
+  close() {
+    this._requests += 1;
+    this.track?.stop();
+    this.track = null;
+  }
+}
+
+/**
  * @param {string} deviceId "" for the system's choice
  * @returns {Promise<MediaStreamTrack>}
  * @throws {DeviceError}
  */
-export async function openMicrophone(deviceId) {
+async function openMicrophone(deviceId) {
   const wanted = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
   const audio = deviceId ? { ...wanted, deviceId: { exact: deviceId } } : wanted;
   try {

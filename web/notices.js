@@ -3,14 +3,15 @@
  *
  * Rules
  * - Every code of `CallError` and `DeviceError` has its words here; what is unknown shows the service's own message.
- * - `action` is a name that the page knows: `retry`, `restart`, `token`, `listen`, or none.
+ * - `action` is a name that the page knows, or none: `retry` the call, `restart` with a new conversation, ask for the
+ *   `reply` again, open the `microphone`, take a `token`, `listen` to held back sound.
  */
 
 /**
  * @typedef {object} Notice
  * @property {string} title
  * @property {string} text
- * @property {"retry" | "restart" | "token" | "listen"} [action]
+ * @property {"retry" | "restart" | "reply" | "microphone" | "token" | "listen"} [action]
  * @property {string} [label] of the action
  * @property {number} [waitS] seconds until a new try makes sense
  */
@@ -20,19 +21,19 @@ const NOTICES = {
   microphone_refused: {
     title: "Your microphone is blocked",
     text: "Allow it for this page in the address bar of your browser, then try again. You can also type below.",
-    action: "retry",
+    action: "microphone",
     label: "Try again",
   },
   microphone_missing: {
     title: "No microphone was found",
     text: "Plug one in or switch it on, then try again. You can also type below.",
-    action: "retry",
+    action: "microphone",
     label: "Try again",
   },
   microphone_busy: {
     title: "Your microphone cannot be opened",
     text: "Another program may hold it. Close that, or choose another microphone in the settings, then try again.",
-    action: "retry",
+    action: "microphone",
     label: "Try again",
   },
   microphone_silent: {
@@ -125,6 +126,18 @@ const NOTICES = {
     action: "retry",
     label: "Go on",
   },
+  token_spent: {
+    title: "This page cannot reconnect by itself",
+    text: "Its token was good for one connection. Load the page again.",
+  },
+  too_many_waiting: {
+    title: "Too many messages wait to be sent",
+    text: "They go out as soon as the connection is back.",
+  },
+  message_too_large: {
+    title: "That message is too long",
+    text: "Send it in parts.",
+  },
   playback_blocked: {
     title: "Your browser holds back the sound",
     text: "It plays sound only after you have pressed something.",
@@ -133,18 +146,36 @@ const NOTICES = {
   },
 };
 
+/** What helps without a new call. @type {Set<Notice["action"]>} */
+const IN_CALL = new Set(["microphone", "listen"]);
+
 NOTICES.session_unreadable = NOTICES.session_not_resumable;
 
 /**
- * @param {{ code?: string, message?: string, retryAfterS?: number | null }} error
- * @returns {Notice}
+ * @typedef {object} Problem
+ * @property {string} [code]
+ * @property {string} [message]
+ * @property {number | null} [retryAfterS]
  */
+
+/** What kept the call from being made, or ended it. @param {Problem} error @returns {Notice} */
 export function noticeOf(error) {
   const known = NOTICES[error.code ?? ""];
   if (known) return known.waitS ? { ...known, waitS: error.retryAfterS ?? known.waitS } : known;
   const title = error.retryAfterS ? "The service cannot take this call now" : "Something went wrong";
   const waitS = error.retryAfterS ?? undefined;
   return { title, text: sentence(error.message), action: "retry", label: "Try again", waitS };
+}
+
+/** What went wrong in a call that goes on: nothing is to be called again. @param {Problem} error @returns {Notice} */
+export function noticeInCall(error) {
+  const { title, text, action, label } = noticeOf(error);
+  return IN_CALL.has(action) ? { title, text, action, label } : { title, text };
+}
+
+/** Why there is no reply. @param {Problem} error @returns {Notice} */
+export function noticeOfReply(error) {
+  return { title: "The reply failed", text: sentence(error.message), action: "reply", label: "Ask again" };
 }
 
 /** @param {string | undefined} message */

@@ -9,9 +9,40 @@
 /** @typedef {import("./conversation.js").Line} Line */
 /** @typedef {import("./notices.js").Notice} Notice */
 
+/**
+ * Make a change that may hide what has the focus, switch it off, move or remove it. The focus returns there, or goes to
+ * `next` where it cannot.
+ * @param {() => void} change
+ * @param {HTMLElement} next
+ */
+export function keepFocus(change, next) {
+  const focused = document.activeElement;
+  change();
+  if (!(focused instanceof HTMLElement) || focused === document.body) return;
+  if (!canHaveFocus(focused)) next.focus();
+  else if (document.activeElement !== focused) focused.focus();
+}
+
+/** @param {HTMLElement} part */
+function canHaveFocus(part) {
+  return part.isConnected && !part.matches(":disabled") && part.checkVisibility({ visibilityProperty: true });
+}
+
 /** This close to the end counts as reading along. */
 const FOLLOW_PX = 80;
 const ANNOUNCEMENTS_MAX = 6;
+
+/**
+ * @template {HTMLElement} T
+ * @param {string} id
+ * @param {new () => T} kind
+ * @returns {T}
+ */
+export function find(id, kind) {
+  const found = document.getElementById(id);
+  if (!(found instanceof kind)) throw new TypeError(`the page has no ${kind.name} #${id}`);
+  return found;
+}
 
 /**
  * @param {string} tag
@@ -34,7 +65,7 @@ export class Captions {
     this._follows = true;
     this._due = false;
     parts.scroller.addEventListener("scroll", () => this._scrolled(), { passive: true });
-    parts.latest.addEventListener("click", () => this._toEnd());
+    parts.latest.addEventListener("click", () => keepFocus(() => this._toEnd(), parts.scroller));
   }
 
   /** @param {readonly Line[]} lines */
@@ -67,7 +98,7 @@ export class Captions {
     const item = known?.item ?? element("li");
     item.className = `line ${line.speaker} ${line.status}`;
     item.replaceChildren(words(line));
-    if (line.speaker !== "note") item.prepend(element("span", "who", line.speaker === "caller" ? "You" : "Duplex"));
+    if (line.speaker !== "note") item.prepend(who(line));
     const figures = figuresOf(line);
     if (figures) item.append(figures);
     if (!known) this._parts.list.append(item);
@@ -86,6 +117,13 @@ export class Captions {
     this._follows = true;
     latest.hidden = true;
   }
+}
+
+/** @param {Line} line */
+function who(line) {
+  const box = element("span", "who", line.speaker === "caller" ? "You" : "Duplex");
+  if (line.status === "pending") box.append(element("span", "unsent", " · not sent yet"));
+  return box;
 }
 
 /** @param {Line} line */
@@ -109,17 +147,22 @@ function figuresOf(line) {
     const figure = element("span", className, text);
     figure.title = meaning;
     box.append(figure);
+    return figure;
   };
   if (line.status === "cut") {
-    const silent = stop === undefined ? "" : `, silent in ${ms(stop)}`;
-    add("was-cut", `Interrupted${silent}`, "From the interruption to the last sound of the reply");
+    const cut = add("was-cut", "Interrupted", "From the interruption to the last sound of the reply");
+    if (stop !== undefined) cut.append(element("span", "figure", `, silent in ${ms(stop)}`));
   }
   if (line.status === "failed" && line.speaker === "service") add("was-cut", "Failed", "The reply could not be given");
   if (firstAudio !== undefined) {
-    add("first-audio", `First sound ${ms(firstAudio)}`, "From the end of your words to the first sound of the reply");
+    add(
+      "figure first-audio",
+      `First sound ${ms(firstAudio)}`,
+      "From the end of your words to the first sound of the reply",
+    );
   }
   if (drain !== undefined)
-    add("drain", `Released +${ms(drain)}`, "From the end of the reply until all it held was given back");
+    add("figure drain", `Released +${ms(drain)}`, "From the end of the reply until all it held was given back");
   return box.childElementCount ? box : null;
 }
 
@@ -135,19 +178,27 @@ function ms(value) {
 export class NoticeBox {
   /**
    * @param {HTMLElement} box
+   * @param {HTMLElement} next has the focus after a notice that had it
    * @param {(action: NonNullable<Notice["action"]>, token: string) => void} act
    */
-  constructor(box, act) {
+  constructor(box, next, act) {
     this._box = box;
+    this._next = next;
     this._act = act;
+    /** What the present notice offers. @type {Notice["action"]} */
+    this.action = undefined;
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this._timer = undefined;
   }
 
   clear() {
     clearInterval(this._timer);
-    this._box.hidden = true;
-    this._box.replaceChildren();
+    this.action = undefined;
+    const empty = () => {
+      this._box.hidden = true;
+      this._box.replaceChildren();
+    };
+    keepFocus(empty, this._next);
   }
 
   /**
@@ -156,15 +207,21 @@ export class NoticeBox {
    */
   show(notice, onWaited) {
     this.clear();
+    this.action = notice.action;
     const text = element("p", "", notice.text);
     const column = element("div", "notice-words");
     column.append(element("strong", "", notice.title), text);
-    this._box.append(column);
-    if (notice.action === "token") this._box.append(this._tokenForm(notice));
-    else if (notice.action) this._box.append(this._button(notice));
-    else this._box.append(this._dismiss());
+    const actions = element("div", "notice-actions");
+    actions.append(this._actionOf(notice));
+    this._box.append(column, actions);
     this._box.hidden = false;
     if (notice.waitS) this._count(notice.waitS, text, onWaited);
+  }
+
+  /** @param {Notice} notice */
+  _actionOf(notice) {
+    if (notice.action === "token") return this._tokenForm(notice);
+    return notice.action ? this._button(notice) : this._dismiss();
   }
 
   /** @param {Notice} notice */
@@ -176,7 +233,7 @@ export class NoticeBox {
   }
 
   _dismiss() {
-    const button = element("button", "quiet", "Dismiss");
+    const button = element("button", "pill", "Dismiss");
     button.setAttribute("type", "button");
     button.addEventListener("click", () => this.clear());
     return button;

@@ -159,6 +159,11 @@ class Outbox:
         return entry.text
 
 
+def wire_bytes(message: str | bytes) -> int:
+    """How much of the wire a message took: text travels as UTF-8."""
+    return len(message) if isinstance(message, bytes) or message.isascii() else len(message.encode())
+
+
 class RealtimeConnection:
     """Serves `call` over `socket` until one of them ends. `medium` None: sound travels in the messages."""
 
@@ -242,7 +247,7 @@ class RealtimeConnection:
             self._last_input_ns = time.monotonic_ns()
             # Also where there is nothing to wait for: a socket that has much to read gives it without waiting, and
             # other calls have their turn in between.
-            await asyncio.sleep(self._allowance.spend(len(text), self._last_input_ns) / 1e9)
+            await asyncio.sleep(self._allowance.spend(wire_bytes(text), self._last_input_ns) / 1e9)
             try:
                 command = self._parse(text)
             except ClientEventError as error:
@@ -252,7 +257,7 @@ class RealtimeConnection:
 
     def _parse(self, text: str | bytes) -> ask.Command:
         limit = self._limits.message_bytes_max
-        if limit is not None and len(text) > limit:
+        if limit is not None and wire_bytes(text) > limit:
             raise ClientEventError("message_too_large", f"a message has at most {limit} bytes here")
         return ask.parse(text)
 

@@ -34,7 +34,7 @@ from aiortc import (
 )
 from aiortc.rtp import RtpPacket
 
-from duplex.realtime.connection import SocketClosedError
+from duplex.realtime.connection import SocketClosedError, wire_bytes
 from duplex.webrtc.rtp import (
     CHANNEL_LABEL,
     CLOCK_RATE,
@@ -131,7 +131,9 @@ class AiortcPeer:
     """`sink` gets every packet of the caller's sound."""
 
     def __init__(self, sink: Sink) -> None:
-        self.closed = asyncio.Event()
+        self.over = asyncio.Event()
+        self.fault = ""
+        self._is_closed = False
         self._sink = sink
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._connection.on("connectionstatechange", self._state_changed)
@@ -175,9 +177,17 @@ class AiortcPeer:
             self._end()
 
     def _end(self) -> None:
-        self.closed.set()
+        self._is_closed = True
+        self.over.set()
         self._changed.set()
         self._room.set()
+
+    def _refuse(self, fault: str) -> None:
+        """It does what nobody may. What it has sent is dropped; whoever serves it says why, and closes."""
+        self.fault = self.fault or fault
+        self._messages.clear()
+        self._message_bytes = 0
+        self.over.set()
 
     async def close(self) -> None:
         await self._flush()
@@ -193,7 +203,7 @@ class AiortcPeer:
     async def _flush(self) -> None:
         """What was said last is worth a moment, where somebody may still read it."""
         channel = self._channel
-        if self.closed.is_set() or channel is None or channel.readyState != "open":
+        if self._is_closed or channel is None or channel.readyState != "open":
             return
         try:
             async with asyncio.timeout(FLUSH_S_MAX):
@@ -218,7 +228,7 @@ class AiortcPeer:
 
     @property
     def is_sending(self) -> bool:
-        return self._outgoing.is_asked and not self.closed.is_set()
+        return self._outgoing.is_asked and not self._is_closed
 
     @property
     def waiting(self) -> int:
@@ -250,7 +260,7 @@ class AiortcPeer:
             else:
                 self._foreign += 1
                 if self._foreign > FOREIGN_PACKETS_MAX:
-                    self._end()
+                    self._refuse("too_many_sources")
 
         private._handle_rtp_packet = handle_of_one_source
 
@@ -268,10 +278,12 @@ class AiortcPeer:
         self._changed.set()
 
     def _message(self, message: str | bytes) -> None:
-        self._message_bytes += len(message)
+        if self.fault:
+            return
+        self._message_bytes += wire_bytes(message)
         if len(self._messages) >= MESSAGES_WAITING_MAX or self._message_bytes > MESSAGES_BYTES_MAX:
             # SCTP as it is here cannot be told to wait.
-            self._end()
+            self._refuse("too_many_messages")
             return
         self._messages.append(message)
         self._changed.set()
@@ -284,11 +296,11 @@ class AiortcPeer:
         while not self._messages:
             await self._until_changed()
         message = self._messages.popleft()
-        self._message_bytes -= len(message)
+        self._message_bytes -= wire_bytes(message)
         return message
 
     async def _until_changed(self) -> None:
-        if self.closed.is_set():
+        if self._is_closed:
             raise SocketClosedError
         self._changed.clear()
         await self._changed.wait()
@@ -304,10 +316,10 @@ class AiortcPeer:
 
     async def _until_room(self, channel: RTCDataChannel, buffered_max: int) -> None:
         while channel.bufferedAmount > buffered_max:
-            if self.closed.is_set():
+            if self._is_closed:
                 raise SocketClosedError
             channel.bufferedAmountLowThreshold = buffered_max // 2
             self._room.clear()
             await self._room.wait()
-        if self.closed.is_set() or channel.readyState != "open":
+        if self._is_closed or channel.readyState != "open":
             raise SocketClosedError

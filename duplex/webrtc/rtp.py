@@ -88,8 +88,13 @@ class Peer(RtpSender, Protocol):
     """One browser, from its offer to its end. Messages are those of the channel `CHANNEL_LABEL`."""
 
     @property
-    def closed(self) -> asyncio.Event:
-        """Set once nothing comes from it any more."""
+    def over(self) -> asyncio.Event:
+        """Set once nothing more is taken from it: it has gone, or has a `fault`."""
+        ...
+
+    @property
+    def fault(self) -> str:
+        """Why it must be let go, or empty. It can still be told so."""
         ...
 
     async def answer(self, offer: str) -> str:

@@ -32,11 +32,13 @@ from duplex.realtime.connection import (
     SocketClosedError,
     created_message,
     resumed_message,
+    wire_bytes,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.vad_service import stop_task
 from duplex.webrtc.aiortc_peer import AiortcPeer
 from duplex.webrtc.ears import Ears
+from duplex.webrtc.liveness import Liveness
 from duplex.webrtc.mouth import Mouth
 from duplex.webrtc.opus import DECODED_RATE, OpusEncoder
 from duplex.webrtc.rtp import PACKET_NS, OfferError, Peer
@@ -83,7 +85,7 @@ class _Socket:
         text = await self._peer.receive()
         self.last_message_ns = time.monotonic_ns()
         is_first, self._is_new = self._is_new, False
-        if is_first and len(text) <= MESSAGE_BYTES_MAX:
+        if is_first and wire_bytes(text) <= MESSAGE_BYTES_MAX:
             self._look_for_resume(text)
         return text
 
@@ -108,7 +110,7 @@ class _Medium:
         self._socket = socket
         self._ears = ears
         self._mouth = mouth
-        self._silence_ns = silence_s * NS_PER_S
+        self._liveness = Liveness(silence_s * NS_PER_S)
 
     @property
     def client(self) -> Client:
@@ -120,25 +122,24 @@ class _Medium:
 
     async def run(self, call: Call) -> str:
         hearing = asyncio.create_task(self._ears.run(call.listening))
-        closing = asyncio.create_task(self._peer.closed.wait())
+        ending = asyncio.create_task(self._peer.over.wait())
         try:
-            while not hearing.done() and not closing.done():
-                left_ns = self._silence_left_ns()
+            while not hearing.done() and not ending.done():
+                left_ns = self._liveness.left_ns(self._last_sign_ns(), time.monotonic_ns())
                 if left_ns <= 0:
                     return "vanished"
-                await asyncio.wait({hearing, closing}, timeout=left_ns / NS_PER_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({hearing, ending}, timeout=left_ns / NS_PER_S, return_when=asyncio.FIRST_COMPLETED)
             if hearing.done():
                 hearing.result()
-            return "client_closed"
+            return self._peer.fault or "client_closed"
         finally:
-            closing.cancel()
+            ending.cancel()
             await stop_task(hearing)
 
-    def _silence_left_ns(self) -> int:
-        if self._ears.last_packet_ns is None:
-            return self._silence_ns
-        last_ns = max(self._ears.last_packet_ns, self._socket.last_message_ns)
-        return last_ns + self._silence_ns - time.monotonic_ns()
+    def _last_sign_ns(self) -> int | None:
+        """A client that sends no sound at all is not missed for its silence."""
+        heard_ns = self._ears.last_packet_ns
+        return None if heard_ns is None else max(heard_ns, self._socket.last_message_ns)
 
     def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
         return self._mouth.locate(rtp_timestamp, age_ms, output_latency_ms)
@@ -281,6 +282,8 @@ _FAREWELL = {
     "call_too_long": "the call has lasted as long as a call may",
     "idle": "nothing was said for too long",
     "slow_client": "messages were not read in time",
+    "too_many_messages": "messages came faster than they can be answered",
+    "too_many_sources": "sound came from more senders than the one that began",
     "store_unavailable": "what is said cannot be stored; try again later",
 }
 

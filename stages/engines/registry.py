@@ -23,6 +23,15 @@ _BUILDERS: dict[tuple[str, str], str] = {
     ("scripted", "thinker"): "stages.engines.scripted:build_thinker",
     ("scripted", "talker"): "stages.engines.scripted:build_talker",
     ("scripted", "vocoder"): "stages.engines.scripted:build_vocoder",
+    ("scripted", "observer"): "stages.engines.scripted:build_observer",
+    ("synthetic", "encoder"): "stages.engines.synthetic.build:encoder",
+    ("synthetic", "thinker"): "stages.engines.synthetic.build:thinker",
+    ("synthetic", "talker"): "stages.engines.synthetic.build:talker",
+    ("synthetic", "vocoder"): "stages.engines.synthetic.build:vocoder",
+    ("torch", "encoder"): "stages.engines.torch_omni.build:encoder",
+    ("torch", "thinker"): "stages.engines.torch_omni.build:thinker",
+    ("torch", "talker"): "stages.engines.torch_omni.build:talker",
+    ("torch", "vocoder"): "stages.engines.torch_omni.build:vocoder",
 }
 
 

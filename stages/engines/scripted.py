@@ -3,11 +3,13 @@
 Theory of operation
     The encoder "hears" the next of `heard` for each turn in which any sound came. The Thinker answers with the next of
     `replies` (the last one again once they are used up), word by word. The Talker gives each word `frames_per_word`
-    frames, the vocoder makes each frame `FRAME_SAMPLES` of a tone. The same contracts, credit and cancels as real
-    engines; no step takes measurable time.
+    frames, the vocoder makes each frame `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace
+    puts it, as far as the sound goes. The same contracts, credit and cancels as real engines; no step takes measurable
+    time.
 
 Rules
 * A step is computed when it is first planned, and stays the same until it has been run.
+* The vocoder takes chunks of several streams at once, as one on a GPU does.
 
 What it cannot represent: time, load, wrong transcripts, silence inside words.
 """
@@ -31,6 +33,7 @@ from stages.contracts import (
     EndOfTurn,
     Item,
     Latents,
+    ObserverOptions,
     Options,
     Pause,
     PrefillOptions,
@@ -54,6 +57,7 @@ TONE_HZ = 440
 TONE_LEVEL = 0.2
 FRAMES_PER_ITEM_MAX = 16
 WORDS_PER_STEP = 4
+VOCODER_BATCH_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,8 @@ class _Talker(_Scripted):
     takes: ClassVar[tuple[type, ...]] = (Clause,)
 
     frames_per_word: int = 20
+    chunk_first: int = FRAMES_PER_ITEM_MAX
+    chunk_then: int = FRAMES_PER_ITEM_MAX
     frames: int = 0
 
     def _plan(self) -> _Ready | None:
@@ -187,10 +193,12 @@ class _Talker(_Scripted):
         )
         outputs: list[Output] = [Publish(WordTimes(clause.index, FRAME_RATE, times))] if words else []
         end = start + len(words) * self.frames_per_word
-        for first in range(start, end, FRAMES_PER_ITEM_MAX):
-            count = min(FRAMES_PER_ITEM_MAX, end - first)
+        first = start
+        while first < end:
+            count = min(self.chunk_then if first else self.chunk_first, end - first)
             data = np.zeros((count, LATENT_CHANNELS), np.float32).tobytes()
             outputs.append(Emit(Latents(first, count, data, clause_end=first + count == end), count))
+            first += count
         if clause.final:
             outputs.append(Emit(Latents(end, 0, b"", clause_end=True, final=True), 0))
         return _Ready("clause", (*outputs, Consumed(max(1, len(clause.text)))), last=clause.final)
@@ -226,17 +234,41 @@ class _Vocoder(_Scripted):
         return _Scripted.finish_step(self, result)
 
 
+@dataclass(slots=True)
+class _Observer(_Scripted):
+    """Is given text and sound once each, in either order."""
+
+    takes: ClassVar[tuple[type, ...]] = (Clause, AudioOut)
+
+    frames_per_word: int = 20
+
+    def _plan(self) -> _Ready | None:
+        text = next((item.text for item in self.items if isinstance(item, Clause)), None)
+        sound = next((item for item in self.items if isinstance(item, AudioOut)), None)
+        if text is None or sound is None:
+            return None
+        pace = self.frames_per_word * sound.sample_rate // FRAME_RATE
+        whole_words = len(sound.pcm) // 2 // pace
+        words = tuple(Word(word, at * pace, (at + 1) * pace) for at, word in enumerate(text.split()[:whole_words]))
+        return _Ready("align", (Publish(WordTimes(0, sound.sample_rate, words, "aligned")),), last=True)
+
+
 _Texts = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ScriptedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the script says. `sessions_max`: as the slots of a real Thinker."""
+    """What the script says. `sessions_max`: as the slots of a real Thinker.
+
+    `chunk_first`, `chunk_then`: the most frames in the Talker's first item, and in all others.
+    """
 
     heard: _Texts = ("hello",)
     replies: _Texts = ("Hello. How can I help you today?",)
     frames_per_word: _Count = 20
     sessions_max: _Count = 64
+    chunk_first: _Count = FRAMES_PER_ITEM_MAX
+    chunk_then: _Count = FRAMES_PER_ITEM_MAX
 
 
 class ScriptedModel:
@@ -269,9 +301,16 @@ class ScriptedModel:
             case "thinker", ThinkerOptions():
                 return self._thinker(options)
             case "talker", TalkerOptions():
-                return _Talker(frames_per_word=self._options.frames_per_word)
+                script = self._options
+                return _Talker(
+                    frames_per_word=script.frames_per_word,
+                    chunk_first=script.chunk_first,
+                    chunk_then=script.chunk_then,
+                )
             case "vocoder", VocoderOptions(sample_rate):
                 return _Vocoder(sample_rate=sample_rate)
+            case "observer", ObserverOptions():
+                return _Observer(frames_per_word=self._options.frames_per_word)
         raise StageFailure("wrong_options", f"a scripted {self._kind} takes no {type(options).__name__}")
 
     def _thinker(self, options: ThinkerOptions) -> StageStream:
@@ -285,6 +324,18 @@ class ScriptedModel:
 
     def close(self) -> None:
         self._sessions.clear()
+
+
+class ScriptedVocoder(ScriptedModel):
+    """`BatchingModel` of the scripted vocoder."""
+
+    batch_max = VOCODER_BATCH_MAX
+
+    def batch_key(self, step: Step) -> str:  # noqa: ARG002 - chunks of any length go together
+        return "any"
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        return [step.run(context) for step, context in zip(steps, contexts, strict=True)]
 
 
 def _build(kind: str, options: Mapping[str, object]) -> ScriptedModel:
@@ -303,5 +354,9 @@ def build_talker(options: Mapping[str, object]) -> ScriptedModel:
     return _build("talker", options)
 
 
-def build_vocoder(options: Mapping[str, object]) -> ScriptedModel:
-    return _build("vocoder", options)
+def build_vocoder(options: Mapping[str, object]) -> ScriptedVocoder:
+    return ScriptedVocoder("vocoder", msgspec.convert(options, ScriptedOptions))
+
+
+def build_observer(options: Mapping[str, object]) -> ScriptedModel:
+    return _build("observer", options)

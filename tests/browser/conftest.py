@@ -57,12 +57,18 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 @contextmanager
 def opened(
-    browser: Browser, url: str, *, permissions: tuple[str, ...] = ("microphone",), **options: Any
+    browser: Browser,
+    url: str,
+    *,
+    permissions: tuple[str, ...] = ("microphone",),
+    scripts: tuple[str, ...] = (),
+    **options: Any,
 ) -> Iterator[Page]:
-    """The page at `url`. No script of it may have failed by the end."""
+    """The page at `url`, after `scripts` of the test's own. No script of it may have failed by the end."""
     context = browser.new_context(permissions=list(permissions), **options)
     context.set_default_timeout(WAIT_MS_MAX)
-    context.add_init_script(NOTE_STATES)
+    for script in (NOTE_STATES, *scripts):
+        context.add_init_script(script)
     page = context.new_page()
     failures: list[str] = []
     page.on("pageerror", lambda error: failures.append(str(error)))

@@ -69,13 +69,17 @@ class GatedTone(AudioStreamTrack):
 
 
 class FakeCall:
-    """One connection of a page. `received` is all that came over its data channel."""
+    """One connection of a page. `received` is all that came over its data channel.
+
+    What is put in is confirmed as the service does, unless it is `deaf`: then it is lost, as on a connection that dies.
+    """
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number
         self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.tone = GatedTone()
         self.received: list[Message] = []
+        self.deaf = False
         self.hung_up = False
         self._channel: RTCDataChannel | None = None
         self._loop = loop
@@ -88,9 +92,19 @@ class FakeCall:
         self._say("session.created", session={"id": "sess", "resume_token": f"sess.{self.number}"})
 
     def _message(self, text: str) -> None:
+        message = json.loads(text)
         with self.changed:
-            self.received.append(json.loads(text))
+            self.received.append(message)
             self.changed.notify_all()
+        if not self.deaf:
+            self._confirm(message)
+
+    def _confirm(self, message: Message) -> None:
+        if message["type"] == "session.update":
+            self._say("session.updated", session=message["session"])
+        elif message["type"] == "conversation.item.create":
+            for kind in ("added", "done"):
+                self._say(f"conversation.item.{kind}", item=message["item"], previous_item_id=None)
 
     def _say(self, kind: str, **fields: Any) -> None:
         assert self._channel is not None
@@ -117,6 +131,10 @@ class FakeCall:
 
     def types(self) -> list[str]:
         return [str(message["type"]) for message in self.received]
+
+    def resume(self, *items: Message) -> None:
+        """The conversation goes on with what had been said."""
+        self.say("session.resumed", session={"id": "sess"}, items=list(items), input_samples_received=0, epoch=1)
 
     def drop(self) -> None:
         """The connection breaks."""

@@ -7,6 +7,8 @@ from typing import Any
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from tests.browser.fake_service import FakeService
+
 # The rules of WCAG 2.2 A and AA, and what the library's authors hold to be good practice.
 AXE_OPTIONS = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
@@ -15,10 +17,11 @@ AXE_OPTIONS = {
 
 WAIT_MS_MAX = 10_000
 
+# One that is cut short, as what moved is gone, is over too.
 MOTION_OVER = """
 () => {
   const passing = document.getAnimations().filter((one) => one.effect.getTiming().iterations === 1);
-  return Promise.all(passing.map((one) => one.finished));
+  return Promise.allSettled(passing.map((one) => one.finished));
 }
 """
 
@@ -94,3 +97,66 @@ def assert_accessible(page: Page) -> None:
         for one in violations
     ]
     assert found == [], found
+
+
+# From here on the page's microphones are noted, and with `holdMicrophone` the browser's question stays open until
+# `allow()`, which answers all of them in order.
+HOLD_MICROPHONE = """
+window.tracks = [];
+window.asked = [];
+window.holdMicrophone = false;
+window.allow = () => asked.splice(0).forEach((answer) => answer());
+const openOne = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+navigator.mediaDevices.getUserMedia = async (wanted) => {
+  const stream = await openOne(wanted);
+  tracks.push(...stream.getAudioTracks());
+  if (holdMicrophone) await new Promise((answer) => asked.push(answer));
+  return stream;
+};
+"""
+
+# Holds the answer to each offer back in the page until `letAnswer()`.
+HOLD_ANSWERS = """
+() => {
+  const before = window.fetch;
+  const released = new Promise((resolve) => { window.letAnswer = resolve; });
+  window.fetch = async (url, ...rest) => {
+    const answer = await before(url, ...rest);
+    if (!new URL(url, location).pathname.endsWith("/calls")) return answer;
+    window.isAnswered = true;
+    await released;
+    return answer;
+  };
+}
+"""
+
+
+def hold_microphone(page: Page) -> None:
+    """From now on the browser asks the caller before it opens a microphone."""
+    page.evaluate("() => { holdMicrophone = true; }")
+
+
+def until_asked(page: Page, number: int = 1) -> None:
+    """Wait until the browser has asked for so many microphones that nobody has answered."""
+    page.wait_for_function(f"() => asked.length >= {number}")
+
+
+def live_tracks(page: Page) -> list[bool]:
+    """Of each microphone that was opened, whether it is open."""
+    found: list[bool] = page.evaluate("tracks.map((one) => one.readyState === 'live')")
+    return found
+
+
+def lose_for_good(page: Page, service: FakeService, number: int = 1) -> None:
+    """The `number`th connection breaks, and no try brings it back; the next by hand does."""
+    service.refusal = (403, "origin_not_allowed", None)
+    service.call(number).drop()
+    phase(page, "reconnecting")
+    phase(page, "closed")
+    service.refusal = None
+
+
+def focused(page: Page) -> str:
+    """The id of what has the focus, else its words."""
+    found: str = page.evaluate("document.activeElement.id || document.activeElement.innerText")
+    return found

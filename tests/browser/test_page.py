@@ -188,7 +188,7 @@ def test_a_broken_connection_is_restored_with_its_token(page: Page, service: Fak
     again = service.call(2)
     assert again.next("session.resume")["token"] == "sess.1"
     assert again.types()[0] == "session.resume"
-    again.say("session.resumed", session={"id": "sess"}, items=[], input_samples_received=0, epoch=1)
+    again.resume()
     phase(page, "connected")
     expect(page.locator("#lines .note").last).to_have_text("Reconnected")
     assert lines(page, "caller") == ["Remember me."]
@@ -393,20 +393,6 @@ def test_the_whole_call_works_by_keyboard(page: Page, service: FakeService) -> N
     page.keyboard.press("Enter")
     phase(page, "closed")
     assert service.call().number == 1
-
-
-def test_a_screen_reader_hears_each_line_once(page: Page, service: FakeService) -> None:
-    start(page)
-    call = service.call()
-    call.hear("item_1", "Hello there.")
-    call.begin_reply("resp_1", *("word " for _ in range(20)))
-    call.end_reply("resp_1", "Hello to you.")
-    expect(page.locator("#announcer p").last).to_have_text("Duplex: Hello to you.")
-    assert page.locator("#announcer p").all_inner_texts() == [
-        "Connected. Listening.",
-        "You: Hello there.",
-        "Duplex: Hello to you.",
-    ]
 
 
 def test_motion_is_reduced_where_that_is_wished(browser: Browser, service: FakeService) -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from duplex.call import Call, Services
 from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
-from duplex.stage_client import StageCallbacks, StageClient, StageUnresponsiveError
+from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.vad_service import VadService, Window, stop_task
 from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.effects import CutStream
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
 from sessions.items import Item as ConversationItem
 from sessions.memory_store import MemorySessionStore
@@ -33,11 +35,12 @@ from sessions.records import (
 )
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.store import LogLimits
-from stages.contracts import AudioIn, AudioOut, Item, Tag, TextDelta
+from stages.contracts import AudioIn, AudioOut, Item, Tag, TalkerOptions, TextDelta
 from stages.messages import (
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -49,6 +52,7 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
+from stages.pool import PoolLimits
 
 EPOCH = 1 << 20
 SESSION = "sess_1"
@@ -62,12 +66,12 @@ class Loudness:
         return [1.0 if float(np.abs(window).max()) > 0.05 else 0.0 for _, window in batch]
 
 
-class Stage(StageClient):
+class Stage(StagePool):
     """Keeps what was ordered and fed, in one log for all stages and the client; takes at most `feeds_max` feeds."""
 
     def __init__(self, stage: str, log: list[tuple[str, object]]) -> None:
-        nobody = StageCallbacks(lambda _s, _f: None, lambda _s, _r: None, lambda _s: None)
-        super().__init__(stage, "unix:/nowhere", "gw_1", nobody)
+        nobody = PoolCallbacks(lambda _s, _f: None, lambda _s, _t: None, lambda: None, lambda _s, _r, _u: None)
+        super().__init__(stage, {}, "gw_1", nobody, limits=PoolLimits(1, 1))
         self.log = log
         self.feeds_max: int | None = None
 
@@ -212,23 +216,17 @@ def test_a_call_ends_once_and_closes_its_session_everywhere() -> None:
     play(scenario)
 
 
-def test_a_stage_that_comes_back_after_the_end_is_left_alone() -> None:
+def test_a_stream_that_is_lost_is_asked_for_again_under_another_name() -> None:
     async def scenario(one: Bench) -> None:
-        one.call.stage_down("talker")
-        one.call.end("client_closed")
-        before = one.at("talker")
-        one.call.stage_up("talker", reborn=True)
-        assert one.at("talker") == before, "nobody would close the session again"
-
-    play(scenario)
-
-
-def test_a_stage_that_comes_back_gets_the_session_first() -> None:
-    async def scenario(one: Bench) -> None:
-        one.call.stage_down("thinker")
+        one.call.carry_out(one.call.conversation.create_response(ResponseSpec(), 0))
+        tag = next(frame.tag for frame in one.at("talker") if isinstance(frame, Open))
         one.log.clear()
-        one.call.stage_up("thinker", reborn=True)
-        assert one.at("thinker")[0] == OpenSession(SESSION, EPOCH)
+        one.call.lost("vocoder", tag)
+        again = structs.replace(tag, attempt=1)
+        assert [type(frame) for frame in one.at("vocoder")] == [Cancel, Open]
+        assert one.at("talker") == [Cancel(tag), Open(again, TalkerOptions(), ("vocoder",))]
+        assert one.told(ResponseFinished) == []
+        assert one.metric("duplex_responses_retried_total") == 1
 
     play(scenario)
 
@@ -307,6 +305,15 @@ def test_deadlines_are_acted_on_by_the_pacer() -> None:
     play(scenario)
 
 
+def test_an_observer_is_told_how_much_was_sent() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.carry_out([CutStream("vocoder", tag, 2_400)])
+        assert one.at("vocoder")[-1] == Cut(tag, 2_400)
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("code", ["downstream_lost", "stage_lost"])
 def test_the_loss_of_a_stage_is_one_fault_whoever_tells_it(code: str) -> None:
     async def scenario(one: Bench) -> None:
@@ -322,9 +329,9 @@ def test_a_refused_stream_fails_its_response_with_the_same_words() -> None:
     async def scenario(one: Bench) -> None:
         one.call.carry_out(one.call.conversation.create_response(ResponseSpec(), 0))
         tag = next(frame.tag for frame in one.at("talker") if isinstance(frame, Open))
-        one.call.frame("talker", Refused(tag, "downstream_lost", "gone"))
+        one.call.frame("talker", Refused(tag, "capacity", "full"))
         (finished,) = one.told(ResponseFinished)
-        assert finished.response.code == "stage_lost"
+        assert finished.response.code == "capacity"
 
     play(scenario)
 
@@ -373,7 +380,8 @@ def test_a_turn_that_was_thrown_away_while_the_encoder_was_gone_holds_nobody_up(
     async def scenario(one: Bench) -> None:
         # Nobody gives credit back: after two seconds nothing more can be fed.
         await one.call.listening.hear(silence(300) + tone(4_000))
-        one.call.stage_down("encoder")
+        tag = next(frame.tag for frame in one.at("encoder") if isinstance(frame, Open))
+        one.call.lost("encoder", tag)
         one.call.carry_out(one.call.conversation.clear_input(0))
         assert any(isinstance(frame, Cancel) for frame in one.at("encoder"))
         await one.call.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
@@ -440,9 +448,10 @@ def test_faults_of_the_client_are_counted() -> None:
 def test_figures_of_the_stages() -> None:
     async def scenario(one: Bench) -> None:
         tag = one.start_reply()
-        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000))
+        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000, 3))
         assert one.metric('duplex_stage_queue_seconds_sum{kind="chunk",stage="vocoder"}') == 0.001
         assert one.metric('duplex_stage_service_seconds_sum{kind="chunk",stage="vocoder"}') == 0.002
+        assert one.metric('duplex_stage_batch_steps_sum{kind="chunk",stage="vocoder"}') == 3
 
     play(scenario)
 

@@ -7,10 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.checkpoints import compacted, decode_settings, encode_settings, item_of, item_record
+from duplex.checkpoints import (
+    Recorder,
+    Restored,
+    decode_settings,
+    encode_settings,
+    item_of,
+    item_record,
+    restored,
+)
+from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
-from sessions.records import SessionRecord, decode_entry, encode_entry, replay, token_digest
+from sessions.records import (
+    ConfigChanged,
+    EpochAdvanced,
+    ItemAppended,
+    ItemChanged,
+    ItemDeleted,
+    SessionRecord,
+    TurnRecord,
+    decode_entry,
+    encode_entry,
+    replay,
+    token_digest,
+)
 from sessions.settings import SessionSettings, TurnDetection
+from sessions.store import Snapshot
 
 MS = 24  # output samples
 
@@ -82,7 +104,53 @@ def test_settings_of_another_release_are_not_guessed_at() -> None:
 @given(st.lists(ITEMS, max_size=6, unique_by=lambda item: item.id), SETTINGS, st.integers(1 << 20, 1 << 30))
 def test_a_compacted_conversation_is_the_conversation(items: list[Item], settings: SessionSettings, epoch: int) -> None:
     record = SessionRecord("sess_1", "default", 0, b"{}", token_digest("x"))
-    entry = decode_entry(encode_entry(compacted(tuple(items), settings, epoch)))
+    entry = decode_entry(encode_entry(Recorder(items, settings, epoch).compacted()))
     stored = replay(record, [entry])
     assert [item_of(one) for one in stored.items] == items
     assert (decode_settings(stored.config), stored.epoch) == (settings, epoch)
+
+
+def new_recorder(*items: Item) -> Recorder:
+    return Recorder(items, SessionSettings(), 1 << 20)
+
+
+OLD, NEW = Item("old", "user", "Hi.", spoken=False), Item("new", "user", "", spoken=True)
+
+
+def test_an_item_is_appended_once_and_changed_after_that() -> None:
+    recorder = new_recorder(OLD)
+    assert recorder.saved(SaveItem(OLD, None)) == ItemChanged(item_record(OLD, None))
+    assert recorder.saved(SaveItem(NEW, "old")) == ItemAppended(item_record(NEW, "old"))
+    assert recorder.saved(SaveItem(NEW, "old")) == ItemChanged(item_record(NEW, "old"))
+    assert recorder.saved(SaveDeletion("new")) == ItemDeleted("new")
+    assert recorder.saved(SaveItem(NEW, "old")) == ItemAppended(item_record(NEW, "old"))
+    assert recorder.saved(SaveEpoch(2 << 20)) == EpochAdvanced(2 << 20)
+
+
+def test_a_compaction_amid_a_step_holds_what_was_saved_of_it_and_no_more() -> None:
+    """The conversation has gone on to the end of the step by then."""
+    steps: list[SaveItem | SaveDeletion | SaveEpoch] = [SaveEpoch(2 << 20), SaveItem(NEW, "old"), SaveDeletion("old")]
+    record = SessionRecord("sess", "default", 0, encode_settings(SessionSettings()), token_digest("x"))
+    log: list[TurnRecord] = [ItemAppended(item_record(OLD, None))]
+    for place in range(len(steps)):
+        recorder = new_recorder(OLD)
+        entries = [recorder.saved(step) for step in steps[: place + 1]]
+        compacted = recorder.compacted()
+        assert replay(record, [compacted]) == replay(record, [*log, *entries])
+        entries += [recorder.saved(step) for step in steps[place + 1 :]]
+        assert replay(record, [compacted, *entries[place + 1 :]]) == replay(record, [*log, *entries])
+
+
+def test_settings_are_part_of_what_is_compacted() -> None:
+    recorder, settings = new_recorder(), SessionSettings(voice="another")
+    assert recorder.settings_changed(settings) == ConfigChanged(encode_settings(settings))
+    assert decode_settings(recorder.compacted().config) == settings
+
+
+def test_a_new_owner_begins_where_the_log_ends() -> None:
+    """In an epoch of its own fence, which outdates whatever the owner before had under way."""
+    record = SessionRecord("sess", "default", 0, encode_settings(SessionSettings()), token_digest("x"), fence=3)
+    item, settings = Item("item", "user", "Hi.", spoken=False), SessionSettings(voice="another")
+    entries: list[TurnRecord] = [ItemAppended(item_record(item, None)), ConfigChanged(encode_settings(settings))]
+    snapshot = Snapshot(record, tuple(encode_entry(entry) for entry in entries))
+    assert restored(snapshot) == Restored((item,), settings, 3 << 20)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from duplex import call_command, cli, config, doctor
-from duplex.supervisor import StartError, Supervisor
+from duplex.child import StartError
+from duplex.supervisor import Supervisor
 from sessions.embedded_valkey import DataDirInUse
 
 Run = Callable[..., tuple[int, str, str]]

@@ -132,7 +132,7 @@ def test_it_is_frozen() -> None:
 
 
 def test_files_that_are_not_there_are_named_with_their_setting(tmp_path: Path) -> None:
-    model, voice = tmp_path / "a.gguf", tmp_path / "b.onnx"
+    model, voice, profile = tmp_path / "a.gguf", tmp_path / "b.onnx", tmp_path / "c.toml"
     check_files(Config())
     with pytest.raises(ConfigError, match=r"thinker_gguf \(DUPLEX_THINKER_GGUF\): there is no file .*a.gguf"):
         check_files(Config(thinker_gguf=model))
@@ -142,3 +142,5 @@ def test_files_that_are_not_there_are_named_with_their_setting(tmp_path: Path) -
         check_files(Config(thinker_gguf=model, voice=(voice,)))
     (tmp_path / "b.onnx.json").touch()
     check_files(Config(thinker_gguf=model, voice=(voice,)))
+    with pytest.raises(ConfigError, match=r"synthetic_profile \(DUPLEX_SYNTHETIC_PROFILE\): there is no file .*c.toml"):
+        check_files(Config(synthetic_profile=profile))

@@ -12,7 +12,7 @@ import pytest
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
 from duplex.pipeline import graph_of
-from duplex.stage_client import StageClient
+from duplex.stage_pool import StagePool
 from duplex.vad_service import Window, stop_task
 from media.vad import VadState
 from sessions.conversation import ReplyDefaults
@@ -22,7 +22,7 @@ from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRec
 from sessions.settings import SessionSettings
 from sessions.store import Ownership
 from stages.contracts import Tag
-from stages.messages import Closed, SessionOpened
+from stages.messages import Closed, ReplicaReport, SessionOpened
 
 S_MAX = 10
 EPOCHS = 1 << 20
@@ -67,7 +67,7 @@ def play(folder: Path, scenario: Callable[[Bench], Coroutine[None, None, None]])
 
 @pytest.fixture
 def _stages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StageClient, "ready", property(lambda _client: True))
+    monkeypatch.setattr(StagePool, "ready", property(lambda _pool: True))
 
 
 def say(admitted: Admitted, text: str) -> None:
@@ -279,6 +279,33 @@ def test_frames_find_their_call_or_are_counted(tmp_path: Path) -> None:
         lines = one.metrics()
         assert 'duplex_stale_dropped_total{where="speaking"} 1.0' in lines
         assert 'duplex_stale_dropped_total{where="gateway"} 2.0' in lines
+
+    play(tmp_path, scenario)
+
+
+def test_a_lost_stream_is_told_to_its_call_and_to_no_other(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as admitted:
+            lost: list[tuple[str, Tag]] = []
+            admitted.call.lost = lambda stage, tag: lost.append((stage, tag))  # type: ignore[method-assign]
+            mine = Tag(admitted.call.session, EPOCHS, 1, "resp_1")
+            for tag in (mine, Tag("sess_old", EPOCHS, 1, "resp_old")):
+                one.gateway._lost("talker", tag)
+            assert lost == [("talker", mine)]
+
+    play(tmp_path, scenario)
+
+
+def test_figures_of_replicas_are_those_that_the_supervisor_reports_and_that_are_reached(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        one.gateway._reachable("vocoder", "vocoder", True)
+        one.gateway.report(ReplicaReport("talker", "talker", "quarantined", 7, 6, 2))
+        one.gateway.report(ReplicaReport("vocoder", "vocoder", "up", 1, 0, 0))
+        lines = one.metrics()
+        for stage, figures in (("talker", (0, 7, 6, 2, 1)), ("vocoder", (1, 1, 0, 0, 0))):
+            names = ("stage_up", "replica_incarnation", "replica_deaths", "replica_hangs", "replica_quarantined")
+            for name, value in zip(names, figures, strict=True):
+                assert f'duplex_{name}{{replica="{stage}",stage="{stage}"}} {value:.1f}' in lines
 
     play(tmp_path, scenario)
 

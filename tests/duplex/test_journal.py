@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from duplex import journal as journal_module
-from duplex.journal import WAITING_MAX, Journal
+from duplex import log_queue
+from duplex.journal import Journal
+from duplex.log_queue import WAITING_MAX
 from duplex.vad_service import stop_task
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.records import (
@@ -30,8 +31,8 @@ NS_PER_S = 1_000_000_000
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "RETRY_MS_MIN", 0)
-    monkeypatch.setattr(journal_module, "RETRY_MS_MAX", 0)
+    monkeypatch.setattr(log_queue, "RETRY_MS_MIN", 0)
+    monkeypatch.setattr(log_queue, "RETRY_MS_MAX", 0)
 
 
 class Faults:

@@ -12,15 +12,9 @@ from collections.abc import Callable, Coroutine, Sequence
 import numpy as np
 import pytest
 
-from duplex.listening import (
-    ENCODER_CREDIT_SAMPLES,
-    FEED_SAMPLES_MAX,
-    RING_SECONDS,
-    Listening,
-    ListeningPorts,
-    gate_settings,
-)
-from duplex.stage_client import UNOPENED_FEEDS_MAX
+from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
+from duplex.listening import RING_SECONDS, Listening, ListeningPorts, gate_settings
+from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.vad_service import VadService, Window, stop_task
 from media.speech_gate import WINDOW_SAMPLES, GateSettings
 from sessions import effects as do
@@ -284,7 +278,7 @@ def test_a_new_encoder_hears_a_turn_again_from_its_beginning() -> None:
         tag, first = ears.fed[0][0], ears.span()[0]
         ears.fed.clear()
         ears.listening.drop(tag)
-        ears.carry_out(ears.talk.stage_back("encoder", reborn=True, now_ns=0))
+        ears.carry_out(ears.talk.lost(tag, "encoder", 0))
         await ears.listening.hear(tone(200) + silence(700))
         assert ears.span()[0] == first
         assert isinstance(ears.told()[-1], EndOfTurn)

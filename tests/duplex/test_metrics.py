@@ -9,6 +9,7 @@ FAMILIES = {
     "encoder_wait_seconds",
     "stage_service_seconds",
     "stage_queue_seconds",
+    "stage_batch_steps",
     "barge_in_stop_seconds",
     "drain_lag_seconds",
     "epochs_ended",

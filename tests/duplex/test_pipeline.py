@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from duplex.config import Config, load
-from duplex.pipeline import graph_of, voices_of
+from duplex.config import Config, ConfigError, load
+from duplex.pipeline import graph_of, route_of, voices_of
 from media.chunk import ms_to_samples
+from sessions.route import Leg, Route, line
 from stages import weights
+from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
-from stages.graph import GATEWAY, worker_spec
+from stages.engines.registry import build
+from stages.graph import Edge, Graph, GraphError, StageNode, worker_spec
 
 
 def test_the_voices_that_sessions_can_ask_for() -> None:
-    assert voices_of(Config(engine="scripted")) == ()
+    assert voices_of(Config(engine="scripted")) == voices_of(Config(engine="synthetic")) == ()
     assert voices_of(Config(voice=(Path("/m/b.onnx"), Path("/m/c.onnx")))) == ("b", "c")
 
 
@@ -40,8 +43,7 @@ def test_a_line_of_four_stages() -> None:
 
 
 def test_the_generation_lead_is_the_last_window() -> None:
-    edge = graph_of(Config(generation_lead_ms=1_000)).edge_from("vocoder")
-    assert edge is not None
+    (edge,) = graph_of(Config(generation_lead_ms=1_000)).edges_from("vocoder")
     assert edge.window == ms_to_samples(1_000, 24_000)
 
 
@@ -77,9 +79,65 @@ def test_a_key_is_on_no_command_line() -> None:
     graph = graph_of(load({f"DUPLEX_{name.upper()}": value for name, value in asked.items()}))
     assert graph.stage("thinker").engine == "openai"
     for stage in graph.stages:
-        assert "sk-hidden" not in repr(worker_spec(graph, stage, Path("/run"), 1))
+        assert "sk-hidden" not in repr(worker_spec(graph, stage, stage.name, Path("/run"), 1))
+
+
+# ---- the way of a response --------------------------------------------------------------------------
+
+
+def test_the_route_of_the_line_is_the_usual_one() -> None:
+    assert route_of(graph_of(Config())) == line()
+
+
+def test_branches_are_legs_of_the_route() -> None:
+    usual = graph_of(Config(engine="scripted"))
+    critic, aligner = (StageNode(name=name, kind="observer", engine="scripted") for name in ("critic", "aligner"))
+    text = Edge(source="thinker", target="critic", payload="clauses", need="complete", window=4_000)
+    sound = Edge(source="vocoder", target="critic", payload="audio", need="complete", window=1_000_000)
+    seen = [edge.model_copy(update={"target": name}) for name in ("critic", "aligner") for edge in (text, sound)]
+    graph = Graph(stages=(*usual.stages, critic, aligner), edges=(*usual.edges, *seen))
+    route = route_of(graph)
+    assert route == Route(
+        "encoder",
+        (
+            Leg("thinker", "thinker", ("talker", "critic", "aligner"), ("text",)),
+            Leg("talker", "talker", ("vocoder",), spoken=True),
+            Leg("vocoder", "vocoder", ("critic", "aligner"), ("audio",), spoken=True),
+            Leg("critic", "observer", spoken=True),
+            Leg("aligner", "observer", spoken=True),
+        ),
+    )
+
+
+def test_a_graph_in_which_nobody_hears_has_no_route() -> None:
+    usual = graph_of(Config(engine="scripted"))
+    with pytest.raises(GraphError, match="add an encoder"):
+        route_of(Graph(stages=usual.stages[1:], edges=usual.edges))
 
 
 @pytest.mark.parametrize("lead_ms", [400, 5_000])
 def test_every_lead_that_can_be_configured_makes_a_graph(lead_ms: int) -> None:
     graph_of(Config(generation_lead_ms=lead_ms))
+
+
+def test_a_synthetic_graph_says_what_each_stage_takes(tmp_path: Path) -> None:
+    graph = graph_of(load({}, engine="synthetic"))
+    assert {stage.engine for stage in graph.stages} == {"synthetic"}
+    assert graph.stage("thinker").options["reply_words"] == {"kind": "uniform", "low": 8, "high": 24}
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[thinker]\nreply_words = 3\nsessions_max = 9\n[talker]\nword_ms = 2\n[encoder]\nseed = 5\n")
+    asked = {"DUPLEX_SYNTHETIC_PROFILE": str(profile), "DUPLEX_CALLS_MAX": "7"}
+    graph = graph_of(load(asked, engine="synthetic"))
+    assert graph.stage("thinker").options["reply_words"] == 3
+    assert graph.stage("thinker").options["sessions_max"] == 7
+    assert graph.stage("talker").options["word_ms"] == 2
+    assert graph.stage("encoder").options["seed"] == 5
+    for stage in graph.stages:
+        build("synthetic", stage.kind, stage.options).close()
+
+
+def test_a_profile_that_cannot_be_used_is_told_with_its_setting_and_option(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_text("[thinker]\nword_ms = -1\n")
+    with pytest.raises(ConfigError, match=r"^synthetic_profile \(DUPLEX_SYNTHETIC_PROFILE\): .*thinker\.word_ms"):
+        graph_of(Config(engine="synthetic", synthetic_profile=profile))

@@ -160,7 +160,7 @@ class Service:
     def pid_of(self, part: str) -> int:
         """The process of `gateway`, of `store` or of a stage."""
         marks = {"gateway": "duplex.gateway_process", "store": "valkey-server"}
-        mark = marks.get(part, f'"stage":"{part}"')
+        mark = marks.get(part, f'"replica":"{part}"')
         pids = [pid for pid in descendants(self.process.pid) if mark in _command_line(pid)]
         assert len(pids) == 1, f"{part} runs {len(pids)} times"
         return pids[0]

@@ -129,4 +129,4 @@ def test_readiness_follows_the_stages(service: Service) -> None:
     service.wait_for_event("child_restarted", since=since, child="talker")
     service.wait_for_calls(0)
     assert service.get("/readyz").json["status"] == "ready"
-    assert service.metric('duplex_stage_up{stage="talker"}') == 1
+    assert service.metric('duplex_stage_up{replica="talker",stage="talker"}') == 1

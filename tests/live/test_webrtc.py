@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +22,18 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 HEARD, LONG = "good morning", "One two three four five six seven eight nine ten eleven twelve thirteen fourteen."
 LINES = 4
+SILENCE_S = 2
 PACKET_TICKS = 960
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    settings = {"scripted_heard": HEARD, "scripted_replies": LONG, "calls_max": str(LINES), "webrtc_silence_s": "2"}
+    settings = {
+        "scripted_heard": HEARD,
+        "scripted_replies": LONG,
+        "calls_max": str(LINES),
+        "webrtc_silence_s": str(SILENCE_S),
+    }
     with serving(tmp_path_factory.mktemp("webrtc"), settings) as running:
         yield running
 
@@ -133,6 +141,23 @@ def test_reports_of_the_ear_are_taken_and_sound_in_messages_is_not(service: Serv
 # ---- coming and going -----------------------------------------------------------------------------
 
 
+def test_a_gateway_that_stood_still_keeps_its_callers(service: Service) -> None:
+    async def run() -> None:
+        gateway = service.pid_of("gateway")
+        async with rtc_calling(service) as caller:
+            await caller.hear_frames(10)
+            os.kill(gateway, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(SILENCE_S + 1)
+            finally:
+                os.kill(gateway, signal.SIGCONT)
+            await caller.ask("Are you there?")
+            await caller.until("output_audio_buffer.started")
+        await until_free(service)
+
+    asyncio.run(run())
+
+
 def test_a_page_that_vanishes_frees_its_place(service: Service) -> None:
     async def run() -> None:
         since = len(service.lines)
@@ -229,6 +254,10 @@ def test_calls_leave_nothing_behind(service: Service) -> None:
 # ---- the door -------------------------------------------------------------------------------------
 
 
+# Whatever decoder a request names for it.
+FORM = b'--y\r\nContent-Disposition: form-data; name="sdp"\r\n\r\n\\ud800\r\n--y--\r\n'
+
+
 def test_what_is_no_offer_is_refused_by_name(service: Service) -> None:
     async def run() -> None:
         for body, headers, status, code in (
@@ -238,6 +267,8 @@ def test_what_is_no_offer_is_refused_by_name(service: Service) -> None:
             (b"{}", {"Content-Type": "application/json"}, 415, "unsupported_content_type"),
             (b"--x", {"Content-Type": "multipart/form-data; boundary=y"}, 400, "invalid_form"),
             (b"", {"Content-Type": "multipart/form-data"}, 400, "invalid_form"),
+            (FORM, {"Content-Type": "multipart/form-data; boundary=y; charset=unicode_escape"}, 400, "invalid_sdp"),
+            (FORM, {"Content-Type": "multipart/form-data; boundary=y; charset=punycode"}, 400, "invalid_sdp"),
         ):
             answer = await post(service, "/v1/realtime/calls", body, **headers)
             error = error_of(answer)

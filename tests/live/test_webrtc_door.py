@@ -90,6 +90,7 @@ def test_a_certificate_for_development_serves_https(tmp_path: Path) -> None:
         ready = next(line for line in service.lines if line.startswith("Ready:"))
         assert ready.startswith("Ready: https://127.0.0.1:")
         service.wait_for_line(lambda line: "a browser will warn" in line)
+        service.wait_for_line(lambda line: f"--cacert {tmp_path / 'tls' / 'certificate.pem'}" in line)
         trusted = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
         address = ready.removeprefix("Ready: ").replace("127.0.0.1", "localhost")
         with urllib.request.urlopen(f"{address}/healthz", timeout=HTTP_S_MAX, context=trusted) as answer:

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sessions.conversation import Conversation, Identity, ReplyDefaults, StageNames
+from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
 from sessions.response import Deadlines
+from sessions.route import Route
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import (
     AudioOut,
@@ -83,7 +84,7 @@ class Talk:
         lead_ms: int = 60_000,
         prepare: bool = False,
         examples: tuple[Message, ...] = (),
-        stages: StageNames | None = None,
+        route: Route | None = None,
     ) -> None:
         self._ids: Counter[str] = Counter()
         self.now_ns = 1_000 * MS
@@ -97,7 +98,7 @@ class Talk:
             transport_lead_ms=lead_ms,
             items=items,
             deadlines=deadlines,
-            stages=stages,
+            route=route,
         )
 
     def _new_id(self, prefix: str) -> str:
@@ -142,8 +143,8 @@ class Talk:
         return [effect for effect in of(self.effects, OpenStream) if effect.stage == stage]
 
     def tag(self, response: str) -> Tag:
-        """The tag under which `response` was opened at any stage."""
-        return next(effect.tag for effect in of(self.effects, OpenStream) if effect.tag.response == response)
+        """The tag under which `response` was opened last at any stage."""
+        return [effect.tag for effect in of(self.effects, OpenStream) if effect.tag.response == response][-1]
 
     def options(self, response: str) -> dict[str, Options]:
         return {e.stage: e.options for e in of(self.effects, OpenStream) if e.tag.response == response}

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sessions.conversation import StageNames
 from sessions.effects import EndEpoch, FeedStream, HearFrom, OpenStream, SaveDeletion, SaveItem, Tell
 from sessions.events import (
     CallerText,
@@ -22,6 +21,7 @@ from sessions.events import (
 )
 from sessions.hearing import TRANSCRIPT_NS_MAX
 from sessions.items import Item
+from sessions.route import line
 from sessions.settings import Modality, ResponseSpec, SessionSettings, TurnDetection
 from stages.contracts import EndOfTurn, Message, Pause, SpeechResumed, TalkerOptions
 from tests.sessions.talk import (
@@ -130,7 +130,7 @@ def test_a_response_is_tagged_with_its_turn_and_epoch() -> None:
 
 
 def test_the_stages_may_have_other_names() -> None:
-    talk = Talk(stages=StageNames("ears", "mind", "tongue", "throat"))
+    talk = Talk(route=line("ears", "mind", "tongue", "throat"))
     talk.start()
     talk.end()
     assert of(talk.effects, FeedStream)[-1].stage == "ears"

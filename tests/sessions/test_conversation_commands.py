@@ -422,3 +422,14 @@ def test_a_call_that_ends_while_an_answer_is_prepared_withdraws_it() -> None:
     talk.let_go("resp_1")
     assert talk.started() == []
     assert talk.core.speaking.undrained == 0
+
+
+def test_what_is_understood_after_the_end_of_a_call_is_saved_and_not_answered() -> None:
+    talk = Talk()
+    talk.start()
+    talk.end()
+    talk.do(talk.core.close(talk.now_ns))
+    effects = talk.heard("goodbye")
+    assert talk.texts == [("user", "goodbye")]
+    assert of(effects, SaveItem) != []
+    assert (talk.started(), of(effects, OpenStream)) == ([], [])

@@ -197,7 +197,8 @@ def test_what_was_prepared_for_nothing_is_withdrawn_and_given_back(way: Callable
 def test_a_prepared_answer_that_fails_is_replaced_by_another() -> None:
     talk = prepared()
     talk.open("resp_1")
-    talk.do(talk.core.stage_lost("talker", talk.now_ns))
+    talk.text("resp_1", "ten")
+    talk.do(talk.core.lost(talk.tag("resp_1"), "talker", talk.now_ns))
     talk.end()
     talk.heard(SAID)
     assert talk.started() == ["resp_2"]
@@ -207,7 +208,8 @@ def test_a_prepared_answer_that_fails_is_replaced_by_another() -> None:
 def test_speech_that_goes_on_after_a_prepared_answer_has_failed_just_goes_on() -> None:
     talk = prepared()
     talk.open("resp_1")
-    talk.do(talk.core.stage_lost("talker", talk.now_ns))
+    talk.text("resp_1", "ten")
+    talk.do(talk.core.lost(talk.tag("resp_1"), "talker", talk.now_ns))
     assert kinds(talk.do(talk.core.speech_resumed(talk.now_ns))) == ["FeedStream"]
     talk.end()
     talk.heard(SAID)

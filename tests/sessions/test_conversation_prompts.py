@@ -178,15 +178,7 @@ def test_each_prefill_has_a_name_of_its_own() -> None:
     assert of(talk.do(talk.core.clear_input(talk.now_ns)), CancelStream)[-1].tag == prefills[-1]
 
 
-def test_a_prefill_is_given_up_with_its_stage_even_if_it_was_never_opened_there() -> None:
-    talk = Talk()
-    talk.start()
-    prefill = talk.opened_at("thinker")[-1].tag
-    assert talk.do(talk.core.stage_lost("thinker", talk.now_ns)) == [CancelStream("thinker", prefill)]
-    assert talk.heard("what", final=False) == []
-
-
-@pytest.mark.parametrize("way", ["refused", "closed"])
+@pytest.mark.parametrize("way", ["refused", "lost", "closed"])
 def test_a_prefill_that_is_gone_is_fed_and_stopped_no_more(way: str) -> None:
     talk = Talk()
     talk.start()
@@ -194,6 +186,8 @@ def test_a_prefill_that_is_gone_is_fed_and_stopped_no_more(way: str) -> None:
     match way:
         case "refused":
             talk.do(talk.core.refused(prefill, "thinker", "busy", "", talk.now_ns))
+        case "lost":
+            assert talk.do(talk.core.lost(prefill, "thinker", talk.now_ns)) == []
         case _:
             talk.do(talk.core.closed(prefill, "thinker", {}, ("context", "full"), talk.now_ns))
     assert talk.heard("what", final=False) == []

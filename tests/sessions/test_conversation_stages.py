@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from sessions.effects import EndEpoch, FeedStream, HearFrom, OpenStream, SaveEpoch
 from sessions.events import ItemAdded
@@ -16,9 +17,9 @@ def test_an_encoder_that_was_lost_amid_an_utterance_hears_it_again() -> None:
     talk = Talk()
     talk.start()
     tag = talk.turn_tag()
-    assert talk.do(talk.core.stage_lost("encoder", talk.now_ns)) == []
-    effects = talk.do(talk.core.stage_back("encoder", reborn=True, now_ns=talk.now_ns))
-    assert effects == [OpenStream("encoder", tag, EncoderOptions()), HearFrom(tag, 11_200)]
+    again = structs.replace(tag, attempt=1)
+    effects = talk.do(talk.core.lost(tag, "encoder", talk.now_ns))
+    assert effects == [OpenStream("encoder", again, EncoderOptions()), HearFrom(again, 11_200)]
     talk.end()
     talk.heard("every word of it")
     assert talk.prompt("resp_1") == (SYSTEM, user("every word of it"))
@@ -29,9 +30,8 @@ def test_an_encoder_that_was_lost_before_its_transcript_hears_the_turn_again_to_
     talk.start()
     talk.end()
     tag = talk.turn_tag()
-    talk.do(talk.core.stage_lost("encoder", talk.now_ns))
-    effects = talk.do(talk.core.stage_back("encoder", reborn=True, now_ns=talk.now_ns))
-    assert of(effects, HearFrom) == [HearFrom(tag, 11_200, 32_000)]
+    effects = talk.do(talk.core.lost(tag, "encoder", talk.now_ns))
+    assert of(effects, HearFrom) == [HearFrom(structs.replace(tag, attempt=1), 11_200, 32_000)]
     assert of(effects, FeedStream)[0].item == EndOfTurn(32_000)
     talk.heard("every word of it")
     assert talk.started() == ["resp_1"]
@@ -42,12 +42,14 @@ def test_a_response_whose_stage_is_lost_fails_and_the_next_turn_is_answered(stag
     talk = Talk()
     talk.say("hello")
     talk.open("resp_1")
-    talk.do(talk.core.stage_lost(stage, talk.now_ns))
+    talk.text("resp_1", "Well")
+    tag = talk.tag("resp_1")
+    talk.do(talk.core.lost(tag, stage, talk.now_ns))
     assert (talk.finished("resp_1").status, talk.finished("resp_1").code) == ("failed", "stage_lost")
     assert of(talk.effects, EndEpoch) == []
     talk.let_go("resp_1", [other for other in ("thinker", "talker", "vocoder") if other != stage])
     assert talk.core.speaking.undrained == 1
-    talk.do(talk.core.stage_back(stage, reborn=True, now_ns=talk.now_ns))
+    talk.do(talk.core.closed(tag, stage, {"process_exit": 1}, None, talk.now_ns))
     assert talk.core.speaking.undrained == 0
     talk.say("hello again")
     assert talk.active == "resp_2"
@@ -64,13 +66,28 @@ def test_a_response_that_a_stage_refuses_fails_by_the_name_of_the_reason() -> No
     assert talk.core.speaking.undrained == 0
 
 
-def test_a_stage_that_comes_back_without_having_died_may_still_hold_what_it_had() -> None:
+@pytest.mark.parametrize("stage", ["thinker", "talker", "vocoder"])
+def test_a_response_of_which_nothing_was_said_is_made_again_where_its_stage_is_lost_and_once_only(stage: str) -> None:
     talk = Talk()
     talk.say("hello")
     talk.open("resp_1")
-    talk.do(talk.core.stage_lost("thinker", talk.now_ns))
+    first = talk.tag("resp_1")
+    talk.do(talk.core.lost(first, stage, talk.now_ns))
+    assert talk.core.speaking.active is not None
+    assert talk.tag("resp_1") == structs.replace(first, attempt=1)
+    assert talk.prompt("resp_1") == (SYSTEM, user("hello"))
+    talk.do(talk.core.lost(talk.tag("resp_1"), stage, talk.now_ns))
+    assert talk.finished("resp_1").code == "stage_lost"
+    assert talk.started() == ["resp_1"]
+
+
+def test_a_stage_that_was_lost_may_still_hold_what_it_had() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.text("resp_1", "Well")
+    talk.do(talk.core.lost(talk.tag("resp_1"), "thinker", talk.now_ns))
     talk.let_go("resp_1", ("talker", "vocoder"))
-    talk.do(talk.core.stage_back("thinker", reborn=False, now_ns=talk.now_ns))
     assert talk.core.speaking.undrained == 1
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import structs
 
 from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measured, OpenStream, StopHearing, Tell
 from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
@@ -259,24 +260,37 @@ def test_more_turns_than_can_be_heard_push_out_the_oldest() -> None:
 # ---- an encoder that comes back --------------------------------------------------------------------
 
 
-def test_a_new_encoder_hears_every_turn_again() -> None:
+def test_another_encoder_hears_each_lost_turn_again() -> None:
     ears = hearing()
     waiting = spoken(ears)
     ears.start(48_000, 43_200, EPOCH, answer=True)
-    assert ears.current is not None
-    ears.current.lost = ("code", "message")
-    assert ears.stage_back() == [
-        OpenStream("encoder", waiting, OPENED),
-        HearFrom(waiting, 11_200, 32_000),
-        FeedStream("encoder", waiting, EndOfTurn(32_000)),
-        OpenStream("encoder", tag(2), OPENED),
-        HearFrom(tag(2), 43_200),
+    again = structs.replace(waiting, attempt=1)
+    assert ears.lost(waiting) == [
+        OpenStream("encoder", again, OPENED),
+        HearFrom(again, 11_200, 32_000),
+        FeedStream("encoder", again, EndOfTurn(32_000)),
     ]
-    assert ears.current.lost is None
+    current = structs.replace(tag(2), attempt=1)
+    assert ears.lost(tag(2)) == [OpenStream("encoder", current, OPENED), HearFrom(current, 43_200)]
+    assert ears.transcript(waiting, final("from the dead"), 0) == ([], None)
+    _, understood = ears.transcript(again, final("every word"), 0)
+    assert understood is not None
+    assert understood.text == "every word"
+    assert ears.pause(50_000) == [FeedStream("encoder", current, Pause(50_000))]
 
 
-def test_a_new_encoder_is_asked_nothing_where_nobody_speaks() -> None:
-    assert hearing().stage_back() == []
+def test_a_turn_of_which_a_second_encoder_dies_is_given_up() -> None:
+    ears = hearing()
+    waiting = spoken(ears)
+    ears.lost(waiting)
+    again = structs.replace(waiting, attempt=1)
+    effects = ears.lost(again)
+    assert told(effects, CallerTextFailed)[0].code == "stage_lost"
+    assert not ears.is_awaited
+
+
+def test_a_stream_of_no_turn_is_no_loss() -> None:
+    assert hearing().lost(tag(1)) == []
 
 
 # ---- any order of events ---------------------------------------------------------------------------

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec import structs
 
 from sessions.memory_store import Fault, MemorySessionStore
@@ -14,12 +18,19 @@ from sessions.store import (
     Appended,
     LeaseHeld,
     LogLimits,
+    Ownership,
+    SequenceGap,
     SessionUnknown,
+    StaleOwner,
     StoreFull,
     StoreTimeout,
     StoreUnavailable,
 )
 from tests.sessions.store_backends import HOUR_MS, TOKEN, Clock, new_record
+
+RECORD = new_record()
+TTL_MS = 1_000
+Result = TypeVar("Result")
 
 
 class Faults:
@@ -151,3 +162,80 @@ def test_limits_that_leave_no_room_are_refused(limits: dict[str, int], what: str
 )
 def test_compaction_is_due_before_the_log_is_full(entries: int, log_bytes: int, due: bool) -> None:
     assert LogLimits().compaction_due(entries, log_bytes) is due
+
+
+def now(operation: Coroutine[Any, Any, Result]) -> Result:
+    """The model never waits."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    raise AssertionError("the model waited")
+
+
+class OwnersMachine(RuleBasedStateMachine):
+    """Owners that take a session from each other, by token and by lease, and go on writing as if they had it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self.store = MemorySessionStore(lambda: self.now_ms)
+        self.owners = [now(self.store.create(RECORD, "gw_1", TTL_MS))]
+        self.written: list[bytes] = []
+        self.seqs = {1: 0}
+        self.free_at_ms = TTL_MS
+
+    @property
+    def present(self) -> Ownership:
+        return self.owners[-1]
+
+    @rule(pause_ms=st.integers(0, 2 * TTL_MS))
+    def time_passes(self, pause_ms: int) -> None:
+        self.now_ms += pause_ms
+
+    @rule(owner=st.sampled_from(("gw_1", "gw_2", "gw_3")), by_token=st.booleans())
+    def acquire(self, owner: str, by_token: bool) -> None:
+        token = RECORD.token_digest if by_token else None
+        if not by_token and owner != self.present.owner and self.now_ms < self.free_at_ms:
+            with pytest.raises(LeaseHeld):
+                now(self.store.acquire(RECORD.session, owner, token, TTL_MS))
+            return
+        ownership, snapshot = now(self.store.acquire(RECORD.session, owner, token, TTL_MS))
+        assert ownership.fence == self.present.fence + 1
+        assert list(snapshot.entries) == self.written
+        self.owners.append(ownership)
+        self.seqs[ownership.fence] = 0
+        self.free_at_ms = self.now_ms + TTL_MS
+
+    @rule(data=st.data(), step=st.integers(-1, 2), entry=st.binary(min_size=1, max_size=3))
+    def append(self, data: st.DataObject, step: int, entry: bytes) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        seq = self.seqs[owner.fence] + step
+        if owner is not self.present:
+            with pytest.raises(StaleOwner):
+                now(self.store.append(owner, seq, entry))
+        elif step == 1:
+            assert now(self.store.append(owner, seq, entry)) is Appended.OK
+            self.written.append(entry)
+            self.seqs[owner.fence] = seq
+            self.free_at_ms = self.now_ms + TTL_MS
+        elif step == 0 and seq and self.written[-1] == entry:
+            assert now(self.store.append(owner, seq, entry)) is Appended.DUPLICATE
+        elif step != -1:
+            with pytest.raises(SequenceGap):
+                now(self.store.append(owner, seq, entry))
+
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        owner = data.draw(st.sampled_from(self.owners))
+        if owner is self.present:
+            now(self.store.renew(owner))
+            self.free_at_ms = self.now_ms + TTL_MS
+        else:
+            with pytest.raises(StaleOwner):
+                now(self.store.renew(owner))
+
+
+OwnersMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestOwnersInAnyOrder = OwnersMachine.TestCase

@@ -67,3 +67,12 @@ def test_pipecat_3627_what_was_said_is_a_prefix_of_the_words_and_grows_with_the_
     cut = data.draw(st.integers(0, end + 10))
     whole = sum(word_end <= cut for word_end in ends)
     assert reply.text_until(cut) == " ".join(f"w{number}" for number in range(whole))
+
+
+def test_aligned_words_replace_all_others_and_are_not_replaced() -> None:
+    reply = Reply()
+    reply.add_words(times(Word("one", 0, 100), Word("two", 100, 200)))
+    reply.add_words(WordTimes(0, OUTPUT_RATE, (Word("one", 0, 150),), "aligned"))
+    assert (reply.text_until(149), reply.text_until(10**9)) == ("", "one")
+    reply.add_words(times(Word("three", 200, 300), clause=1))
+    assert reply.text_until(10**9) == "one"

@@ -15,6 +15,7 @@ from sessions.events import (
     Usage,
 )
 from sessions.response import Deadlines, Phase
+from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec
 from sessions.speaking import DRAINING_MAX, Ended, Marks, Plan, Speaking, spoken_ms
 from stages.contracts import (
@@ -33,11 +34,13 @@ from stages.contracts import (
 from tests.sessions.talk import MS, kinds, of, silence, told
 
 THINKER = ThinkerOptions((), 100)
-LINE: tuple[tuple[str, Options], ...] = (
-    ("thinker", THINKER),
-    ("talker", TalkerOptions()),
-    ("vocoder", VocoderOptions()),
-)
+OPTIONS: tuple[Options, ...] = (THINKER, TalkerOptions(), VocoderOptions())
+
+
+def stages(*, with_audio: bool) -> tuple[tuple[Leg, Options], ...]:
+    return tuple(zip(line().legs_of(with_audio=with_audio), OPTIONS, strict=False))
+
+
 FRAME = 480
 
 
@@ -48,7 +51,7 @@ def speaking(lead_ms: int = 60_000, deadlines: Deadlines | None = None) -> Speak
 def plan(name: str = "r1", *, with_audio: bool = True, in_conversation: bool = True) -> Plan:
     tag = Tag("sess", 7 if in_conversation else OUT_OF_BAND, 1, name)
     view = ResponseView(name, f"{name}_item", tag.epoch, ("audio",) if with_audio else ("text",), in_conversation, ())
-    return Plan(ResponseSpec(), tag, view.item, "before", LINE if with_audio else LINE[:1], with_audio, view)
+    return Plan(ResponseSpec(), tag, view.item, "before", stages(with_audio=with_audio), with_audio, view)
 
 
 def start(mouth: Speaking, what: Plan, marks: Marks | None = None, now_ns: int = 0) -> list[Effect]:
@@ -58,8 +61,8 @@ def start(mouth: Speaking, what: Plan, marks: Marks | None = None, now_ns: int =
 
 
 def opened(mouth: Speaking, what: Plan) -> None:
-    for stage, _ in reversed(what.stages):
-        mouth.opened(what.tag, stage, 0)
+    for leg, _ in reversed(what.stages):
+        mouth.opened(what.tag, leg.stage, 0)
 
 
 def started(mouth: Speaking, what: Plan, marks: Marks | None = None) -> Plan:
@@ -81,7 +84,7 @@ def send_all(mouth: Speaking, now_ns: int = 0) -> list[Effect]:
 
 
 def close_all(mouth: Speaking, what: Plan, now_ns: int = 0) -> list[Effect]:
-    return [effect for stage, _ in what.stages for effect in mouth.closed(what.tag, stage, {}, None, now_ns)]
+    return [effect for leg, _ in what.stages for effect in mouth.closed(what.tag, leg.stage, {}, None, now_ns)]
 
 
 # ---- the way up ------------------------------------------------------------------------------------
@@ -90,18 +93,18 @@ def close_all(mouth: Speaking, what: Plan, now_ns: int = 0) -> list[Effect]:
 def test_the_client_is_told_before_any_stage_is_asked() -> None:
     mouth, what = speaking(), plan()
     assert start(mouth, what)[1:] == [
-        OpenStream("talker", what.tag, TalkerOptions(), onward=True),
-        OpenStream("vocoder", what.tag, VocoderOptions(), onward=False),
+        OpenStream("talker", what.tag, TalkerOptions(), ("vocoder",)),
+        OpenStream("vocoder", what.tag, VocoderOptions()),
     ]
     assert mouth.opened(what.tag, "vocoder", 0) == []
-    assert mouth.opened(what.tag, "talker", 0) == [OpenStream("thinker", what.tag, THINKER, onward=True)]
+    assert mouth.opened(what.tag, "talker", 0) == [OpenStream("thinker", what.tag, THINKER, ("talker",))]
     assert mouth.active == what.view
     assert mouth.running == (what.view,)
 
 
 def test_a_text_is_asked_of_the_thinker_alone() -> None:
     mouth, what = speaking(), plan(with_audio=False)
-    assert start(mouth, what)[-1] == OpenStream("thinker", what.tag, THINKER, onward=False)
+    assert start(mouth, what)[-1] == OpenStream("thinker", what.tag, THINKER)
 
 
 def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admitted() -> None:
@@ -110,7 +113,7 @@ def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admi
     assert [each.tag.response for each in mouth.accepted] == ["r1"]
     assert mouth.active == what.view
     later = ThinkerOptions((), 50)
-    assert mouth.admit("r1", (("thinker", later),), 0) == [OpenStream("thinker", what.tag, later, onward=False)]
+    assert mouth.admit("r1", ((what.stages[0][0], later),), 0) == [OpenStream("thinker", what.tag, later)]
     assert not mouth.accepted
 
 
@@ -328,10 +331,11 @@ def test_what_is_about_no_response_is_dropped_and_counted() -> None:
     assert mouth.opened(unknown, "thinker", 0) == []
     assert mouth.refused(unknown, "thinker", "code", "", 0) == []
     assert mouth.closed(unknown, "thinker", {}, None, 0) == []
+    assert mouth.lost(unknown, "thinker", 0) == []
     assert mouth.published(unknown, TextDelta("x"), 0) == []
     started(mouth, plan())
     assert mouth.published(Tag("sess", 6, 1, "r1"), TextDelta("x"), 0) == []
-    assert mouth.stale_dropped == 5
+    assert mouth.stale_dropped == 6
 
 
 def test_a_stage_that_fails_is_not_aborted_again_and_the_others_are() -> None:
@@ -351,15 +355,16 @@ def test_a_refusal_is_told_with_its_code() -> None:
     assert told(effects, ResponseFinished)[0].response.code == "capacity"
 
 
-def test_a_lost_stage_fails_all_that_it_made_and_its_death_drains_it() -> None:
+def test_a_lost_stage_fails_what_was_put_out_and_its_death_drains_it() -> None:
     mouth = speaking()
     one, other = started(mouth, plan()), started(mouth, plan("r2", with_audio=False, in_conversation=False))
-    effects = mouth.stage_lost("talker", 0)
+    mouth.published(one.tag, TextDelta("Well"), 0)
+    effects = mouth.lost(one.tag, "talker", 0)
     assert [end.response.id for end in told(effects, ResponseFinished)] == ["r1"]
     assert mouth.running == (other.view,)
     for stage in ("thinker", "vocoder"):
         mouth.closed(one.tag, stage, {}, None, 0)
-    drained = told(mouth.process_died("talker", 2 * MS), ResponseDrained)
+    drained = told(mouth.closed(one.tag, "talker", {"process_exit": 1}, None, 2 * MS), ResponseDrained)
     assert drained == [ResponseDrained("r1", "complete", 2.0, (("talker.process_exit", 1),))]
 
 
@@ -511,7 +516,8 @@ def test_a_withdrawn_response_leaves_no_trace() -> None:
 def test_a_prepared_response_that_fails_is_no_answer() -> None:
     mouth = speaking()
     what = prepared(mouth)
-    assert told(mouth.stage_lost("talker", 0), ResponseFinished) == []
+    mouth.published(what.tag, TextDelta("Well"), 0)
+    assert told(mouth.lost(what.tag, "talker", 0), ResponseFinished) == []
     assert mouth.prepared is None
     close_all(mouth, what)
     assert mouth.undrained == 0

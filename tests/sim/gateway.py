@@ -1,305 +1,257 @@
-"""The gateway of a simulated world: one call's real conversation core, and the shell around it without sockets.
+"""A gateway's process: the calls that it serves, and what they share. It stops, and it dies.
 
-`Port` keeps the contract of the client of a stage, `Feeder` that of the way in: input goes to the encoder under credit.
+Theory of operation
+    A call is opened with a new session in the store, or with an earlier one by its token; a gateway that already
+    serves that session ends its present call first, and waits until all of it is written. Frames from the stages find
+    their call by session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from sessions import effects as do
-from sessions.conversation import Conversation
-from sessions.events import Event
-from stages.contracts import AudioIn, Tag
-from stages.contracts import Item as StageItem
-from stages.credit import Credit
-from stages.messages import (
-    Cancel,
-    Closed,
-    EndEpoch,
-    Feed,
-    Frame,
-    Grant,
-    OnwardChanged,
-    Open,
-    Opened,
-    OpenSession,
-    Published,
-    Refused,
-    Welcome,
-)
-from tests.sim.clock import Clock, Wire
+from duplex.checkpoints import Restored, encode_settings, restored
+from duplex.log_queue import LogQueue
+from duplex.stage_pool import PoolCallbacks, StagePool
+from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.records import SessionRecord, token_digest
+from sessions.response import Deadlines
+from sessions.route import Route as ReplyRoute
+from sessions.settings import SessionSettings
+from sessions.store import Ownership, Snapshot, StoreError
+from stages.contracts import Tag
+from stages.edges import GATEWAY
+from stages.graph import Graph, StageNode
+from stages.messages import Frame
+from stages.pool import PoolLimits
+from tests.sim.call import FLUSH_MS_MAX, Call, Client, Journal, Shell
+from tests.sim.clock import Clock
+from tests.sim.port import Port, Surroundings, Way
+from tests.sim.store import LIMITS, StoreLine
+from tests.sim.watch import Watch
 
-SAMPLES_PER_MS = 16
-PIECE_SAMPLES = 1_600
-ENCODER_CREDIT_SAMPLES = 32_000
-PUMP_MS = 100
+PACE_MS, IDLE_PACE_MS = 20, 100
+FLUSH_POLL_MS = 20
 
 
-class Watcher(Protocol):
-    """Sees everything that the conversation does."""
+class Visitor(Client, Protocol):
+    """A caller at the door."""
 
-    def saw(self, effects: Sequence[do.Effect]) -> None: ...
-    def told(self, event: Event) -> None: ...
+    def admitted(self, call: Call) -> None: ...
+    def refused(self, code: str) -> None: ...
 
 
-class Port:
-    """The gateway's end of its links to one stage."""
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a gateway reaches the rest: the replicas by their names, and the store."""
 
-    def __init__(self, stage: str, clock: Clock, call: Call) -> None:
-        self._stage = stage
-        self._clock = clock
-        self._call = call
-        self._control: Wire | None = None
-        self._media: Wire | None = None
-        self._incarnation = 0
-        self._onward_up = False
-        self._unopened: dict[str, list[Feed]] = {}
-        self._held: dict[str, Open] = {}
+    replicas: dict[str, Way]
+    line: StoreLine
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How calls are served. `limits`: of the pool of a stage."""
+
+    graph: Graph
+    route: ReplyRoute
+    limits: Callable[[StageNode], PoolLimits]
+    defaults: ReplyDefaults
+    transport_lead_ms: int
+    deadlines: Deadlines
+    holds: Callable[[str], bool]
+    new_id: Callable[[str], str]
+
+
+class Gateway:
+    def __init__(self, name: str, ways: Ways, manner: Manner, clock: Clock, counts: Counter[str]) -> None:
+        self.name = name
+        self.is_alive = True
+        self.calls: dict[str, Call] = {}
+        self._ways = ways
+        self._manner = manner
+        self.clock = clock
+        self._counts = counts
+        self._stopped = 0
+        self._backlog: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._surroundings = Surroundings(self, ways.replicas)
+        self.stages: dict[str, StagePool] = {}
+        for stage in manner.graph.stages:
+            self._make_pool(stage)
+        self._pace()
+
+    def _make_pool(self, stage: StageNode) -> StagePool:
+        """The stage's pool, which knows those behind it; each is made once."""
+        if stage.name in self.stages:
+            return self.stages[stage.name]
+        graph = self._manner.graph
+        targets = [edge.target for edge in graph.edges_from(stage.name) if edge.target != GATEWAY]
+        onward = {name: self._make_pool(graph.stage(name)) for name in targets}
+        callbacks = PoolCallbacks(self.frame, self.lost, self._open_waiting, lambda stage, replica, up: None)
+        pool = self.stages[stage.name] = StagePool(
+            stage.name,
+            dict.fromkeys(stage.replica_names, ""),
+            self.name,
+            callbacks,
+            limits=self._manner.limits(stage),
+            onward=onward,
+            surroundings=self._surroundings,
+        )
+        return pool
 
     @property
-    def is_connected(self) -> bool:
-        return self._control is not None
+    def ports(self) -> Mapping[str, Port]:
+        """The links to each replica."""
+        return self._surroundings.ports
 
-    @property
-    def ready(self) -> bool:
-        return self._control is not None and self._onward_up
+    # ---- life --------------------------------------------------------------------------------------
 
-    def connected(self, control: Wire, media: Wire, welcome: Welcome) -> None:
-        self._control, self._media, self._onward_up = control, media, welcome.onward_up
-        reborn = 0 < self._incarnation < welcome.incarnation
-        self._incarnation = welcome.incarnation
-        self._call.stage_up(self._stage, reborn=reborn)
-        self._open_held()
-
-    def lost(self) -> None:
-        for wire in (self._control, self._media):
-            if wire is not None:
-                wire.cut()
-        self._control = self._media = None
-        self._unopened = {key: feeds for key, feeds in self._unopened.items() if key in self._held}
-        self._call.stage_down(self._stage)
-
-    def frame(self, frame: Frame) -> None:
-        match frame:
-            case OnwardChanged(up):
-                self._onward_up = up
-                self._open_held()
-                return
-            case Opened(tag):
-                for feed in self._unopened.pop(tag.key, []):
-                    self._send_media(feed)
-            case Refused(tag):
-                self._unopened.pop(tag.key, None)
-        self._call.frame(self._stage, frame)
-
-    def _open_held(self) -> None:
-        if self.ready and self._control is not None:
-            for held in self._held.values():
-                self._control.send(held)
-            self._held.clear()
-
-    def order(self, frame: Frame) -> None:
-        match frame:
-            case Open(tag):
-                self._unopened[tag.key] = []
-                if not self.ready:
-                    self._held[tag.key] = frame
-                    return
-                self._held.pop(tag.key, None)
-            case Cancel(tag):
-                self._unopened.pop(tag.key, None)
-                if self._held.pop(tag.key, None) is not None:
-                    self._clock.after(0, lambda: self._call.frame(self._stage, Closed(tag, "cancelled", {})))
-                    return
-        if self._control is not None:
-            self._control.send(frame)
-
-    def feed(self, feed: Feed) -> None:
-        waiting = self._unopened.get(feed.tag.key)
-        if waiting is None:
-            self._send_media(feed)
+    def do(self, call: Callable[..., None], *args: object) -> None:
+        """Let `call` happen as soon as the process runs, if it still lives then."""
+        if not self.is_alive:
+            return
+        if self._stopped:
+            self._backlog.append((call, args))
         else:
-            waiting.append(feed)
-
-    def _send_media(self, feed: Feed) -> None:
-        if self._media is not None:
-            self._media.send(feed)
-
-
-@dataclass(slots=True)
-class _Feeding:
-    tag: Tag
-    next_sample: int
-    until: int | None
-    credit: Credit = field(default_factory=lambda: Credit(ENCODER_CREDIT_SAMPLES))
-    after: list[StageItem] = field(default_factory=list)
-
-
-class Feeder:
-    """The way from the microphone, which never stops, to the encoder."""
-
-    def __init__(self, clock: Clock, port: Port) -> None:
-        self._clock = clock
-        self._port = port
-        self._feeding: dict[str, _Feeding] = {}
-        self.uncommitted_from = self.newest
+            call(*args)
 
     @property
-    def newest(self) -> int:
-        return self._clock.now_ns * SAMPLES_PER_MS // 1_000_000
+    def is_stopped(self) -> bool:
+        return self._stopped > 0
+
+    def stop(self) -> None:
+        self._stopped += 1
+
+    def resume(self) -> None:
+        self._stopped -= 1
+        while self._backlog and not self._stopped and self.is_alive:
+            call, args = self._backlog.popleft()
+            call(*args)
+
+    def die(self) -> None:
+        self.is_alive = False
+        for port in self.ports.values():
+            port.hang_up()
+        self._backlog.clear()
 
     @property
-    def waiting(self) -> int:
-        return len(self._feeding)
+    def is_ready(self) -> bool:
+        return self.is_alive and not self._stopped and all(pool.ready for pool in self.stages.values())
 
-    def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
-        self._feeding[tag.key] = _Feeding(tag, sample, until)
-        self._pump_on(tag)
+    def _pace(self) -> None:
+        is_busy = False
+        for call in list(self.calls.values()):
+            is_busy = call.pace() or is_busy
+        self.clock.after(PACE_MS if is_busy else IDLE_PACE_MS, self.do, self._pace)
 
-    def _pump_on(self, tag: Tag) -> None:
-        self.pump()
-        feeding = self._feeding.get(tag.key)
-        if feeding is not None and feeding.until is None:
-            self._clock.after(PUMP_MS, lambda: self._pump_on(tag))
-
-    def stop_hearing(self, tag: Tag) -> None:
-        feeding = self._feeding.get(tag.key)
-        if feeding is not None:
-            feeding.until = self.newest
-            self.pump()
-
-    def tell(self, tag: Tag, item: StageItem) -> None:
-        feeding = self._feeding.get(tag.key)
-        if feeding is None:
-            self._port.feed(Feed(tag, item, 0))
-        else:
-            feeding.after.append(item)
-            self.pump()
-
-    def drop(self, tag: Tag) -> None:
-        self._feeding.pop(tag.key, None)
-
-    def drop_all(self) -> None:
-        self._feeding.clear()
-
-    def credit_returned(self, tag: Tag, samples: int) -> None:
-        feeding = self._feeding.get(tag.key)
-        if feeding is not None:
-            feeding.credit.give_back(samples)
-            self.pump()
-
-    def pump(self) -> None:
-        for feeding in tuple(self._feeding.values()):
-            self._pump_one(feeding)
-
-    def _pump_one(self, feeding: _Feeding) -> None:
-        end = self.newest if feeding.until is None else min(feeding.until, self.newest)
-        piece_min = PIECE_SAMPLES if feeding.until is None and not feeding.after else 1
-        while end - feeding.next_sample >= piece_min:
-            count = min(PIECE_SAMPLES, end - feeding.next_sample)
-            if not feeding.credit.take(count):
-                return
-            self._port.feed(Feed(feeding.tag, AudioIn(feeding.next_sample, bytes(2 * count)), count))
-            feeding.next_sample += count
-        for item in feeding.after:
-            self._port.feed(Feed(feeding.tag, item, 0))
-        feeding.after.clear()
-
-
-class Call:
-    """Carries out what the conversation decides. `reset_gate` is called where the speech under way is forgotten."""
-
-    def __init__(
-        self, core: Conversation, clock: Clock, stages: Sequence[str], watcher: Watcher, reset_gate: Callable[[], None]
-    ) -> None:
-        self.core = core
-        self.ports = {stage: Port(stage, clock, self) for stage in stages}
-        self.feeder = Feeder(clock, self.ports["encoder"])
-        self.has_room = True
-        self._clock = clock
-        self._watcher = watcher
-        self._reset_gate = reset_gate
-
-    # ---- from the stages ---------------------------------------------------------------------------
+    # ---- stages ------------------------------------------------------------------------------------
 
     def frame(self, stage: str, frame: Frame) -> None:
-        core, now_ns = self.core, self._clock.now_ns
-        match frame:
-            case Published(tag, event):
-                self.carry_out(core.published(tag, event, now_ns))
-                self.send_due()
-            case Grant(tag, units):
-                self.feeder.credit_returned(tag, units)
-            case Opened(tag):
-                self.carry_out(core.opened(tag, stage, now_ns))
-            case Refused(tag, code, message):
-                self._stream_gone(stage, tag)
-                self.carry_out(core.refused(tag, stage, code, message, now_ns))
-            case Closed(tag, outcome, released, code, message):
-                self._stream_gone(stage, tag)
-                failure = (code, message) if outcome == "failed" else None
-                self.carry_out(core.closed(tag, stage, released, failure, now_ns))
+        tag = getattr(frame, "tag", None)
+        call = self.calls.get(tag.session if tag is not None else getattr(frame, "session", ""))
+        if call is None:
+            self._counts["frames for calls that are over"] += 1
+        else:
+            call.frame(stage, frame)
 
-    def _stream_gone(self, stage: str, tag: Tag) -> None:
-        if stage == "encoder":
-            self.feeder.drop(tag)
+    def lost(self, stage: str, tag: Tag) -> None:
+        call = self.calls.get(tag.session)
+        if call is not None:
+            call.lost(stage, tag)
 
-    def stage_up(self, stage: str, *, reborn: bool) -> None:
-        self.ports[stage].order(OpenSession("sess", self.core.epoch))
-        self.carry_out(self.core.stage_back(stage, reborn=reborn, now_ns=self._clock.now_ns))
+    def _open_waiting(self) -> None:
+        for pool in self.stages.values():
+            pool.open_waiting()
 
-    def stage_down(self, stage: str) -> None:
-        if stage == "encoder":
-            self.feeder.drop_all()  # the next process must not get what was meant for this one
-        self.carry_out(self.core.stage_lost(stage, self._clock.now_ns))
+    # ---- calls -------------------------------------------------------------------------------------
 
-    # ---- to the client -----------------------------------------------------------------------------
+    def open(self, session: str, token: str, visitor: Visitor) -> None:
+        """A call with a new session."""
+        if not self.is_ready:
+            visitor.refused("service_not_ready")
+            return
+        settings = SessionSettings()
+        record = SessionRecord(session, "sim", self.clock.wall_ms, encode_settings(settings), token_digest(token))
+        store = self._ways.line.store
 
-    def pace(self) -> None:
-        due_ns = self.core.next_deadline_ns()
-        if due_ns is not None and self._clock.now_ns >= due_ns:
-            self.carry_out(self.core.tick(self._clock.now_ns))
-        self.send_due()
+        def answered(result: Ownership | StoreError) -> None:
+            if isinstance(result, StoreError):
+                self._refuse(visitor, result)
+            else:
+                self._begin(result, Restored((), settings, record.epoch), (), visitor)
 
-    def send_due(self) -> None:
-        while self.has_room:
-            effects = self.core.take_due(self._clock.now_ns)
-            if not effects:
-                break
-            self.carry_out(effects)
+        self._ways.line.ask(lambda: store.create(record, self.name), lambda result: self.do(answered, result))
 
-    # ---- effects -----------------------------------------------------------------------------------
+    def resume_call(self, session: str, token: str, visitor: Visitor) -> None:
+        """A call that goes on with `session`."""
+        if not self.is_ready:
+            visitor.refused("service_not_ready")
+            return
+        present = self.calls.get(session)
+        if present is not None:
+            present.end("session_replaced")
+            self._until_written(present, lambda: self._acquire(session, token, visitor))
+        else:
+            self._acquire(session, token, visitor)
 
-    def carry_out(self, effects: Sequence[do.Effect]) -> None:
-        self._watcher.saw(effects)
-        for effect in effects:
-            self._carry_out_one(effect)
+    def _acquire(self, session: str, token: str, visitor: Visitor) -> None:
+        store = self._ways.line.store
 
-    def _carry_out_one(self, effect: do.Effect) -> None:
-        match effect:
-            case do.Tell(event):
-                self._watcher.told(event)
-            case do.OpenStream(stage, tag, options, onward):
-                self.ports[stage].order(Open(tag, options, onward))
-            case do.FeedStream("encoder", tag, item):
-                self.feeder.tell(tag, item)
-            case do.FeedStream(stage, tag, item):
-                self.ports[stage].feed(Feed(tag, item, 0))
-            case do.CancelStream(stage, tag):
-                self._stream_gone(stage, tag)
-                self.ports[stage].order(Cancel(tag))
-            case do.GrantCredit(stage, tag, samples):
-                self.ports[stage].order(Grant(tag, samples))
-            case do.EndEpoch(epoch):
-                for port in self.ports.values():
-                    port.order(EndEpoch("sess", epoch))
-            case do.HearFrom(tag, sample, until):
-                self.feeder.hear_from(tag, sample, until)
-            case do.StopHearing(tag):
-                self.feeder.stop_hearing(tag)
-            case do.ResetGate():
-                self.feeder.uncommitted_from = self.feeder.newest
-                self._reset_gate()
+        def answered(result: tuple[Ownership, Snapshot] | StoreError) -> None:
+            if isinstance(result, StoreError):
+                self._refuse(visitor, result)
+                return
+            ownership, snapshot = result
+            present = self.calls.get(session)
+            if present is not None:
+                present.end("session_replaced")
+            self._begin(ownership, restored(snapshot), snapshot.entries, visitor)
+
+        self._ways.line.ask(
+            lambda: store.acquire(session, self.name, token_digest(token)), lambda result: self.do(answered, result)
+        )
+
+    def _refuse(self, visitor: Visitor, error: StoreError) -> None:
+        self._counts[f"calls refused {type(error).__name__}"] += 1
+        visitor.refused(type(error).__name__)
+
+    def _begin(self, ownership: Ownership, before: Restored, earlier: tuple[bytes, ...], visitor: Visitor) -> None:
+        manner = self._manner
+        core = Conversation(
+            Identity(ownership.session, before.epoch, manner.new_id),
+            before.settings,
+            manner.defaults,
+            transport_lead_ms=manner.transport_lead_ms,
+            items=before.items,
+            deadlines=manner.deadlines,
+            route=manner.route,
+        )
+        watch = Watch(core, self.clock, self._counts, self.ports, manner.holds)
+        shell = Shell(self.stages, self.clock, self.do)
+        journal = Journal(LogQueue(LIMITS, earlier), ownership, self._ways.line, shell)
+        call = Call(core, journal, watch, visitor, shell)
+        self.calls[ownership.session] = call
+        call.begin()
+        visitor.admitted(call)
+
+    def leave(self, call: Call) -> None:
+        """`call` has ended: forget it once it is written, or takes too long to be."""
+        self._until_written(call, lambda: self._forget(call))
+
+    def _forget(self, call: Call) -> None:
+        if self.calls.get(call.session) is call:
+            del self.calls[call.session]
+
+    def _until_written(self, call: Call, then: Callable[[], None]) -> None:
+        give_up_ns = self.clock.now_ns + FLUSH_MS_MAX * 1_000_000
+
+        def look() -> None:
+            if not call.journal.queue.waiting or self.clock.now_ns >= give_up_ns:
+                then()
+            else:
+                self.clock.after(FLUSH_POLL_MS, self.do, look)
+
+        look()

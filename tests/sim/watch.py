@@ -1,10 +1,19 @@
-"""What must hold after every step of a simulated call, as its client, its store and its stages see it."""
+"""What must hold after every step of a simulated call, as its conversation does it and its client is told.
+
+Rules that are checked
+* A response ends once, its phase never goes back, and it drains once, after its end; nothing of it is told after that.
+* No sample of an ended epoch is sent. Frames are contiguous; generated >= sent >= heard.
+* What is stored is what the conversation holds, and what it holds of a reply is what was sent of it.
+* Credit of a reply's sound is given back as it is sent, and once.
+* A response that has drained is held by no stage, and only a process that may still live can orphan one.
+* Whatever the caller has said is answered, unless the client wanted otherwise.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sessions import effects as do
 from sessions.conversation import Conversation
@@ -20,12 +29,30 @@ from sessions.events import (
     ResponseDrained,
     ResponseFinished,
     ResponseStarted,
+    ResponseView,
 )
-from sessions.items import Item
+from sessions.hearing import AWAITING_MAX
+from sessions.items import ITEMS_MAX, Item
+from sessions.response import Phase, Response
 from sessions.settings import SessionSettings
+from sessions.speaking import DRAINING_MAX
 from stages.contracts import OUT_OF_BAND, Tag, ThinkerOptions
+from tests.sim.clock import Clock
+from tests.sim.port import Port
 
-WORD_SAMPLES = 4_800  # the scripted voice takes 20 frames of 10 ms for each word
+WORD_SAMPLES = 2_400  # the voice takes 100 ms for each word
+# How far along each phase is; the endings are equally far, and none follows another.
+RANKS = {
+    Phase.ACCEPTED: 0,
+    Phase.ADMITTED: 1,
+    Phase.RUNNING: 2,
+    Phase.OUTPUT_OPEN: 3,
+    Phase.SUCCEEDED: 4,
+    Phase.CANCELLED: 4,
+    Phase.DEADLINE_EXCEEDED: 4,
+    Phase.FAILED: 4,
+    Phase.REJECTED: 4,
+}
 
 
 @dataclass(slots=True)
@@ -51,24 +78,36 @@ class _Owed:
 
 
 class Watch:
-    """Raises `AssertionError` at the step that breaks a promise. `counts` says what has happened, and how often."""
+    """Raises `AssertionError` at the step that breaks a promise. `counts` says what has happened, and how often.
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+    `holds` says whether any living stage holds a response.
+    """
+
+    def __init__(
+        self,
+        core: Conversation,
+        clock: Clock,
+        counts: Counter[str],
+        ports: Mapping[str, Port],
+        holds: Callable[[str], bool],
+    ) -> None:
+        self.core = core
+        self._clock = clock
+        self.counts = counts
         self.responses: dict[str, _Response] = {}
         self.prompts: dict[str, tuple[str, ...]] = {}
-        self._store: list[Item] = []
-        self._epoch = 0
-        self._core: Conversation | None = None
+        self._ports = ports
+        self._holds = holds
+        self._lives: dict[str, Response] = {}
+        self._let_go: set[tuple[str, str]] = set()
+        self._phases: dict[str, Phase] = {}
+        self._views: dict[str, ResponseView] = {}
+        self._heard: dict[str, int] = {}
+        self._store: list[Item] = list(core.items)
+        self._epoch = core.epoch
+        self._has_ended = False
+        self._drained_whole = True
         self._owed = _Owed()
-
-    def attach(self, core: Conversation) -> None:
-        self._core = core
-
-    @property
-    def core(self) -> Conversation:
-        assert self._core is not None, "attach comes first"
-        return self._core
 
     # ---- effects -----------------------------------------------------------------------------------
 
@@ -77,16 +116,42 @@ class Watch:
         ends = [place for place, effect in enumerate(effects) if isinstance(effect, do.EndEpoch)]
         if ends and tells:
             assert ends[0] < tells[0], "the epoch ends at the stages before the client is told anything"
+        self._drained_whole = True
         for effect in effects:
             self._saw_one(effect)
-        assert [item.id for item in self._store] == [item.id for item in self.core.items], "what is stored is what is"
-        assert tuple(self._store) == self.core.items
-        hearing = self.core.hearing
+        self._check_phases()
+        assert tuple(self._store) == self.core.items, "what is stored is what is"
         if self.core.speaking.prepared is not None:
+            hearing = self.core.hearing
             assert hearing.current or hearing.is_awaited, "an answer is prepared for a turn that may still end so"
+
+    def let_go(self, stage: str, tag: Tag) -> None:
+        """`stage` has said that it holds nothing of `tag`."""
+        self._let_go.add((stage, tag.key))
+
+    def within_limits(self) -> None:
+        core = self.core
+        assert core.speaking.undrained <= DRAINING_MAX
+        assert len(core.hearing._awaiting) <= AWAITING_MAX
+        assert len(core.items) <= ITEMS_MAX
+
+    def _check_phases(self) -> None:
+        runs = self.core.speaking._runs
+        for name in [name for name in self._phases if name not in runs]:
+            del self._phases[name]
+            if name not in self.responses and self._drained_whole:
+                assert not self._holds(name), f"a stage still holds {name}, which was prepared and has drained"
+        for name, run in runs.items():
+            self._lives[name] = run.life
+            phase, before = run.life.phase, self._phases.get(name, Phase.ACCEPTED)
+            if phase is not before:
+                assert RANKS[phase] > RANKS[before], f"{name} goes from {before.name} to {phase.name}"
+                self._phases[name] = phase
 
     def _saw_one(self, effect: do.Effect) -> None:
         match effect:
+            case do.Tell(event):
+                self._told(event)
             case do.EndEpoch(epoch):
                 assert epoch > self._epoch, "epochs only rise"
                 self._epoch = epoch
@@ -98,35 +163,62 @@ class Watch:
             case do.GrantCredit(_, tag, samples):
                 response = self.responses[tag.response]
                 response.granted += samples
-                assert response.granted <= response.sent + samples
-            case do.OpenStream("thinker", tag, ThinkerOptions(messages=messages)):
-                self._asked(tag, tuple(m.content for m in messages if m.role == "user"))
-            case do.Measured(name, _, label) if name == "prepared_replies":
+                assert response.granted <= response.sent, "credit is given back for what was sent"
+            case do.Measured("responses_retried"):
+                self.counts["responses retried"] += 1
+            case do.OpenStream(_, tag, ThinkerOptions(messages=messages)):
+                self._prompted(tag, tuple(m.content for m in messages if m.role == "user"))
+            case do.Measured("prepared_replies", _, label):
                 self.counts[f"prepared {label}"] += 1
+            case do.Measured("drain_lag_seconds", _, label):
+                self._drained_whole = self._drained_whole and label == "complete"
 
-    def _asked(self, tag: Tag, prompt: tuple[str, ...]) -> None:
+    def _prompted(self, tag: Tag, prompt: tuple[str, ...]) -> None:
+        told = self.responses.get(tag.response)
+        assert not (tag.attempt and told and (told.text or told.sent)), "what was put out is never made again"
         self.prompts[tag.response] = prompt
         if tag.response in self.responses and tag.epoch != OUT_OF_BAND:
             turns = self._owed.turns
             self._owed.turns = {item: text for item, text in turns.items() if text not in prompt}
 
     def _save(self, item: Item, previous: str | None) -> None:
+        known = next((each for each in self._store if each.id == item.id), None)
+        if item.role == "assistant" and item.spoken and known is None:
+            self._check_cut(item)
+        elif item.role == "assistant" and item.spoken and known is not None:
+            self._check_refined(item, known)
         ids = [known.id for known in self._store]
         if item.id in ids:
             self._store[ids.index(item.id)] = item
         else:
             self._store.insert(0 if previous is None else ids.index(previous) + 1, item)
 
+    def _check_cut(self, item: Item) -> None:
+        """History holds what was sent of a reply, and says whether it was cut."""
+        assert item.id in self._views, "a reply is remembered once it has ended"
+        view = self._views[item.id]
+        assert (item.audio_samples, item.text) == (self.responses[view.id].sent, view.text)
+        assert item.cut == (view.status not in ("completed", "incomplete"))
+
+    def _check_refined(self, item: Item, known: Item) -> None:
+        """Once its words are aligned, what was said of a reply that was cut is known better."""
+        self.counts["replies refined"] += 1
+        told = self.responses[self._views[item.id].id].text.split()
+        said = item.text.split()
+        assert said == told[: len(said)], "what was said is the beginning of what was to be said"
+        assert replace(item, text=known.text) == known, "and nothing else of it changes"
+
     # ---- the client --------------------------------------------------------------------------------
 
-    def told(self, event: Event) -> None:
+    def _told(self, event: Event) -> None:
         self.counts[type(event).__name__] += 1
         match event:
             case ResponseStarted(view):
                 assert view.id not in self.responses, "a response begins once"
+                assert not self._has_ended, "nothing begins in a call that is over"
                 self.responses[view.id] = _Response(view.epoch)
                 if view.in_conversation:
-                    self._owed.turns.clear()
+                    self.nothing_owed()
             case ReplyText(name, _, delta):
                 assert not self.responses[name].status, "no text after the end"
                 self.responses[name].text += delta
@@ -135,32 +227,55 @@ class Watch:
             case ResponseFinished():
                 self._finished(event)
             case ResponseDrained(name, status):
-                response = self.responses[name]
-                assert response.status, "drained comes after done"
-                assert not response.drained, "drained once"
-                response.drained = status
-                self.counts[f"drained {status}"] += 1
+                self._drained(name, status)
             case CommandRefused(code):
                 self.counts[f"refused {code}"] += 1
             case _:
                 self._turn(event)
 
+    def _drained(self, name: str, status: str) -> None:
+        response = self.responses[name]
+        assert response.status, "drained comes after done"
+        assert not response.drained, "drained once"
+        response.drained = status
+        self.counts[f"drained {status}"] += 1
+        if status == "complete":
+            assert not self._holds(name), f"a stage still holds {name}, which has drained"
+        else:
+            for stage, attempt in self._lives[name]._ledger:
+                key = f"{name}#{attempt}" if attempt else name
+                assert (stage, key) not in self._let_go, f"{key} is orphaned at the {stage}, which has let it go"
+                assert self._may_hold(key), f"{key} is orphaned at the {stage}, of which the process has ended"
+
+    def _may_hold(self, key: str) -> bool:
+        """As far as the gateway knows, a process lives that was asked for stream `key`."""
+        return any(port.may_hold(key) for port in self._ports.values())
+
     def _audio(self, event: ReplyAudio) -> None:
         response, frame = self.responses[event.frame.response], event.frame
         assert not response.status, "no sample after the end"
-        assert event.epoch in (OUT_OF_BAND, self._epoch) or event.epoch > self._epoch, "no sample of an ended epoch"
+        assert event.epoch in (OUT_OF_BAND, self._epoch), "no sample of an ended epoch"
         assert event.epoch == response.epoch
         assert frame.start_sample == response.sent, "frames are contiguous"
         assert not response.has_final_frame, "nothing follows the final frame"
         response.sent = frame.end_sample
         response.has_final_frame = frame.final
         assert response.sent == event.watermark
+        self._check_ledger(event.frame.response)
+
+    def _check_ledger(self, name: str) -> None:
+        ledger = self.core.speaking.ledger(name, self._clock.now_ns)
+        if ledger is None:
+            return  # it has drained by the same step
+        assert ledger.generated >= ledger.sent == self.responses[name].sent >= ledger.heard >= self._heard.get(name, 0)
+        self._heard[name] = ledger.heard
 
     def _finished(self, event: ResponseFinished) -> None:
         view = event.response
         response = self.responses[view.id]
         assert not response.status, "one terminal"
         response.status = view.status
+        self._views[view.item] = view
         cause = view.reason if view.status == "cancelled" else view.code
         self.counts[f"ended {view.status} {cause}".strip()] += 1
         if view.status == "completed":
@@ -216,14 +331,20 @@ class Watch:
         last = next((item for item in reversed(self.core.items) if item.text and item.role != "system"), None)
         return last is not None and last.role == "user"
 
-    # ---- rest --------------------------------------------------------------------------------------
+    # ---- the end --------------------------------------------------------------------------------------
 
-    def at_rest(self, streams: Callable[[], dict[str, int]]) -> None:
-        """Nothing is being said, heard or made: nothing may be held, and nobody may wait for an answer."""
+    def call_ended(self) -> None:
+        self._has_ended = True
+        self._all_have_ended()
+
+    def _all_have_ended(self) -> None:
         unfinished = [name for name, response in self.responses.items() if not response.status]
         assert not unfinished, f"every response ends: {unfinished}"
+
+    def at_rest(self) -> None:
+        """Nothing is being said, heard or made: nothing may be held, and nobody may wait for an answer."""
+        self._all_have_ended()
         undrained = [name for name, response in self.responses.items() if not response.drained]
         assert not undrained, f"every response drains: {undrained}"
         assert all(response.granted == response.sent for response in self.responses.values()), "credit is conserved"
-        assert not any(streams().values()), f"stages hold nothing: {streams()}"
         assert not self._owed.turns, f"turns without an answer: {self._owed.turns}"

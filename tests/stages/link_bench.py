@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from stages.exchange import Exchange
 from stages.link import Link, connect, listen
-from stages.messages import Frame
+from stages.messages import LINK_VERSION, Frame, Hello, LinkRole, Welcome
 
 WAIT_S_MAX = 10  # only a failing test waits so long
 FRAMES_MAX = 1_000
@@ -26,10 +27,10 @@ class MadeLink(Link):
 class End:
     """One end of a link. Nothing comes after the loss, which comes once."""
 
-    def __init__(self, on_made: Callable[[End], None] = lambda _: None) -> None:
+    def __init__(self, on_made: Callable[[End], None] = lambda _: None, exchange: Exchange | None = None) -> None:
         self.frames: asyncio.Queue[Frame] = asyncio.Queue(maxsize=FRAMES_MAX)
         self.lost = asyncio.Event()
-        self.link = MadeLink(self._on_frame, self._on_lost)
+        self.link = MadeLink(self._on_frame, self._on_lost, exchange)
         self.link.on_made = lambda: on_made(self)
 
     def _on_frame(self, link: Link, frame: Frame) -> None:
@@ -64,10 +65,14 @@ class End:
 
 
 class Listener:
-    """Accepts links at `address`, in order, until the block ends; then both ends of all are given up."""
+    """Accepts links at `address`, in order, until the block ends; then both ends of all are given up.
 
-    def __init__(self, address: str) -> None:
+    `here` and `there`: what the two sides share their arenas by, if they have any.
+    """
+
+    def __init__(self, address: str, *, here: Exchange | None = None, there: Exchange | None = None) -> None:
         self.address = address
+        self._here, self._there = here, there
         self._waiting: asyncio.Queue[End] = asyncio.Queue(maxsize=FRAMES_MAX)
         self._ends: list[End] = []
 
@@ -81,7 +86,7 @@ class Listener:
             await end.abort()
 
     def _accept(self) -> Link:
-        end = End(self._waiting.put_nowait)
+        end = End(self._waiting.put_nowait, self._there)
         self._ends.append(end)
         return end.link
 
@@ -92,10 +97,19 @@ class Listener:
 
     async def pair(self) -> tuple[End, End]:
         """A new link: the connecting end, and the one that was accepted."""
-        here = End()
+        here = End(exchange=self._here)
         self._ends.append(here)
         await here.connect(self.address)
         return here, await self.accepted()
+
+    async def greeted_pair(self, role: LinkRole = "data") -> tuple[End, End]:
+        """A new link whose two ends have greeted each other."""
+        here, there = await self.pair()
+        here.link.send(Hello(LINK_VERSION, role, "here"))
+        assert isinstance(await there.frame(), Hello)
+        there.link.send(Welcome(LINK_VERSION, "there", 1, "rev", ()))
+        assert isinstance(await here.frame(), Welcome)
+        return here, there
 
 
 class FakeTransport(asyncio.Transport):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stages.contracts import Item, Options, Tag
-from stages.stream import Output, StageFailure, StageStream, StepContext
+from stages.stream import Output, StageStream, Step, StepContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class PuppetStep:
     units: int = 0
     urgency: int = 1
     kind: str = "puppet"
-    fails: StageFailure | None = None
+    fails: Exception | None = None
+    batch_key: str = "puppets"
 
     def run(self, context: StepContext) -> object:
         return self
@@ -32,8 +33,8 @@ class PuppetStream:
     options: Options
     steps: deque[PuppetStep] = field(default_factory=deque)
     feed_outputs: Sequence[Output] = ()
-    feed_fails: StageFailure | None = None
-    plan_fails: StageFailure | None = None
+    feed_fails: Exception | None = None
+    plan_fails: Exception | None = None
     ends: bool = False
     holds: dict[str, int] = field(default_factory=dict)
     fed: list[Item] = field(default_factory=list)
@@ -80,8 +81,8 @@ class PuppetModel:
         self.sessions: set[str] = set()
         self.streams: dict[str, PuppetStream] = {}
         self.calls: list[str] = []
-        self.open_fails: StageFailure | None = None
-        self.session_fails: StageFailure | None = None
+        self.open_fails: Exception | None = None
+        self.session_fails: Exception | None = None
 
     def open_session(self, session: str) -> None:
         if self.session_fails is not None:
@@ -106,3 +107,24 @@ class PuppetModel:
         assert all(stream.closed == 1 for stream in self.streams.values()), "a model is closed after its streams"
         assert not self.sessions, "a model is closed after its sessions"
         self.calls.append("close")
+
+
+class BatchingPuppets(PuppetModel):
+    """Runs steps together. `batch_gives` stands in for their results where it is set."""
+
+    def __init__(self, concurrency: int = 1, batch_max: int = 4) -> None:
+        super().__init__(concurrency)
+        self.batch_max = batch_max
+        self.batch_gives: Sequence[object] | Exception | None = None
+
+    def batch_key(self, step: Step) -> str:
+        assert isinstance(step, PuppetStep), "a puppet's model is asked about a puppet's steps"
+        return step.batch_key
+
+    def run_batch(self, steps: Sequence[Step], contexts: Sequence[StepContext]) -> Sequence[object]:
+        assert len(steps) == len(contexts) > 1, "a single step runs by itself"
+        if isinstance(self.batch_gives, Exception):
+            raise self.batch_gives
+        if self.batch_gives is not None:
+            return self.batch_gives
+        return [step.run(context) for step, context in zip(steps, contexts, strict=True)]

@@ -22,6 +22,9 @@ class RecordingContext:
     def cancelled(self) -> bool:
         return self.cancel_when(self.outputs)
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        return self.cancelled()
+
     def stalled(self) -> bool:
         return self.stall_when(self.outputs)
 

@@ -13,6 +13,9 @@ from stages.contracts import (
     AudioIn,
     AudioOut,
     Clause,
+    CodecFrames,
+    DataRef,
+    Embeddings,
     EncoderOptions,
     EndOfTurn,
     Latents,
@@ -33,34 +36,53 @@ from stages.contracts import (
     WordTimes,
 )
 from stages.messages import (
+    LINK_VERSION,
+    ArenaOffer,
     Cancel,
     Closed,
     CloseSession,
+    Cut,
     EndEpoch,
     Feed,
     Frame,
     FrameError,
     Grant,
+    Greeting,
     Hello,
+    LinkRefused,
     OnwardChanged,
     Open,
     Opened,
     OpenSession,
+    Ping,
+    Pong,
     Published,
     Refused,
+    Release,
+    ReplicaReport,
+    Retire,
+    Retiring,
     SessionOpened,
     SessionRefused,
     StepDone,
+    Taken,
     Welcome,
     decode,
     encode,
+    greeting_of,
+    payload_of,
+    with_payload,
 )
 
 TAG = Tag("sess_1", 5 * 2**20 + 3, 7, "resp_1")
+REF = DataRef("talker", 3, 7, 2**40, 4)
+OFFER = ArenaOffer("talker", 3, 9, bytes(16), 64, 2**20)
 OPTIONS = (
     EncoderOptions(partials=False),
     PrefillOptions(),
-    ThinkerOptions((Message("user", "hi"), Message("assistant", "ho")), 64, 0.5, spare=True),
+    ThinkerOptions(
+        (Message("user", "hi"), Message("assistant", "ho"), Message("user", "", audio_turn=7)), 64, 0.5, spare=True
+    ),
     TalkerOptions("joe", 1.25, 3),
     VocoderOptions(8_000),
     ObserverOptions(),
@@ -72,6 +94,8 @@ ITEMS = (
     EndOfTurn(480),
     Prompt((Message("system", "be brief"),), complete=True),
     Clause(3, "Grüße, 世界.", final=True),
+    Embeddings(24, 1, 2, bytes(8), "hidden"),
+    CodecFrames(4, 1, bytes(128), final=True),
     Latents(16, 1, b"\x00" * 4, clause_end=True, final=True),
 )
 EVENTS = (
@@ -82,23 +106,36 @@ EVENTS = (
     AudioOut(2, 24_000, 4_800, b"\x01\x00", final=True),
 )
 FRAMES: tuple[Frame, ...] = (
-    Hello(1, "media", "gw_1"),
-    Welcome(1, "talker", 3, "sha256:0", onward_up=False),
-    OnwardChanged(up=True),
+    Hello(LINK_VERSION, "media", "gw_1"),
+    Welcome(LINK_VERSION, "talker", 3, "sha256:0", ("vocoder-1", "vocoder-2"), arena=OFFER),
+    LinkRefused(LINK_VERSION, "too old"),
+    Taken(2**20),
+    Release(REF),
+    OnwardChanged("vocoder-1", up=True),
     OpenSession("sess_1", 1),
     SessionOpened("sess_1"),
     SessionRefused("sess_1", "capacity", "all slots are taken"),
     CloseSession("sess_1"),
-    *(Open(TAG, options, onward=True) for options in OPTIONS),
+    *(Open(TAG, options, ("vocoder", "aligner")) for options in OPTIONS),
     Opened(Tag("sess_1", -1, 7)),
     Refused(TAG, "busy", "a stream of that name is still leaving"),
     *(Feed(TAG, item, 5) for item in ITEMS),
+    Feed(TAG, Latents(16, 1, b""), 1, body=REF),
+    Feed(TAG, Embeddings(24, 1, 2, b"", "audio"), 1, body=REF),
+    Feed(TAG, CodecFrames(4, 1, b""), 1, body=REF),
     Grant(TAG, 5),
     Cancel(TAG),
+    Cut(TAG, 2_400),
     EndEpoch("sess_1", 6),
     *(Published(TAG, event) for event in EVENTS),
+    Published(TAG, AudioOut(2, 24_000, 4_800, b""), body=REF),
     Closed(TAG, "failed", {"frames": 3}, "engine", "it broke"),
     StepDone(TAG, "decode", 10**9, 2**62),
+    Ping(7),
+    Pong(7, 2**62),
+    Retire(),
+    Retiring(),
+    ReplicaReport("talker", "talker-2", "quarantined", 7, 6, 1),
 )
 
 
@@ -122,6 +159,9 @@ def packed(**fields: object) -> bytes:
 
 
 WIRE_TAG = ["s", 1, 1, "r"]
+WIRE_MESSAGE = {"role": "user", "content": "hi"}
+WIRE_WORD = {"text": "hi", "start": 0, "end": 1, "loud": True}
+WIRE_WORDS = {"type": "WordTimes", "clause": 0, "sample_rate": 8_000, "words": [WIRE_WORD]}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +183,11 @@ WIRE_TAG = ["s", 1, 1, "r"]
         (packed(type="Closed", tag=WIRE_TAG, outcome="lost", released={}), "lost"),
         (packed(type="Cancel", tag=["s", 1]), "tag"),
         (packed(type="Cancel", tag=["s", "1", 1]), "tag"),
-        (packed(type="Feed", tag=WIRE_TAG, item={"type": "AudioOut"}), "AudioOut"),
+        (packed(type="Feed", tag=WIRE_TAG, item={"type": "TextDone"}), "TextDone"),
+        (packed(type="Cancel", tag=[*WIRE_TAG, "extra"]), "tag"),
+        (packed(type="Release", ref=["talker", 3, 7, 1, 4, "extra"]), "ref"),
+        (packed(type="Feed", tag=WIRE_TAG, item={"type": "Prompt", "messages": [WIRE_MESSAGE | {"mood": 1}]}), "mood"),
+        (packed(type="Published", tag=WIRE_TAG, event=WIRE_WORDS), "loud"),
         (packed(type="Feed", tag=WIRE_TAG, item={"type": "Pause", "sample": 1, "extra": 1}), "extra"),
         (packed(type="Open", tag=WIRE_TAG, options={"type": "VocoderOptions", "sample_rate": "24000"}), "sample_rate"),
     ],
@@ -178,3 +222,49 @@ def test_a_damaged_frame_is_a_frame_error_or_another_frame(frame: Frame, data: s
 def test_nesting_without_end_is_a_frame_error(opening: bytes) -> None:
     with pytest.raises(FrameError):
         decode(opening + b"\x91" * 200_000)
+
+
+# ---- greetings of other versions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", FRAMES[:3], ids=lambda frame: type(frame).__name__)
+def test_a_greeting_names_its_version(frame: Frame) -> None:
+    assert greeting_of(encode(frame)) == Greeting(type(frame).__name__, LINK_VERSION)
+
+
+def test_the_version_of_a_greeting_is_understood_whatever_else_is_in_it() -> None:
+    later = packed(type="Hello", version=9, role="spy", mood={"good": True})
+    with pytest.raises(FrameError):
+        decode(later)
+    assert greeting_of(memoryview(later)) == Greeting("Hello", 9)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", encode(Cancel(TAG)), packed(type="Hello", version="2")])
+def test_what_is_no_greeting_has_no_version(payload: bytes) -> None:
+    assert greeting_of(payload) is None
+
+
+# ---- payloads -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "payload"),
+    [
+        (Feed(TAG, AudioIn(160, b"\x00\xff"), 1), b"\x00\xff"),
+        (Feed(TAG, Latents(16, 1, b"abcd", final=True), 1), b"abcd"),
+        (Published(TAG, AudioOut(2, 24_000, 4_800, b"\x01\x00")), b"\x01\x00"),
+    ],
+    ids=["AudioIn", "Latents", "AudioOut"],
+)
+def test_a_payload_is_taken_out_and_put_back(frame: Feed | Published, payload: bytes) -> None:
+    assert payload_of(frame) == payload
+    without = with_payload(frame, b"", REF)
+    assert (payload_of(without), without.body) == (b"", REF)
+    assert with_payload(without, payload, None) == frame
+
+
+@pytest.mark.parametrize("frame", [Feed(TAG, Pause(1)), Published(TAG, TextDelta("hi"))], ids=["item", "event"])
+def test_what_carries_no_payload_has_none_elsewhere(frame: Feed | Published) -> None:
+    assert payload_of(frame) == b""
+    with pytest.raises(FrameError, match=r"a (Pause|TextDelta) has no payload"):
+        with_payload(frame, b"x", None)

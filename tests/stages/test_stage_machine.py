@@ -1,7 +1,7 @@
 """A stage of each scripted kind under any order of frames, step results and lost links.
 
-Gateways open sessions whose names begin alike, cancel, end epochs, lose links; the previous stage feeds, the next one
-and the gateways grant. What the stage sends is checked as it comes:
+Gateways open sessions whose names begin alike, also each other's, cancel, end epochs, lose links; the previous stage
+feeds and is lost, the next one and the gateways grant. What the stage sends is checked as it comes:
 
 * a stream that was opened gets exactly one `Closed`, and nothing is sent for it before or after its life;
 * what was cancelled, or belongs to an ended epoch, sends nothing more, and is closed when its step has come back;
@@ -31,6 +31,7 @@ from stages.contracts import (
     Latents,
     Options,
     Pause,
+    Payload,
     Tag,
     TalkerOptions,
     TextDelta,
@@ -40,7 +41,9 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions
+from stages.edges import InEdge
+from stages.effects import Send
+from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions, ScriptedVocoder
 from stages.messages import (
     Cancel,
     Closed,
@@ -60,9 +63,8 @@ from stages.messages import (
     SessionRefused,
     StepDone,
 )
-from stages.stage import Send
 from stages.stream import StageFailure
-from tests.stages.stage_bench import CONTROL, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
+from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
 SESSIONS = ("task", "task_1_2")
 CONTROLS = (CONTROL, OTHER_CONTROL)
@@ -71,6 +73,7 @@ REPLY = "One two three, four five six seven. Eight nine!"
 SAMPLE_RATE = 8_000
 FRAME_SAMPLES = SAMPLE_RATE // 100
 WINDOWS = {"encoder": (0, 0), "thinker": (40, 0), "talker": (24, 0), "vocoder": (0, 24 * FRAME_SAMPLES)}
+INPUTS = {"talker": (InEdge("clauses", 40),), "vocoder": (InEdge("latents", 24),)}
 OPTIONS: dict[str, Options] = {
     "encoder": EncoderOptions(),
     "thinker": ThinkerOptions((), 100),
@@ -116,21 +119,34 @@ class RecordedModel(ScriptedModel):
         self.kept.remove(session)
 
 
+class RecordedVocoder(RecordedModel, ScriptedVocoder):
+    """Takes chunks of several streams at once."""
+
+
 class Walk:
     """One stage, and what must be true of it after the actions so far."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind = kind
         self.random = Random(seed)
-        self.model = RecordedModel(kind)
+        self.model = RecordedVocoder(kind) if kind == "vocoder" else RecordedModel(kind)
         onward_window, publish_window = WINDOWS[kind]
         self.window = onward_window or publish_window
-        self.bench = StageBench(self.model, onward_window=onward_window, publish_window=publish_window)
+        payload: Payload = "clauses" if kind == "thinker" else "latents"
+        self.inputs = INPUTS.get(kind, ())
+        self.bench = StageBench(
+            self.model,
+            onward_window=onward_window,
+            publish_window=publish_window,
+            payload=payload,
+            inputs=self.inputs,
+        )
         self.onward = ONWARD if onward_window else None
         self.controls = {number: number for number in CONTROLS}
         self.bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
         self.bench.stage.link_up(OTHER_MEDIA, Hello(1, "media", "gw_2"))
         self.next_link = 100
+        self.source, self.before_incarnation = SOURCE, 1
         self.lives: dict[Tag, Life] = {}
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, int] = {}
@@ -157,6 +173,7 @@ class Walk:
         assert (statistics.streams, statistics.sessions, statistics.scheduler.waiting) == (0, 0, 0)
         assert not self.lives
         assert not self.model.kept
+        assert not self.bench.faults
 
     # ---- what the stage says ------------------------------------------------------------------------
 
@@ -214,7 +231,7 @@ class Walk:
         statistics = self.bench.stage.statistics()
         assert statistics.streams == len(self.lives)
         assert statistics.sessions == len(self.owners)
-        assert statistics.scheduler.running == len(self.bench.running) <= self.model.concurrency
+        assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
 
@@ -230,6 +247,7 @@ class Walk:
             self.owners[session] = link
             self.epochs[session] = epoch
             self._leave(lambda tag: is_output(tag, session, epoch))
+            self._leave(lambda tag: tag.session == session and self.lives[tag].control != link)
         answers = self.bench.frame(OpenSession(session, epoch), link)
         assert isinstance(answers[-1], SessionRefused if stale else SessionOpened)
 
@@ -242,42 +260,46 @@ class Walk:
         self._expect_stale(not owned, CloseSession(session), link)
 
     def open(self) -> None:
-        tag = self._any_tag()
+        tag, link = self._any_tag(), self._control()
         known = {other.key: other for other in self.lives}.get(tag.key)
-        is_open = known == tag and not self.lives[tag].leaving
+        is_open = known == tag and not self.lives[tag].leaving and self.lives[tag].control == link
         stale = tag.response and OUT_OF_BAND < tag.epoch < self.epochs.get(tag.session, 0)
-        allowed = tag.session in self.owners and not stale and not known
+        allowed = self.owners.get(tag.session) == link and not stale and not known
         allowed = allowed and (self.onward is not None or not self._is_onward)
-        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], self._is_onward), self._control())
+        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], (NEXT,) if self._is_onward else ()), link)
         assert isinstance(answer, Opened if is_open or allowed else Refused)
 
     def cancel(self) -> None:
-        tag = self._any_tag()
-        self._leave(lambda other: other.key == tag.key)
-        self.bench.frame(Cancel(tag), self._control())
+        tag, link = self._any_tag(), self._control()
+        self._leave(lambda other: other == tag and self.lives[tag].control == link)
+        self.bench.frame(Cancel(tag), link)
 
     def end_epoch(self) -> None:
-        session = self.random.choice(SESSIONS)
-        epoch = self._epoch_near(session)
-        if session in self.epochs:
+        session, link = self.random.choice(SESSIONS), self._control()
+        epoch, owned = self._epoch_near(session), self.owners.get(session) == link
+        if owned:
             self.epochs[session] = max(self.epochs[session], epoch)
             self._leave(lambda tag: is_output(tag, session, epoch))
-        self._expect_stale(session not in self.epochs, EndEpoch(session, epoch), self._control())
+        self._expect_stale(not owned, EndEpoch(session, epoch), link)
 
     def lose_gateway(self) -> None:
         self._lose_gateway(self.random.choice(CONTROLS))
 
     def _lose_gateway(self, which: int) -> None:
-        """It is back at once, on another link and knowing nothing."""
+        """It is back at once, on another link and knowing nothing; perhaps the loss is noticed only then."""
         lost = self.controls[which]
         for session in [name for name, owner in self.owners.items() if owner == lost]:
             del self.owners[session], self.epochs[session]
             self._leave_session(session)
         self._leave(lambda tag: self.lives[tag].control == lost)
-        self.bench.lose(lost)
+        noticed = self.random.random() < 0.5
+        if noticed:
+            self.bench.lose(lost)
         self.next_link += 1
         self.controls[which] = self.next_link
-        self.bench.stage.link_up(self.next_link, Hello(1, "control", NAMES[which]))
+        self.bench.carry_out(self.bench.stage.link_up(self.next_link, Hello(1, "control", NAMES[which])))
+        if not noticed:
+            self.bench.lose(lost)
 
     def _control(self) -> int:
         return self.controls[self.random.choice(CONTROLS)]
@@ -299,11 +321,25 @@ class Walk:
             self._leave(lambda tag: self.lives[tag].onward)
             self.bench.lose(lost)
 
+    def lose_stage_before(self) -> None:
+        """Its next process, or the same one, is there at once."""
+        self._leave(lambda tag: bool(tag.response and self.inputs) and not self.lives[tag].input_ended)
+        self.before_incarnation += self.random.randint(0, 1)
+        lost, self.source = self.source, self.next_link + 1
+        self.next_link += 1
+        hello = Hello(1, "data", f"before/{self.before_incarnation}")
+        noticed = self.random.random() < 0.5
+        if noticed:
+            self.bench.lose(lost)
+        self.bench.carry_out(self.bench.stage.link_up(self.source, hello))
+        if not noticed:
+            self.bench.lose(lost)
+
     def find_next_stage(self) -> None:
         if self._is_onward and self.onward is None:
             self.next_link += 1
             self.onward = self.next_link
-            self.bench.carry_out(self.bench.stage.onward_up(self.next_link))
+            self.bench.carry_out(self.bench.stage.onward_up(NEXT, self.next_link))
 
     def feed(self) -> None:
         """A few items for one stream, open or leaving."""
@@ -318,7 +354,7 @@ class Walk:
             if not life.leaving:
                 life.fed.append(item)
                 life.fed_units += units
-            self._expect_stale(life.leaving, Feed(tag, item, units), SOURCE)
+            self._expect_stale(life.leaving, Feed(tag, item, units), self.source)
 
     def _next_item(self, life: Life) -> tuple[Item, int]:
         frames, ends = self.random.randint(0, FRAMES_PER_ITEM_MAX), self.random.random() < 0.2
@@ -338,16 +374,18 @@ class Walk:
     def feed_what_is_not_open(self) -> None:
         tag = self._any_tag()
         if tag not in self.lives:
-            self._expect_stale(True, Feed(tag, EndOfTurn(0)), SOURCE)
+            self._expect_stale(True, Feed(tag, EndOfTurn(0)), self.source)
             self._expect_stale(True, Grant(tag, 1), self._control())
 
     def grant(self) -> None:
         """Part or all of what one stream has in flight."""
         waiting = [tag for tag, life in self.lives.items() if life.in_flight]
-        link = self.onward if self._is_onward else OTHER_MEDIA
-        if waiting and link is not None:
+        if waiting:
             tag = self.random.choice(waiting)
             life = self.lives[tag]
+            link = self.onward if self._is_onward else life.control
+            if link is None:
+                return
             units = self.random.choice((life.in_flight, self.random.randint(1, life.in_flight)))
             life.in_flight -= units
             self._expect_stale(life.leaving, Grant(tag, units), link)
@@ -402,6 +440,7 @@ ACTIONS: dict[Callable[[Walk], None], int] = {
     Walk.close_session: 1,
     Walk.lose_gateway: 1,
     Walk.lose_next_stage: 1,
+    Walk.lose_stage_before: 1,
     Walk.find_next_stage: 4,
 }
 

@@ -6,19 +6,23 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 import structlog
+import structlog.testing
 
 from stages import worker
-from stages.contracts import Clause, ObserverOptions, Tag, TextDelta
+from stages.block_table import BLOCK_BYTES
+from stages.contracts import AudioOut, Clause, ObserverOptions, Tag, TextDelta
+from stages.edges import OutEdge
 from stages.link import LinkError
+from stages.link_window import FRAME_BYTES_MAX
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
     Feed,
@@ -31,100 +35,27 @@ from stages.messages import (
     OpenSession,
     Published,
     SessionOpened,
+    SessionRefused,
     StepDone,
     Welcome,
 )
-from stages.stage import Stage
+from stages.outgoing import FrameTooLargeError
 from stages.stream import Emit, Publish, StageFailure, StepContext
-from stages.worker import Worker, WorkerSpec
-from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
-from tests.stages.puppet import PuppetModel, PuppetStep
-
-TAG = Tag("s", 1, 1, "r")
-WELCOME = Welcome(1, "next", 1, "rev", onward_up=True)
-HELLO = Hello(1, "control", "gw_1")
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStep(PuppetStep):
-    """Runs `work` on the engine thread."""
-
-    work: Callable[[StepContext], None] = lambda _: None
-
-    def run(self, context: StepContext) -> object:
-        self.work(context)
-        return self
-
-
-class Running:
-    """A worker of puppets that serves on `address`."""
-
-    def __init__(self, folder: Path, *, onward: str = "", onward_window: int = 0) -> None:
-        self.address = f"unix:{folder}/stage.sock"
-        self.path = folder / "stage.sock"
-        self.model = PuppetModel()
-        stage = Stage(self.model, onward_window=onward_window)
-        spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, onward=onward, onward_window=onward_window)
-        self.worker = Worker(spec, stage, "rev", 1)
-        self.ready = asyncio.Event()
-        self.stopped = asyncio.Event()
-        self.ends: list[End] = []
-
-    async def serve(self) -> None:
-        await self.worker.serve(self.ready.set, self.stopped)
-
-    async def link(self, *frames: Frame) -> End:
-        """A link on which `frames` are sent at once."""
-        end = End()
-        await end.connect(self.address)
-        self.ends.append(end)
-        for frame in frames:
-            end.link.send(frame)
-        return end
-
-    async def gateway(self, *, onward: bool = False) -> End:
-        """A control link with one session and one stream open."""
-        end = await self.link(HELLO, OpenSession("s", 1), Open(TAG, ObserverOptions(), onward))
-        assert isinstance(await end.frame(), Welcome)
-        assert [await end.frame() for _ in range(2)] == [SessionOpened("s"), Opened(TAG)]
-        return end
-
-    def plan(self, *steps: PuppetStep, ends: bool = True) -> None:
-        stream = self.model.streams[TAG.key]
-        stream.steps.extend(steps)
-        stream.ends = ends
-
-
-@asynccontextmanager
-async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
-    """Play the next stage for the first link to it, which it gives once it was greeted."""
-
-    async def greet() -> End:
-        end = await listener.accepted()
-        assert await end.frame() == Hello(1, "data", "stage/3")
-        end.link.send(WELCOME)
-        return end
-
-    yield asyncio.create_task(greet())
-
-
-@asynccontextmanager
-async def running(folder: Path, *, onward: str = "", onward_window: int = 0) -> AsyncIterator[Running]:
-    """Serve until the block ends; then nothing may be left."""
-    one = Running(folder, onward=onward, onward_window=onward_window)
-    serving = asyncio.create_task(one.serve())
-    try:
-        async with asyncio.timeout(WAIT_S_MAX):
-            await one.ready.wait()
-            yield one
-            one.stopped.set()
-            await serving
-        for end in one.ends:
-            await end.end()
-        assert not one.path.exists()
-    finally:
-        serving.cancel()
-
+from stages.worker import WorkerSpec
+from tests.stages.link_bench import WAIT_S_MAX, Listener, play
+from tests.stages.puppet import BatchingPuppets, PuppetStep
+from tests.stages.worker_bench import (
+    HELLO,
+    NEXT,
+    ONWARD,
+    TAG,
+    WELCOME,
+    Running,
+    ThreadStep,
+    greeting,
+    is_stages_hello,
+    running,
+)
 
 # ---- handshake ----------------------------------------------------------------------------------------------
 
@@ -133,12 +64,24 @@ def test_a_peer_is_welcomed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as one:
             end = await one.link(HELLO)
-            assert await end.frame() == Welcome(1, "stage", 3, "rev", onward_up=True)
+            assert await end.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
 
     play(scenario())
 
 
-@pytest.mark.parametrize("first", [Hello(2, "control", "gw_1"), OpenSession("s", 1)], ids=["version", "no hello"])
+def test_a_gateway_that_connects_anew_has_lost_what_it_had(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            await one.link(HELLO)
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+
+
+@pytest.mark.parametrize(
+    "first", [Hello(LINK_VERSION + 1, "control", "gw_1"), OpenSession("s", 1)], ids=["version", "no hello"]
+)
 def test_another_version_and_who_does_not_introduce_itself_are_refused(tmp_path: Path, first: Frame) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as one:
@@ -156,7 +99,7 @@ def test_garbage_ends_one_link_and_leaves_the_others(tmp_path: Path) -> None:
             gateway = await one.gateway()
             reader, writer = await asyncio.open_unix_connection(str(one.path))
             writer.write(b"\xff" * 64)
-            assert await reader.read() == b""
+            assert b"LinkRefused" in await reader.read()
             writer.close()
             await writer.wait_closed()
             gateway.link.send(Cancel(TAG))
@@ -177,12 +120,11 @@ def test_progress_comes_before_the_result_and_both_in_order(tmp_path: Path) -> N
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep((Publish(TextDelta("end")),), work=speak))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
-            frames = [await gateway.frame() for _ in range(6)]
-            texts = [frame.event for frame in frames if isinstance(frame, Published)]
-            assert texts == [TextDelta(text) for text in ("0", "1", "2", "end")]
-            assert isinstance(frames[3], StepDone)
-            assert frames[5] == Closed(TAG, "finished", {})
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            texts = [await one.media.frame() for _ in range(4)]
+            assert texts == [Published(TAG, TextDelta(text)) for text in ("0", "1", "2", "end")]
+            assert isinstance(await gateway.frame(), StepDone)
+            assert await gateway.frame() == Closed(TAG, "finished", {})
 
     play(scenario())
 
@@ -200,13 +142,54 @@ def test_a_step_runs_on_a_thread_of_the_engine_and_is_told_of_its_cancel(tmp_pat
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep((Publish(TextDelta("too late")),), work=wait))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
             gateway.link.send(Cancel(TAG))
             assert await gateway.frame() == Closed(TAG, "cancelled", {})
             assert names[0].startswith("stage-engine")
 
     play(scenario())
+
+
+def test_a_step_that_sleeps_is_woken_by_its_cancel(tmp_path: Path) -> None:
+    started, woken = threading.Event(), []
+
+    def sleep(context: StepContext) -> None:
+        woken.append(context.wait_cancelled(1))
+        started.set()
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=sleep))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            await asyncio.to_thread(started.wait, WAIT_S_MAX)
+            gateway.link.send(Cancel(TAG))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+    assert woken == [False, True, True]
+
+
+def test_a_step_that_is_cancelled_before_it_begins_does_not_sleep(tmp_path: Path) -> None:
+    """Feed and cancel come in one piece, so the cancel is there before a thread is."""
+    woken = []
+
+    def sleep(context: StepContext) -> None:
+        woken.append(context.wait_cancelled(WAIT_S_MAX * 1_000_000_000))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=sleep))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            gateway.link.send(Cancel(TAG))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+
+    play(scenario())
+    assert woken == [True]
 
 
 def test_a_step_is_told_that_its_outputs_wait(tmp_path: Path) -> None:
@@ -227,7 +210,7 @@ def test_a_step_is_told_that_its_outputs_wait(tmp_path: Path) -> None:
             next_stage = await greeted
             gateway = await one.gateway(onward=True)
             one.plan(ThreadStep(work=emit))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             assert await next_stage.frame() == Feed(TAG, Clause(0, "abc"), 3)
             assert isinstance(await gateway.frame(), StepDone)
             next_stage.link.send(Grant(TAG, 3))
@@ -255,12 +238,113 @@ def test_whatever_a_model_throws_fails_its_stream_alone(
         async with running(tmp_path) as one:
             gateway = await one.gateway()
             one.plan(ThreadStep(work=fail))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             assert await gateway.frame() == Closed(TAG, "failed", {}, code, message)
             gateway.link.send(Open(TAG, ObserverOptions()))
             assert await gateway.frame() == Opened(TAG)
 
     play(scenario())
+
+
+def test_an_output_that_no_link_can_carry_fails_its_stream_alone(tmp_path: Path) -> None:
+    huge = AudioOut(0, 24_000, 0, bytes(BLOCK_BYTES + 1))
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(PuppetStep((Publish(huge), Publish(TextDelta("after the gap")))), ends=False)
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            assert isinstance(await gateway.frame(), StepDone)
+            closed = await gateway.frame()
+            assert isinstance(closed, Closed)
+            assert (closed.outcome, closed.code) == ("failed", "hand_over_too_large")
+            gateway.link.send(Open(TAG, ObserverOptions()))
+            assert await gateway.frame() == Opened(TAG)
+            assert one.media.frames.empty()
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("gives", [ZeroDivisionError(), StageFailure("engine", "it broke"), None], ids=repr)
+def test_a_batch_runs_on_one_thread_and_what_breaks_it_fails_its_streams(
+    tmp_path: Path, gives: Exception | None
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def hold(_: StepContext) -> None:
+        started.set()
+        go_on.wait(WAIT_S_MAX)
+
+    def speak(context: StepContext) -> None:
+        context.progress([Publish(TextDelta("early"))])
+
+    async def scenario() -> None:
+        model = BatchingPuppets()
+        model.batch_gives = gives
+        async with running(tmp_path, model=model) as one:
+            gateway = await one.gateway()
+            one.plan(ThreadStep(work=hold, batch_key=""))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            await asyncio.to_thread(started.wait, WAIT_S_MAX)
+            tags = [Tag("s", 1, 1, name) for name in "ab"]
+            for tag in tags:
+                gateway.link.send(Open(tag, ObserverOptions()))
+                assert await gateway.frame() == Opened(tag)
+                model.streams[tag.key].steps.append(ThreadStep(work=speak))
+                one.media.link.send(Feed(tag, Clause(0, "")))
+            gateway.link.send(OpenSession("s", 1))
+            assert await gateway.frame() == SessionOpened("s"), "both wait now"
+            go_on.set()
+            assert [type(await gateway.frame()) for _ in range(2)] == [StepDone, Closed]
+            if isinstance(gives, Exception):
+                code = "engine" if isinstance(gives, StageFailure) else "step_failed"
+                closed = [await gateway.frame() for _ in tags]
+                assert [(one.tag, one.code) for one in closed if isinstance(one, Closed)] == [(t, code) for t in tags]
+                return
+            assert [await one.media.frame() for _ in tags] == [Published(tag, TextDelta("early")) for tag in tags]
+            done = [await gateway.frame() for _ in tags]
+            assert [(one.tag, one.batch) for one in done if isinstance(one, StepDone)] == [(tag, 2) for tag in tags]
+
+    play(scenario())
+
+
+def test_a_stream_that_ends_with_an_output_that_no_link_can_carry_has_failed(tmp_path: Path) -> None:
+    huge = AudioOut(0, 24_000, 0, bytes(BLOCK_BYTES + 1), final=True)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.plan(PuppetStep((Publish(huge),)))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
+            assert isinstance(await gateway.frame(), StepDone)
+            closed = await gateway.frame()
+            assert isinstance(closed, Closed)
+            assert (closed.outcome, closed.code) == ("failed", "hand_over_too_large")
+
+    play(scenario())
+
+
+def test_what_an_engine_throws_on_the_loop_goes_to_the_log_and_its_stream_fails(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            one.model.streams[TAG.key].feed_fails = ZeroDivisionError("a text that nobody is to see")
+            with structlog.testing.capture_logs() as logs:
+                one.media.link.send(Feed(TAG, Clause(0, "")))
+                closed = await gateway.frame()
+            assert closed == Closed(TAG, "failed", {}, "engine_fault", "the engine threw ZeroDivisionError")
+            (entry,) = logs
+            assert (entry["event"], entry["stream"], entry["error"]) == ("engine_fault", TAG.key, "ZeroDivisionError")
+            assert isinstance(entry["exc_info"], ZeroDivisionError)
+
+    play(scenario())
+
+
+def test_a_frame_too_large_that_is_no_streams_is_a_fault_of_ours(tmp_path: Path) -> None:
+    one = Running(tmp_path)
+    with pytest.raises(FrameTooLargeError):
+        one.worker._send(1, SessionRefused("s", "capacity", "x" * FRAME_BYTES_MAX), {})
+    one.worker._exchange.close()
 
 
 # ---- the next stage -----------------------------------------------------------------------------------------
@@ -279,14 +363,14 @@ def test_the_worker_is_ready_once_the_next_stage_is_and_says_when_that_goes(tmp_
             gateway = await one.gateway(onward=True)
             await next_stage.abort()
             frames = [await gateway.frame() for _ in range(2)]
-            lost = Closed(TAG, "failed", {}, "downstream_lost", "the next stage is gone")
-            assert frames == [OnwardChanged(up=False), lost]
+            lost = Closed(TAG, "failed", {}, "downstream_lost", "next is gone")
+            assert frames == [OnwardChanged("next", up=False), lost]
             # For a moment, the socket of a dying stage still takes links.
             await (await listener.accepted()).abort()
             async with greeting(listener) as again:
                 await again
-            assert await gateway.frame() == OnwardChanged(up=True)
-            gateway.link.send(Open(TAG, ObserverOptions(), onward=True))
+            assert await gateway.frame() == OnwardChanged("next", up=True)
+            gateway.link.send(Open(TAG, ObserverOptions(), (NEXT,)))
             assert await gateway.frame() == Opened(TAG)
 
     play(scenario())
@@ -298,13 +382,41 @@ def test_a_next_stage_is_there_once_it_says_so(tmp_path: Path) -> None:
             one = Running(tmp_path, onward=listener.address, onward_window=4)
             serving = asyncio.create_task(one.serve())
             next_stage = await listener.accepted()
-            assert await next_stage.frame() == Hello(1, "data", "stage/3")
+            assert is_stages_hello(await next_stage.frame())
             gateway = await one.link(HELLO)
-            assert await gateway.frame() == Welcome(1, "stage", 3, "rev", onward_up=False)
+            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ())
             assert not one.ready.is_set()
             next_stage.link.send(WELCOME)
-            assert await gateway.frame() == OnwardChanged(up=True)
+            assert await gateway.frame() == OnwardChanged("next", up=True)
             await one.ready.wait()
+            one.stopped.set()
+            await serving
+            await gateway.end()
+
+    play(scenario())
+
+
+def test_a_worker_with_two_next_stages_is_ready_once_both_are_and_keeps_each_by_itself(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        addresses = {name: f"unix:{tmp_path}/{name}.sock" for name in ("one", "two")}
+        async with Listener(addresses["one"]) as first, Listener(addresses["two"]) as second:
+            edges = tuple(OutEdge(name, "clauses", 320, {name: address}) for name, address in addresses.items())
+            one = Running(tmp_path, edges=edges)
+            serving = asyncio.create_task(one.serve())
+            async with greeting(first) as greeted:
+                await greeted
+            gateway = await one.link(HELLO)
+            assert await gateway.frame() == Welcome(LINK_VERSION, "stage", 3, "rev", ("one",))
+            assert not one.ready.is_set()
+            async with greeting(second) as greeted:
+                other = await greeted
+            assert await gateway.frame() == OnwardChanged("two", up=True)
+            await one.ready.wait()
+            await other.abort()
+            assert await gateway.frame() == OnwardChanged("two", up=False)
+            async with greeting(second) as greeted:
+                await greeted
+            assert await gateway.frame() == OnwardChanged("two", up=True)
             one.stopped.set()
             await serving
             await gateway.end()
@@ -327,8 +439,8 @@ def test_a_worker_that_is_stopped_while_it_waits_for_the_next_stage_was_never_re
 
 def test_a_next_stage_that_can_never_be_reached_ends_the_worker(tmp_path: Path) -> None:
     async def scenario() -> None:
-        one = Running(tmp_path, onward="tcp:next:1", onward_window=4)
-        with pytest.raises(LinkError, match="tcp:next:1"):
+        one = Running(tmp_path, onward="tcp:next", onward_window=4)
+        with pytest.raises(LinkError, match="tcp:next"):
             await one.serve()
         assert not one.ready.is_set()
 
@@ -359,9 +471,9 @@ def test_a_running_step_is_waited_for(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with running(tmp_path) as one:
-            gateway = await one.gateway()
+            await one.gateway()
             one.plan(ThreadStep(work=wait))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
         assert not one.worker.hangs
         one.model.close()
@@ -379,9 +491,9 @@ def test_a_step_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
 
     async def scenario() -> None:
         async with running(tmp_path) as one:
-            gateway = await one.gateway()
+            await one.gateway()
             one.plan(ThreadStep(work=hang))
-            gateway.link.send(Feed(TAG, Clause(0, "")))
+            one.media.link.send(Feed(TAG, Clause(0, "")))
             await asyncio.to_thread(started.wait, WAIT_S_MAX)
         assert one.worker.hangs
         released.set()
@@ -431,15 +543,21 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"stage": 7}, "stage"),
+        ({"replica": 7}, "replica"),
         ({"gpu": 1}, "gpu"),
         ({"engine": "magic"}, "no engine 'magic' for a thinker; there are: local, openai, scripted"),
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
         ({"options": {"volume": 11}}, "volume"),
         ({"options": {"replies": []}}, "replies"),
-        ({"address": "tcp:0.0.0.0:1"}, "'tcp:0.0.0.0:1'"),
+        ({"tenant_weights": {"a": 0}}, "tenant_weights"),
+        ({"address": "udp:0.0.0.0:1"}, "'udp:0.0.0.0:1'"),
+        ({"address": "tcp:127.0.0.1:0", "payload_bytes_max": 300_000}, "'think' hands over up to 300000 bytes"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
-        ({"onward": "tcp:next:1", "onward_window": 320}, "'tcp:next:1'"),
+        ({"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next"}}]}, "'tcp:next'"),
+        (
+            {"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next:1"}}], "payload_bytes_max": 300_000},
+            "'tcp:next:1' carries 261120",
+        ),
     ],
 )
 def test_a_wrong_specification_is_refused_and_named(
@@ -461,8 +579,8 @@ def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path)
 
 
 def test_a_worker_without_its_next_stage_is_not_ready_when_it_ends(command: Command, tmp_path: Path) -> None:
-    onward = {"onward": f"unix:{tmp_path}/nobody.sock", "onward_window": 320}
-    assert command.run(spec_json(tmp_path, **onward)) == (0, "", "")
+    edge = {**ONWARD, "replicas": {NEXT: f"unix:{tmp_path}/nobody.sock"}}
+    assert command.run(spec_json(tmp_path, edges=[edge])) == (0, "", "")
 
 
 def test_an_option_that_is_secret_comes_from_the_environment_where_it_is_set(

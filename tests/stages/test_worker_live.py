@@ -25,10 +25,13 @@ from stages.contracts import (
     VocoderOptions,
     WordTimes,
 )
-from stages.graph import GATEWAY, Edge, Graph, StageNode, worker_spec
+from stages.edges import GATEWAY
+from stages.graph import Edge, Graph, StageNode, worker_spec
 from stages.messages import (
+    LINK_VERSION,
     Cancel,
     Closed,
+    Cut,
     EndEpoch,
     Frame,
     Grant,
@@ -60,9 +63,17 @@ OPTIONS: dict[str, Options] = {
     "think": ThinkerOptions((Message("user", "talk"),), 1_000),
     "speak": TalkerOptions(),
     "sound": VocoderOptions(SAMPLE_RATE),
+    "align": ObserverOptions(),
 }
 
 F = TypeVar("F", bound=Frame)
+
+
+ALIGNER = StageNode(name="align", kind="observer", engine="scripted")
+SEEN = (
+    Edge(source="think", target="align", payload="clauses", need="complete", window=4_000),
+    Edge(source="sound", target="align", payload="audio", need="complete", window=2 * SAMPLES),
+)
 
 
 def chain() -> Graph:
@@ -100,9 +111,9 @@ class WorkerProcess:
             cwd=ROOT,
         )
 
-    async def ready(self) -> None:
+    async def ready(self, start_s_max: float) -> None:
         assert self.process.stdout is not None
-        async with asyncio.timeout(WAIT_S_MAX):
+        async with asyncio.timeout(start_s_max):
             assert await self.process.stdout.readline() == b"ready\n"
 
     async def link(self) -> Welcome:
@@ -110,7 +121,8 @@ class WorkerProcess:
         self.control, self.media = End(), End()
         for end, role in ((self.media, "media"), (self.control, "control")):
             await end.connect(self.spec.address)
-            end.link.send(msgspec.convert({"type": "Hello", "version": 1, "role": role, "name": "gw"}, Hello))
+            hello = {"type": "Hello", "version": LINK_VERSION, "role": role, "name": "gw"}
+            end.link.send(msgspec.convert(hello, Hello))
         assert isinstance(await self.media.frame(), Welcome)
         welcome = await self.control.frame()
         assert isinstance(welcome, Welcome)
@@ -168,14 +180,16 @@ class WorkerProcess:
 
 
 @asynccontextmanager
-async def workers(*specs: WorkerSpec, module: str = "stages.worker") -> AsyncIterator[list[WorkerProcess]]:
+async def workers(
+    *specs: WorkerSpec, module: str = "stages.worker", start_s_max: float = WAIT_S_MAX
+) -> AsyncIterator[list[WorkerProcess]]:
     """Ready workers with links; all are gone at the end of the block, however it ends."""
     started = [WorkerProcess(spec, module) for spec in specs]
     try:
         for one in started:
             await one.start()
         for one in started:
-            await one.ready()
+            await one.ready(start_s_max)
             await one.link()
         yield started
     finally:
@@ -185,13 +199,29 @@ async def workers(*specs: WorkerSpec, module: str = "stages.worker") -> AsyncIte
 
 def chain_specs(folder: Path) -> list[WorkerSpec]:
     graph = chain()
-    return [worker_spec(graph, stage, folder, 1) for stage in graph.stages]
+    return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
+
+
+def observed_specs(folder: Path) -> list[WorkerSpec]:
+    graph = chain()
+    graph = Graph(stages=(*graph.stages, ALIGNER), edges=(*graph.edges, *SEEN))
+    return [worker_spec(graph, stage, stage.name, folder, 1) for stage in graph.stages]
+
+
+def aligned_in(frames: list[Frame]) -> list[str]:
+    """The words that the aligner has found."""
+    (frame,) = frames
+    assert isinstance(frame, Published)
+    assert isinstance(frame.event, WordTimes)
+    assert frame.event.basis == "aligned"
+    return [word.text for word in frame.event.words]
 
 
 async def open_response(tag: Tag, stages: list[WorkerProcess]) -> None:
     """Open `tag` at all stages, the last one first."""
     for one in reversed(stages):
-        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.stage], bool(one.spec.onward)))
+        onward = tuple(name for edge in one.spec.edges for name in edge.replicas)
+        one.order(OpenSession(tag.session, tag.epoch), Open(tag, OPTIONS[one.spec.replica], onward))
         await one.told(SessionOpened)
         await one.told(Opened)
 
@@ -290,6 +320,67 @@ def test_a_cancel_and_the_end_of_an_epoch_stop_a_reply_midway(tmp_path: Path) ->
     play(scenario())
 
 
+def test_an_observer_sees_a_whole_reply_at_once_and_holds_up_nobody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with workers(*observed_specs(tmp_path)) as stages:
+            *line, align = stages
+            tag = Tag(SESSION, 1, 1, "resp_1")
+            await open_response(tag, stages)
+            heard, granted = await line[-1].published_until(lambda _: True), 0
+            while not is_final_audio(heard[-1]):
+                line[-1].media.link.send(Grant(tag, samples_of(heard) - granted))
+                granted = samples_of(heard)
+                heard += await line[-1].published_until(lambda _: True)
+            assert samples_of(heard) == SAMPLES
+            words, closed = [await align.media.frame() for _ in range(2)]
+            assert aligned_in([words]) == REPLY.split()
+            assert isinstance(closed, Closed)
+            assert closed.outcome == "finished"
+            for one in line:
+                assert await one.told(Closed) == Closed(tag, "finished", {})
+
+    play(scenario())
+
+
+def test_at_a_stop_an_observer_sees_what_was_sent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with workers(*observed_specs(tmp_path)) as stages:
+            *line, align = stages
+            tag = Tag(SESSION, 1, 1, "resp_1")
+            await open_response(tag, stages)
+            await line[-1].published_until(counting_to(2 * CHUNK))
+            for one in stages:
+                one.order(EndEpoch(SESSION, 2))
+            align.order(Cut(tag, CHUNK + 2_400))  # 6,240 samples: a word takes 4,800
+            for one in line:
+                assert (await one.told(Closed)).outcome == "cancelled"
+            words, closed = [await align.media.frame() for _ in range(2)]
+            assert aligned_in([words]) == ["word0"]
+            assert isinstance(closed, Closed)
+
+    play(scenario())
+
+
+def test_a_reply_goes_on_without_an_observer_that_died(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with workers(*observed_specs(tmp_path)) as stages:
+            *line, align = stages
+            think, _, sound = line
+            tag = Tag(SESSION, 1, 1, "resp_1")
+            await open_response(tag, stages)
+            heard, granted = await sound.published_until(counting_to(CHUNK)), 0
+            align.process.kill()
+            await align.ended()
+            assert await think.told(OnwardChanged) == OnwardChanged("align", up=False)
+            while not is_final_audio(heard[-1]):
+                sound.media.link.send(Grant(tag, samples_of(heard) - granted))
+                granted = samples_of(heard)
+                heard += await sound.published_until(lambda _: True)
+            assert samples_of(heard) == SAMPLES
+
+    play(scenario())
+
+
 def test_a_next_stage_that_dies_fails_the_replies_that_need_it_until_it_is_back(tmp_path: Path) -> None:
     async def scenario() -> None:
         _, *specs = chain_specs(tmp_path)
@@ -298,11 +389,11 @@ def test_a_next_stage_that_dies_fails_the_replies_that_need_it_until_it_is_back(
             await open_response(tag, [speak, sound])
             sound.process.kill()
             await sound.ended()
-            assert await speak.told(OnwardChanged) == OnwardChanged(up=False)
-            assert await speak.told(Closed) == Closed(tag, "failed", {}, "downstream_lost", "the next stage is gone")
+            assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=False)
+            assert await speak.told(Closed) == Closed(tag, "failed", {}, "downstream_lost", "sound is gone")
 
             async with workers(msgspec.structs.replace(sound.spec, incarnation=2)) as (reborn,):
-                assert await speak.told(OnwardChanged) == OnwardChanged(up=True)
+                assert await speak.told(OnwardChanged) == OnwardChanged("sound", up=True)
                 assert (await reborn.link()).incarnation == 2
                 await open_response(Tag(SESSION, 1, 1, "resp_2"), [speak, reborn])
 

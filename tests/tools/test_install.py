@@ -41,7 +41,8 @@ def test_each_thing_that_the_system_lacks_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr(install, "loads", lambda library: False)
     assert install.missing_packages("run") == ["python3-venv", "libgomp1"]
-    assert install.missing_packages("dev") == ["python3-venv", "libgomp1", "redis-server", "chromium"]
+    for target in ("dev", "torch"):
+        assert install.missing_packages(target) == ["python3-venv", "libgomp1", "redis-server", "chromium"]
 
 
 def test_a_library_loads_or_does_not() -> None:
@@ -150,7 +151,7 @@ def lock_text(name: str) -> str:
 def test_a_wrong_call_shows_the_right_one() -> None:
     out = io.StringIO()
     assert install.main(["everything"], out) == 2
-    assert "run|dev|missing" in out.getvalue()
+    assert "run|dev|torch|missing" in out.getvalue()
 
 
 def test_what_is_missing_is_printed_for_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,8 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         self.made = 0
         self.installed: list[str] = []
-        for name in ("locks/build.txt", "locks/run.txt", "locks/dev.txt", "locks/models.txt", "pyproject.toml"):
+        locks = ("build", "run", "dev", "models", "torch", "torch-cpu")
+        for name in (*(f"locks/{lock}.txt" for lock in locks), "pyproject.toml"):
             (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_text(name)
         monkeypatch.setattr(install, "ROOT", root)
@@ -205,6 +207,29 @@ def test_the_tests_need_only_their_own_libraries_in_addition(monkeypatch: pytest
     recorder.install("run")
     recorder.install("dev")
     assert recorder.installed == ["locks/dev.txt"]
+
+
+def test_the_torch_engine_comes_on_top_of_all_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    recorder = Recorder(monkeypatch, tmp_path)
+    recorder.install("dev")
+    recorder.install("torch")
+    assert recorder.installed == ["locks/torch.txt", "locks/torch-cpu.txt"]
+
+
+def test_a_step_that_fails_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(venv: Path, arguments: tuple[str, ...], progress: Progress) -> None:
+        raise InstallError("pip failed.")
+
+    monkeypatch.setattr(install, "run_pip", fail)
+    with pytest.raises(InstallError, match=r"(?s)pip failed\..*PIP_EXTRA_INDEX_URL"):
+        install.run_step(Path(), install.TORCH, Progress(io.StringIO(), steps=1))
+
+
+def test_the_torch_engine_and_the_tests_run_the_same_versions() -> None:
+    torch, dev = (set(re.findall(r"^(\S+)==(\S+)", lock_text(name), re.MULTILINE)) for name in ("torch", "dev"))
+    shared = {name for name, _ in torch} & {name for name, _ in dev}
+    assert "numpy" in shared
+    assert {pin for pin in torch if pin[0] in shared} == {pin for pin in dev if pin[0] in shared}
 
 
 def test_an_environment_from_another_place_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ Theory of operation
     the decoder's weights and strides.
 
 Rules
-* The cache is keyed by the SHA-256 of the voice file. The manifest is written last and holds the SHA-256 of both
-  halves; whatever does not match is split again, so a torn or altered cache costs time and never sound.
+* The cache is keyed by the identity of the halves: voice file and `FORMAT`. The manifest is written last and holds
+  the SHA-256 of both; whatever does not match is split again, so a torn or altered cache costs time and never sound.
 * Files appear by rename only. Two processes may split the same voice at once: each writes the same contents.
 * A graph without these places is refused with `UnsupportedVoiceError`, which names what was not found.
 """
@@ -31,10 +31,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from stages.identity import Weights, digest_of
+
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-# Part of every file's name: raised whenever the halves that this module writes change.
+# Part of the identity of the halves: raised whenever those that this module writes change.
 FORMAT = 1
 
 # What every Piper exporter calls the graph's inputs (rhasspy/piper, export_onnx). A voice of several speakers has one
@@ -84,7 +86,7 @@ def split_voice(voice: Path, cache_dir: Path) -> SplitVoice:
     Raises `UnsupportedVoiceError`, and `OSError` when a file cannot be read or written.
     """
     digest = file_digest(voice)
-    stem = cache_dir / f"{digest}-{FORMAT}"
+    stem = cache_dir / digest_of(Weights(digest, f"piper_split/{FORMAT}"))
     cached = _cached(stem, digest)
     if cached is not None:
         return cached

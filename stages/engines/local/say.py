@@ -69,6 +69,9 @@ class Undisturbed:
     def cancelled(self) -> bool:
         return False
 
+    def wait_cancelled(self, ns_max: int) -> bool:  # noqa: ARG002 - no time passes
+        return False
+
     def stalled(self) -> bool:
         return False
 

@@ -11,6 +11,7 @@ Rules
   depends on the frames alone and not on when they came, so the same latents give the same samples.
 * `AudioOut` is contiguous; exactly one is final, and it may be empty.
 * After a response of n frames exactly ceil(n * hop * rate / voice rate) samples have been published.
+* One chunk at a time: on one thread of a CPU, chunks of several responses take as long together as one after the other.
 * The credit of frames goes back when they have been decoded. The edge's window must hold `ChunkFrames.window_min`.
 """
 

@@ -188,7 +188,7 @@ def test_who_reads_learns_that_the_caller_is_gone() -> None:
                 await reading
             with pytest.raises(SocketClosedError):
                 await pair.peer.send("too late")
-            assert pair.peer.closed.is_set()
+            assert pair.peer.over.is_set()
             assert not pair.peer.is_sending
 
     asyncio.run(run())
@@ -217,7 +217,10 @@ def test_a_flood_of_messages_ends_the_connection() -> None:
         async with connected() as pair, asyncio.timeout(WAIT_S_MAX):
             for _ in range(MESSAGES_WAITING_MAX + 1):
                 pair.caller.channel.send("x")
-            await pair.peer.closed.wait()
+            await pair.peer.over.wait()
+            assert pair.peer.fault == "too_many_messages"
+            await pair.peer.send('{"type": "too much"}')
+            await pair.caller.until("too much")
 
     asyncio.run(run())
 
@@ -231,9 +234,10 @@ def test_the_sound_of_others_is_not_taken_and_too_much_of_it_ends_the_connection
         for number in range(FOREIGN_PACKETS_MAX + 2):
             packet = RtpPacket(payload_type=96, sequence_number=number, timestamp=0)
             packet.ssrc = 1 + number
-            assert not pair.peer.closed.is_set()
+            assert not pair.peer.over.is_set()
             await handle(packet, 0)
-        assert pair.peer.closed.is_set()
+        assert pair.peer.over.is_set()
+        assert pair.peer.fault == "too_many_sources"
         assert pair.received == []
         await pair.close()
 

@@ -35,6 +35,7 @@ from stages.contracts import (
     Word,
     WordTimes,
 )
+from stages.effects import StepFlags
 from stages.engines.scripted import (
     FRAME_RATE,
     FRAMES_PER_ITEM_MAX,
@@ -47,8 +48,7 @@ from stages.engines.scripted import (
     build_thinker,
     build_vocoder,
 )
-from stages.stage import StepFlags
-from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream
+from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream
 from tests.stages.stage_bench import Flags
 
 TAG = Tag("s", 1, 1, "r")
@@ -223,6 +223,27 @@ def test_a_step_of_the_vocoder_says_what_credit_it_needs() -> None:
     step = stream.next_step()
     assert step is not None
     assert (step.units, step.kind, step.urgency) == (3_840, "chunk", 1)
+
+
+def test_the_vocoder_gives_together_what_it_gives_alone() -> None:
+    model = build_vocoder({})
+    assert isinstance(model, BatchingModel)
+    streams = [model.open(Tag("s", 1, 1, name), VocoderOptions(8_000)) for name in "ab"]
+    alone = [model.open(Tag("s", 1, 1, name), VocoderOptions(8_000)) for name in "ab"]
+    for both in (streams, alone):
+        both[0].feed(latents(16)[0])
+        both[1].feed(latents(4)[0])
+    planned = [step for stream in streams if (step := stream.next_step()) is not None]
+    assert len(planned) == 2
+    assert len({model.batch_key(step) for step in planned}) == 1
+    results = model.run_batch(planned, [Flags(StepFlags())] * 2)
+    outputs = [stream.finish_step(result) for stream, result in zip(streams, results, strict=True)]
+    assert [list(output) for output in outputs] == [steps(stream) for stream in alone]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "thinker", "talker"])
+def test_the_other_stages_run_one_step_at_a_time(kind: str) -> None:
+    assert not isinstance(MODELS[kind], BatchingModel)
 
 
 # ---- what all keep ------------------------------------------------------------------------------------------

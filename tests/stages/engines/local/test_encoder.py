@@ -41,6 +41,9 @@ class LiveContext:
     def cancelled(self) -> bool:
         return False
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        return False
+
     def stalled(self) -> bool:
         return False
 

@@ -27,6 +27,9 @@ class FakeContext:
     def cancelled(self) -> bool:
         return False
 
+    def wait_cancelled(self, ns_max: int) -> bool:
+        return False
+
     def stalled(self) -> bool:
         return False
 

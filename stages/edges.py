@@ -1,0 +1,47 @@
+"""Edges as their two ends are told of them.
+
+Rules
+* An edge has one window, in the unit of its payload: characters (clauses), frames (latents, codec), vectors
+  (embeddings) or samples (audio).
+* A consumer of *chunks* gives credit back as it uses them up. One that needs the growing *prefix* or the *complete*
+  value gives none back while the response lives: its window is the most that a response can have.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from stages.contracts import Payload
+
+GATEWAY = "gateway"  # the name by which edges end there
+
+Need = Literal["chunks", "prefix", "complete"]
+
+
+class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way out of a stage. `replicas`: the workers of `target` by their names, with where each listens.
+
+    `observed`: the target looks on from a side branch, and must never hold the stream up.
+    """
+
+    target: str
+    payload: Payload
+    window: int
+    replicas: dict[str, str] = {}
+    need: Need = "chunks"
+    observed: bool = False
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """A lone replica has the stage's own name."""
+        return tuple(self.replicas) or (self.target,)
+
+
+class InEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way into a stage, whose stream is given at most `window` units in all where it does not need chunks."""
+
+    payload: Payload
+    window: int
+    need: Need = "chunks"

@@ -1,0 +1,414 @@
+"""The Thinker stage: it reads what was said and heard, and hands the Talker what it has in mind.
+
+Theory of operation
+    A session has one context. While the caller speaks, a prefill stream takes the prompt from the gateway and the
+    turn's sound from the encoder, and reads both piece by piece. A response reads what is left, then writes one token
+    a step. To the Talker go first the vectors of what it speaks from (see `prompt`), as they are read or found in the
+    context, then one vector for each token of the reply as soon as it is picked.
+
+    Any two streams of a session may take turns: a step begins by cutting the context back to what its own prompt
+    agrees with.
+
+Rules
+* A step is one piece of prompt, or one token. While a response of the session is open nothing is prefilled.
+* A response waits for a sound that is still coming in. A sound that is not here any more is read from the text.
+* As in the library's `generate`, the token at which a reply is cut off is written but not spoken.
+* A prompt that leaves no room for the reply is refused; no history is dropped.
+* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, audio_too_long,
+  audio_unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stages.contracts import (
+    Embeddings,
+    Item,
+    Message,
+    Options,
+    PrefillOptions,
+    Prompt,
+    Tag,
+    TextDelta,
+    TextDone,
+    ThinkerOptions,
+)
+from stages.engines.torch_omni.context import Context, ThinkerNet
+from stages.engines.torch_omni.hearing import Hearing
+from stages.engines.torch_omni.prompt import Rendered, Sound, Vocabulary, render
+from stages.engines.torch_omni.rows import RowIntake, emit_in_pieces, pack
+from stages.engines.torch_omni.sampling import pick
+from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageStream, StepContext
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkerSettings:
+    """`sessions` contexts of `context_tokens`, of which `output_tokens_max` are for a reply; and a spare one.
+
+    `piece_tokens_max`: of the prompt, in one step. A cancel waits for one.
+    """
+
+    sessions: int = 4
+    context_tokens: int = 4_096
+    output_tokens_max: int = 512
+    piece_tokens_max: int = 32
+
+    def __post_init__(self) -> None:
+        if self.sessions < 1 or self.piece_tokens_max < 1:
+            raise ValueError("a Thinker has at least one session, and reads at least one token in a step")
+        if not 1 <= self.output_tokens_max <= self.context_tokens // 2:
+            raise ValueError("output_tokens_max must be 1 to half of context_tokens")
+
+    @property
+    def prompt_tokens_max(self) -> int:
+        return self.context_tokens - self.output_tokens_max
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    context: Context
+    hearing: Hearing
+    responses: int = 0
+
+
+class _Spare:
+    """The context of out-of-band responses: for one at a time, and empty when that begins."""
+
+    def __init__(self) -> None:
+        self._holder: StageStream | None = None
+        self._context = Context()
+
+    def take(self, stream: StageStream) -> Context | None:
+        """The context, unless another stream has it."""
+        if self._holder is None:
+            self._holder, self._context = stream, Context()
+        return self._context if self._holder is stream else None
+
+    def release(self, stream: StageStream) -> None:
+        if self._holder is stream:
+            self._holder, self._context = None, Context()
+
+
+class ThinkerModel:
+    """The `StageModel` over the Thinker of `model`, whose weights are `revision`."""
+
+    concurrency = 1
+
+    def __init__(self, model: Any, revision: str, vocabulary: Vocabulary, settings: ThinkerSettings) -> None:
+        self._engine = _Engine(ThinkerNet(model), vocabulary, settings)
+        self._revision = revision
+        self._sessions: dict[str, _Session] = {}
+        self._spare = _Spare()
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def open_session(self, session: str) -> None:
+        """Give `session` a context; see `StageModel`."""
+        settings = self._engine.settings
+        if session not in self._sessions:
+            if len(self._sessions) >= settings.sessions:
+                raise StageFailure("capacity", f"all {settings.sessions} sessions are taken")
+            self._sessions[session] = _Session(Context(), Hearing(settings.prompt_tokens_max))
+
+    def close_session(self, session: str) -> None:
+        """Forget what `session` said and heard."""
+        self._sessions.pop(session, None)
+
+    def open(self, tag: Tag, options: Options) -> StageStream:
+        """Open a prefill or a response; see `StageModel`."""
+        session = self._sessions.get(tag.session)
+        if session is None:
+            raise StageFailure("unknown_session", "the session has no context")
+        if isinstance(options, PrefillOptions):
+            return _PrefillStream(self._engine, session, tag.turn)
+        if not isinstance(options, ThinkerOptions):
+            raise StageFailure("wrong_options", f"a Thinker takes no {type(options).__name__}")
+        if options.max_output_tokens < 1 or not 0.0 <= options.temperature <= 2.0:
+            raise StageFailure("wrong_options", "max_output_tokens must be at least 1, temperature 0 to 2")
+        self._engine.check(options.messages)
+        return _ResponseStream(self._engine, session, options, self._spare if options.spare else None)
+
+    def close(self) -> None:
+        """The weights go with their last reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What steps need of the model."""
+
+    net: ThinkerNet
+    vocabulary: Vocabulary
+    settings: ThinkerSettings
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raises `StageFailure("bad_prompt")`."""
+        if not messages:
+            raise StageFailure("bad_prompt", "there are no messages")
+        unknown = next((message.role for message in messages if message.role not in self.vocabulary.roles), None)
+        if unknown is not None:
+            raise StageFailure("bad_prompt", f"role {unknown!r} is unknown")
+
+    def render(self, messages: Sequence[Message], hearing: Hearing, *, answer: bool) -> Rendered:
+        """Raises `StageFailure("prompt_too_long")`."""
+        rendered = render(messages, hearing.by_turn, self.vocabulary, answer=answer)
+        if len(rendered.keys) > self.settings.prompt_tokens_max:
+            raise StageFailure(
+                "prompt_too_long", f"{len(rendered.keys)} tokens, where {self.settings.prompt_tokens_max} fit"
+            )
+        return rendered
+
+    def read_piece(self, context: Context, keys: Sequence[int], sounds: Mapping[int, Sound]) -> Any:
+        """Read the next piece of a prompt of `keys`. Gives the output of its last position."""
+        start = context.keep_common(keys)
+        piece = keys[start : start + self.settings.piece_tokens_max]
+        return context.read(self.net, self.net.inputs(piece, sounds), piece)
+
+
+# ---- prefill ------------------------------------------------------------------------------------------
+
+
+class _PrefillStream:
+    """Keeps the session's context in step with the newest prompt and with the sound of its turn.
+
+    It finishes once a sound has come to its end and been read. Without a sound it ends when it is cancelled.
+    """
+
+    def __init__(self, engine: _Engine, session: _Session, turn: int) -> None:
+        self._engine = engine
+        self._session = session
+        self._turn = turn
+        self._intake = RowIntake(engine.net.dim, engine.net.device, ("audio",))
+        self._prompt: Prompt | None = None
+        self._fed = self._planned = self._read = 0  # items: that came, that the step knows of, that have been read
+        session.hearing.expect(turn)
+
+    @property
+    def finished(self) -> bool:
+        is_left_to_others = self._prompt is None or self._session.responses > 0
+        return self._intake.ended and (self._read == self._fed or is_left_to_others)
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        """A newer prompt replaces the older one."""
+        self._fed += 1
+        if isinstance(item, Prompt):
+            self._engine.check(item.messages)
+            self._prompt = item
+            return ()
+        rows = self._intake.take(item)
+        assert isinstance(item, Embeddings), "the intake takes nothing else"
+        self._session.hearing.add(self._turn, rows.unbind(0), complete=item.final)
+        return [Consumed(item.count)] if item.count else []
+
+    def next_step(self) -> _PrefillStep | None:
+        if self._prompt is None or self._read == self._fed or self._session.responses:
+            return None
+        hearing = self._session.hearing
+        is_whole = self._prompt.complete and not hearing.waits(self._prompt.messages)
+        rendered = self._engine.render(self._prompt.messages, hearing, answer=is_whole)
+        self._planned = self._fed
+        return _PrefillStep(self._engine, self._session.context, rendered.keys, hearing.by_number())
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        """`result` is true where nothing is left to read of what the step knew."""
+        if result:
+            self._read = self._planned
+        return ()
+
+    def held(self) -> dict[str, int]:
+        """Vectors of a sound that has not come to its end."""
+        return {"vectors": self._session.hearing.unfinished(self._turn)}
+
+    def close(self) -> None:
+        """A sound that never came to its end is forgotten."""
+        self._session.hearing.drop_unfinished(self._turn)
+
+
+@dataclass(frozen=True, slots=True)
+class _PrefillStep:
+    engine: _Engine
+    context: Context
+    keys: list[int]
+    sounds: Mapping[int, Sound]
+
+    kind = "prefill"
+    urgency = 2
+    units = 0
+
+    def run(self, context: StepContext) -> bool:  # noqa: ARG002 - bounded, so it need not ask
+        with torch.inference_mode():
+            if self.context.agrees(self.keys):
+                return True
+            self.engine.read_piece(self.context, self.keys, self.sounds)
+        return len(self.context) == len(self.keys)
+
+
+# ---- response -----------------------------------------------------------------------------------------
+
+
+class _ResponseStream:
+    """One reply."""
+
+    def __init__(self, engine: _Engine, session: _Session, options: ThinkerOptions, spare: _Spare | None) -> None:
+        self._engine = engine
+        self._session = session
+        self._options = options
+        self._spare = spare
+        self._writer: _Writer | None = None
+        self._is_open = True
+        session.responses += spare is None
+
+    @property
+    def finished(self) -> bool:
+        return not self._is_open
+
+    def feed(self, item: Item) -> Sequence[Output]:
+        raise StageFailure("wrong_item", f"a response takes no {type(item).__name__}")
+
+    def next_step(self) -> _ResponseStep | None:
+        """None while a sound of the prompt is coming in, or another response has the spare context."""
+        if self._is_open and self._writer is None:
+            self._writer = self._begin()
+        if not self._is_open or self._writer is None:
+            return None
+        return _ResponseStep(self._writer, 1 if self._writer.tokens else 0)
+
+    def _begin(self) -> _Writer | None:
+        messages, hearing = self._options.messages, self._session.hearing
+        hearing.check(messages)
+        if hearing.waits(messages):
+            return None
+        context = self._spare.take(self) if self._spare else self._session.context
+        if context is None:
+            return None
+        rendered = self._engine.render(messages, hearing, answer=True)
+        return _Writer(self._engine, context, rendered, hearing.by_number(), self._options)
+
+    def finish_step(self, result: object) -> Sequence[Output]:
+        """`result` is what the step put out."""
+        assert isinstance(result, list), "only a response's step comes back"
+        assert self._writer is not None, "a step had a writer"
+        if self._writer.reason:
+            self._leave()
+        return result
+
+    def held(self) -> dict[str, int]:
+        """Positions of the reply that is being written."""
+        return {"tokens": len(self._writer.tokens) if self._writer and self._is_open else 0}
+
+    def close(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._spare:
+            self._spare.release(self)
+        else:
+            self._session.responses -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class _ResponseStep:
+    writer: _Writer
+    urgency: int
+
+    kind = "respond"
+    units = 0
+
+    def run(self, context: StepContext) -> list[Output]:  # noqa: ARG002 - bounded, so it need not ask
+        with torch.inference_mode():
+            return self.writer.write()
+
+
+class _Writer:
+    """What a reply has come to. `tokens` are those that are written, without the mark of the end."""
+
+    def __init__(
+        self,
+        engine: _Engine,
+        context: Context,
+        rendered: Rendered,
+        sounds: Mapping[int, Sound],
+        options: ThinkerOptions,
+    ) -> None:
+        self._engine = engine
+        self._context = context
+        self._sounds = sounds
+        self._keys = list(rendered.keys)
+        self._prompt_tokens = len(rendered.keys)
+        self._spoken = [position for position, is_spoken in enumerate(rendered.spoken) if is_spoken]
+        self._tokens_max = min(options.max_output_tokens, engine.settings.output_tokens_max)
+        self._temperature = options.temperature
+        self._generator = _fresh_generator(engine.net.device) if options.temperature else None
+        self._cached_tokens: int | None = None
+        self._handed_over = 0
+        self.tokens: list[int] = []
+        self.reason = ""
+
+    def write(self) -> list[Output]:
+        """Read one more piece; behind the last one, pick a token."""
+        if self._cached_tokens is None:
+            self._cached_tokens = self._context.keep_common(self._keys)
+        last = self._engine.read_piece(self._context, self._keys, self._sounds)
+        outputs: list[Output] = list(self._prompt_read())
+        if len(self._context) == len(self._keys):
+            outputs += self._pick(last)
+        return outputs
+
+    def _prompt_read(self) -> list[Emit]:
+        """Of the positions that the Talker speaks from, those that have been read and not handed over."""
+        emits: list[Emit] = []
+        ready = [position for position in self._spoken if position < len(self._context)]
+        self._spoken = self._spoken[len(ready) :]
+        for run in _runs_of_one_kind(ready, self._keys):
+            rows = self._context.rows(run)
+            emits += emit_in_pieces(self._handed_over, rows, "hidden" if self._keys[run[0]] < 0 else "prefill")
+            self._handed_over += len(run)
+        return emits
+
+    def _pick(self, last: Any) -> list[Output]:
+        scores = self._engine.net.logits(last)
+        token = int(pick(scores / self._temperature if self._temperature else scores, self._generator))
+        if token == self._engine.vocabulary.im_end:
+            return self._ending("stop", len(self.tokens) + 1)
+        self.tokens.append(token)
+        self._keys.append(token)
+        delta = Publish(TextDelta(self._engine.vocabulary.write(token)))
+        if len(self.tokens) == self._tokens_max:
+            return [delta, *self._ending("max_output_tokens", len(self.tokens))]
+        row = self._engine.net.embed([token])
+        self._handed_over += 1
+        return [delta, Emit(pack(self._handed_over - 1, row, "step"), 1)]
+
+    def _ending(self, reason: str, output_tokens: int) -> list[Output]:
+        self.reason = reason
+        text = "".join(self._engine.vocabulary.write(token) for token in self.tokens)
+        assert self._cached_tokens is not None, "a reply that ends has been begun"
+        done = TextDone(text, reason, self._prompt_tokens, self._cached_tokens, output_tokens)
+        none = torch.zeros((0, self._engine.net.dim))
+        return [Emit(pack(self._handed_over, none, "step", final=True), 0), Publish(done)]
+
+
+def _fresh_generator(device: str) -> Any:
+    generator = torch.Generator(device)
+    generator.seed()
+    return generator
+
+
+def _runs_of_one_kind(positions: Sequence[int], keys: Sequence[int]) -> list[list[int]]:
+    """`positions`, in order, parted where text and sound meet."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and (keys[position] < 0) == (keys[runs[-1][-1]] < 0):
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs

@@ -1,0 +1,196 @@
+"""What a stream has made and its readers have not taken yet: one list, and a place in it for each edge.
+
+Theory of operation
+    An output goes by every edge that carries its payload; what is no payload goes to the gateway. Each edge takes
+    outputs in their order, as far as its credit reaches; what all have taken is dropped. While a reader lags, the
+    stream is given no further step, so the list holds no more than one step makes.
+
+Rules
+* The slowest reader loses nothing.
+* What goes to the gateway waits for its turn among what is handed on: text runs ahead of its speech by no more than
+  the windows do.
+* Nobody waits for an observer: its window is the most that a response can have. An output beyond that, or the loss of
+  its link, ends its edge and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stages.contracts import AudioOut, payload_of
+from stages.credit import Credit
+from stages.edges import GATEWAY, OutEdge
+from stages.stream import Emit, Publish
+
+# The sound in a full window of latents, codec frames or clauses, at least; that of audio is counted.
+WINDOW_LEAD_NS = 400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """`output` goes to `target` now; its credit is taken."""
+
+    target: str
+    output: Emit | Publish
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The response has more than its maximum for the observer `target`, which gets no more of it."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """`units` can never go by an edge of `window`: the stream cannot go on."""
+
+    units: int
+    window: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One edge, as this stream uses it. `place` counts the outputs that it has behind it. No `edge`: the gateway takes
+    events, and no payload."""
+
+    target: str
+    edge: OutEdge | None
+    credit: Credit | None
+    place: int = 0
+
+    @property
+    def is_observed(self) -> bool:
+        return self.edge is not None and self.edge.observed
+
+    def carries(self, output: Emit | Publish) -> bool:
+        payload = payload_of(output.item if isinstance(output, Emit) else output.event)
+        if payload is None:
+            return self.target == GATEWAY
+        return self.edge is not None and self.edge.payload == payload
+
+    def never_fits(self, units: int) -> bool:
+        if self.edge is None or self.credit is None:
+            return False
+        # Where nothing comes back before the end, what does not fit now never will.
+        room = self.edge.window if self.edge.need == "chunks" else self.credit.available
+        return units > room
+
+    def lead_ns(self, sample_rate: int) -> int | None:
+        """The sound that the reader has not used up; None where it gives nothing back as it goes."""
+        if self.edge is None or self.credit is None or self.is_observed or self.edge.need != "chunks":
+            return None
+        in_flight = self.credit.window - self.credit.available
+        if self.edge.payload == "audio":
+            return in_flight * 1_000_000_000 // sample_rate if in_flight else 0
+        return WINDOW_LEAD_NS * in_flight // self.credit.window
+
+
+@dataclass(slots=True)
+class Outbox:
+    """`edges`: those that the stream uses."""
+
+    edges: Sequence[OutEdge]
+    _waiting: deque[Emit | Publish] = field(default_factory=deque)
+    _dropped: int = 0
+    _sample_rate: int = 0
+    _lanes: list[_Lane] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lanes = {edge.target: _Lane(edge.target, edge, Credit(edge.window)) for edge in self.edges}
+        gateway = lanes.pop(GATEWAY, _Lane(GATEWAY, None, None))
+        self._lanes = [*lanes.values(), gateway]  # the gateway's turn depends on how far the others have come
+
+    @property
+    def waits(self) -> bool:
+        """A reader lags; observers are none."""
+        return any(lane.place < self._end for lane in self._lanes if not lane.is_observed)
+
+    @property
+    def _end(self) -> int:
+        return self._dropped + len(self._waiting)
+
+    def uses(self, target: str) -> bool:
+        return any(lane.target == target for lane in self._lanes)
+
+    def add(self, output: Emit | Publish) -> None:
+        """The stream has made `output`. What no edge carries goes nowhere: a text that is not to be spoken."""
+        carriers = [lane for lane in self._lanes if lane.carries(output)]
+        assert carriers or isinstance(output, Emit), "what is published has an edge"
+        if carriers:
+            self._waiting.append(output)
+        if isinstance(output, Publish) and isinstance(output.event, AudioOut):
+            self._sample_rate = output.event.sample_rate
+
+    def take(self) -> list[Taken | GivenUp | Overrun]:
+        """All that may go now. After an `Overrun`, which is the last, the stream must end."""
+        moves: list[Taken | GivenUp | Overrun] = []
+        for lane in list(self._lanes):
+            moves += self._advance(lane)
+            if moves and isinstance(moves[-1], Overrun):
+                return moves
+        first = min(lane.place for lane in self._lanes)
+        while self._dropped < first:
+            self._waiting.popleft()
+            self._dropped += 1
+        return moves
+
+    def _advance(self, lane: _Lane) -> list[Taken | GivenUp | Overrun]:
+        moves: list[Taken | GivenUp | Overrun] = []
+        end = self._end
+        if lane.target == GATEWAY:
+            end = min(
+                (other.place for other in self._lanes if not other.is_observed and other is not lane), default=end
+            )
+        while lane.place < end:
+            output = self._waiting[lane.place - self._dropped]
+            if lane.carries(output):
+                if lane.never_fits(output.units):
+                    return [*moves, self._overrun(lane, output.units)]
+                if lane.credit is not None and not lane.credit.take(output.units):
+                    break
+                moves.append(Taken(lane.target, output))
+            lane.place += 1
+        return moves
+
+    def _overrun(self, lane: _Lane, units: int) -> GivenUp | Overrun:
+        assert lane.credit is not None, "only credit runs out"
+        if lane.is_observed:
+            self.lose(lane.target)
+            return GivenUp(lane.target)
+        return Overrun(units, lane.credit.window)
+
+    # ---- credit ----------------------------------------------------------------------------------
+
+    def overrun_by(self, units: int) -> Overrun | None:
+        """Why a step that may make `units` can never run, if that is so."""
+        for lane in self._lanes:
+            if not lane.is_observed and lane.credit is not None and lane.never_fits(units):
+                return Overrun(units, lane.credit.window)
+        return None
+
+    def has_room(self, units: int) -> bool:
+        """There is credit for a step that may make `units`."""
+        return all(
+            units <= lane.credit.available for lane in self._lanes if lane.credit is not None and not lane.is_observed
+        )
+
+    @property
+    def lead_ns(self) -> int | None:
+        """The sound that the reader with the least still has, as far as credit tells; None where no edge tells."""
+        leads_ns = (lane.lead_ns(self._sample_rate) for lane in self._lanes)
+        return min((lead_ns for lead_ns in leads_ns if lead_ns is not None), default=None)
+
+    def give_back(self, target: str, units: int) -> bool:
+        """`units` come back from `target`. False where it has no credit; raises `CreditError` for more than it had."""
+        lane = next((lane for lane in self._lanes if lane.target == target), None)
+        if lane is None or lane.credit is None:
+            return False
+        lane.credit.give_back(units)
+        return True
+
+    def lose(self, target: str) -> None:
+        """Nothing more goes to `target`."""
+        self._lanes = [lane for lane in self._lanes if lane.target != target]

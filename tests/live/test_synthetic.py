@@ -1,0 +1,135 @@
+"""The synthetic engine in the real service: what a caller hears names itself, sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from media.coded_tones import EDGE_SAMPLES, Decoder, Heard, response_number, word_samples
+from media.pcm import pcm16_to_float
+from tests.live.caller import RATE, Caller, Message, audio_of, calling, utterance
+from tests.live.service import Service, serving
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+WORD = word_samples(RATE)
+FRAME = RATE // 50
+WORDS = 60  # 12 s of speech: no test waits for its end
+AUDIO = "response.output_audio.delta"
+PROFILE = """
+[encoder]
+final_ms = 5
+settle_ms = {{kind = "uniform", low = 2, high = 8}}
+heard_word_ms = 300
+[thinker]
+prefill_ms_per_token = 0.1
+word_ms = {{kind = "trace", file = "{trace}"}}
+reply_words = {words}
+[talker]
+word_ms = {{kind = "exponential", mean = 2}}
+[vocoder]
+chunk_ms = {{kind = "lognormal", median = 10, sigma = 0.5}}
+cpu_share = 0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("synthetic")
+    trace, profile = folder / "words.txt", folder / "profile.toml"
+    trace.write_text("1\n0.5\n4\n")
+    profile.write_text(PROFILE.format(trace=trace, words=WORDS))
+    settings = {"synthetic_profile": str(profile), "max_output_tokens": str(WORDS)}
+    with serving(folder / "data", settings, engine="synthetic") as running:
+        yield running
+
+
+def start_reply(caller: Caller, *, frames: int = 0, **response: object) -> str:
+    """Have it talk; gives the response once so much of its sound is here."""
+    caller.type_text("Tell me everything.")
+    caller.send("response.create", response=response)
+    name: str = caller.until("response.created")["response"]["id"]
+    for _ in range(frames):
+        caller.until(lambda event: event["type"] == AUDIO and event["response_id"] == name)
+    return name
+
+
+def transcript(event: Message) -> list[str]:
+    words: list[str] = event["response"]["output"][0]["content"][0]["transcript"].split()
+    return words
+
+
+def numbers(words: list[str]) -> list[int]:
+    """ "w3," is word 3."""
+    return [int(word.strip("w,.")) for word in words]
+
+
+def heard_of(caller: Caller, response: str) -> list[Heard]:
+    ear = Decoder(RATE)
+    return [*ear.feed(pcm16_to_float(audio_of(caller.events, response))), *ear.finish()]
+
+
+def whole(response: str, words: int) -> list[Heard]:
+    """The first `words` of `response`, without a gap."""
+    number = response_number(response)
+    return [Heard(number, word, word * WORD, WORD, 0, whole=True) for word in range(words)]
+
+
+def test_every_word_of_a_reply_is_heard_once_and_in_place(service: Service) -> None:
+    with calling(service) as caller:
+        response = start_reply(caller, max_output_tokens=14)
+        done = caller.until("response.done")
+    assert heard_of(caller, response) == whole(response, 14)
+    assert numbers(transcript(done)) == list(range(14))
+    assert done["response"]["usage"]["output_tokens"] == 14
+
+
+@pytest.mark.parametrize("frames", [12, 25, 38])
+def test_what_is_heard_before_a_cancel_is_what_the_item_says(service: Service, frames: int) -> None:
+    with calling(service) as caller:
+        response = start_reply(caller, frames=frames)
+        caller.send("response.cancel")
+        done = caller.until("response.done")
+        caller.until("response.drained")
+    heard, said = heard_of(caller, response), numbers(transcript(done))
+    samples = len(audio_of(caller.events, response)) // 2
+    words, rest = divmod(samples, WORD)
+    assert heard[:words] == whole(response, words)
+    for cut in heard[words:]:
+        assert (cut.word, cut.start_sample, cut.skipped) == (words, words * WORD, 0)
+        assert abs(cut.samples_heard - rest) <= 2 * EDGE_SAMPLES
+    assert said == list(range(len(said)))
+    # A frame that was handed over and taken back again still counts as sent.
+    assert words <= len(said) <= (samples + FRAME) // WORD
+
+
+def test_speech_over_a_reply_is_answered_by_words_of_another(service: Service) -> None:
+    with calling(service) as caller:
+        old = start_reply(caller, frames=15)
+        caller.hear(utterance())
+        cut = caller.until(lambda event: event["type"] == "response.done" and event["response"]["id"] == old)
+        new = caller.find(lambda e: e["type"] == "response.created" and e["response"]["id"] != old)["response"]["id"]
+        for _ in range(25):
+            caller.until(lambda event: event["type"] == AUDIO and event["response_id"] == new)
+        caller.send("response.cancel")
+        caller.until("response.drained")
+    transcripts = caller.of_type("conversation.item.input_audio_transcription.completed")
+    assert [event["transcript"] for event in transcripts] == ["heard0 heard1"]
+    assert numbers(transcript(cut)) == list(range(len(transcript(cut))))
+    words = [piece for piece in heard_of(caller, old) if piece.whole]
+    assert words == whole(old, len(words))
+    assert len(words) <= len(transcript(cut)) <= len(words) + 1
+    assert heard_of(caller, new)[:2] == whole(new, 2)
+    assert response_number(old) != response_number(new)
+
+
+def test_what_was_read_before_costs_nothing_again(service: Service) -> None:
+    with calling(service) as caller:
+        usages = []
+        for _ in range(2):
+            start_reply(caller, max_output_tokens=1)
+            usages.append(caller.until("response.done")["response"]["usage"])
+    first, second = (usage["input_token_details"]["cached_tokens"] for usage in usages)
+    assert first == 0
+    assert second > usages[0]["input_tokens"]

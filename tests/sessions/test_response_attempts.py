@@ -1,0 +1,85 @@
+"""A response whose stage is lost: made again once, under its ids, where nothing of it was put out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sessions.response import Abort, Done, Drained, OpenStage, Phase, Response, Retry
+from tests.sessions.test_response import LINE, admitted, running
+
+
+@pytest.mark.parametrize("make", [admitted, running])
+def test_a_stage_that_is_lost_before_any_output_begins_another_attempt(make: Callable[[], Response]) -> None:
+    response = make()
+    phase = response.phase
+    held = [stage for stage in LINE if stage in response.holds]
+    assert response.stage_lost("talker", 20) == [
+        *(Abort(stage, 0) for stage in held),
+        Retry(1),
+        OpenStage("talker", 1),
+        OpenStage("vocoder", 1),
+    ]
+    assert response.phase is phase
+    response.opened("vocoder", 1)
+    assert response.opened("talker", 0) == [], "an answer to the first attempt"
+    assert response.opened("talker", 1) == [OpenStage("thinker", 1)]
+    response.opened("thinker", 1)
+    assert response.phase is Phase.RUNNING
+
+
+def test_there_is_no_third_attempt() -> None:
+    response = running()
+    response.stage_lost("talker", 20)
+    effects = response.stage_lost("vocoder", 30, 1)
+    assert effects == [
+        Abort("talker", 1),
+        Abort("vocoder", 1),
+        Done(Phase.FAILED, "failed", "stage_lost", "the vocoder was lost during the response"),
+    ]
+
+
+def test_what_a_stage_does_wrong_itself_is_not_tried_again() -> None:
+    response = running()
+    assert Done(Phase.FAILED, "failed", "bad_text", "no words") in response.stage_failed(
+        "talker", "bad_text", "no words", 20
+    )
+
+
+def test_of_the_first_attempt_only_counts_that_it_lets_go() -> None:
+    response = running()
+    response.stage_lost("talker", 20)
+    assert response.stage_lost("vocoder", 21) == []
+    assert response.stage_failed("talker", "stage_lost", "gone", 22) == []
+    assert response.refused("vocoder", "busy", "", 23) == []
+    response.cancel("turn_detected", 30)
+    response.playout_released(0, 30)
+    for stage in ("talker", "vocoder"):
+        response.closed(stage, {"frames": 2}, 31, 1)
+    assert response.holds == {"talker", "thinker"}
+    response.closed("thinker", {"frames": 1}, 32)
+    # The last to let go is the lost one, with its process.
+    (drained,) = response.closed("talker", {"process_exit": 1}, 33)
+    assert isinstance(drained, Drained)
+    assert dict(drained.released) == {
+        "talker.frames": 2,
+        "talker.process_exit": 1,
+        "thinker.frames": 1,
+        "vocoder.frames": 2,
+    }
+
+
+def test_finals_of_the_first_attempt_end_nothing() -> None:
+    response = running()
+    response.final("text", 15, "max_output_tokens")
+    response.stage_lost("vocoder", 20)
+    assert response.final("audio", 30) == []
+    assert response.final("text", 31) == [Done(Phase.SUCCEEDED, "")]
+
+
+def test_the_second_attempt_has_the_deadline_of_the_first() -> None:
+    response = running()
+    due_ns = response.next_deadline_ns()
+    response.stage_lost("talker", 500)
+    assert response.next_deadline_ns() == due_ns

@@ -1,0 +1,307 @@
+"""One call of a simulated gateway: the real conversation, log and way to the encoder, and the shell around them.
+
+Theory of operation
+    As the real call, it carries effects to stages, log and client at once and in order, and decides nothing. The
+    microphone never stops and is silent: that somebody speaks is told to the conversation by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from duplex.checkpoints import Recorder
+from duplex.encoder_feed import EncoderFeed
+from duplex.log_queue import LogQueue
+from duplex.stage_pool import SAME_LOSS, StagePool
+from media.input_ring import InputRing
+from sessions import effects as do
+from sessions.conversation import Conversation
+from sessions.events import Event
+from sessions.records import TurnRecord
+from sessions.settings import INPUT_RATE, SessionSettings
+from sessions.store import Ownership, StoreError
+from stages.contracts import Tag
+from stages.messages import (
+    Cancel,
+    Closed,
+    CloseSession,
+    Cut,
+    EndEpoch,
+    Feed,
+    Frame,
+    Grant,
+    Open,
+    Opened,
+    OpenSession,
+    Published,
+    Refused,
+    SessionRefused,
+)
+from tests.sim.clock import Clock
+from tests.sim.store import StoreLine
+from tests.sim.watch import Watch
+
+RING_SECONDS = 20
+SAMPLES_PER_MS = INPUT_RATE // 1000
+HEAR_MS = 100
+DEADLINE_MS = 100
+FLUSH_MS_MAX = 2_000
+
+
+class Client(Protocol):
+    """The caller's connection, as the call sees it."""
+
+    @property
+    def has_room(self) -> bool: ...
+    def tell(self, event: Event) -> None: ...
+    def drop_audio(self) -> None: ...
+    def reset_gate(self) -> None: ...
+    def ended(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What surrounds all calls of a gateway. `do` drops what is meant for a dead process."""
+
+    stages: Mapping[str, StagePool]
+    clock: Clock
+    do: Callable[..., None]
+
+
+class Journal:
+    """Writes what waits in the real queue, one entry at a time."""
+
+    def __init__(self, queue: LogQueue, ownership: Ownership, line: StoreLine, shell: Shell) -> None:
+        self.queue = queue
+        self.ownership = ownership
+        self.failed: Callable[[str], None] = lambda reason: None
+        self._line = line
+        self._shell = shell
+        self._is_asking = False
+
+    def write(self, entry: TurnRecord) -> None:
+        self.queue.write(entry)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.queue.end_reason is not None:
+            self.failed(self.queue.end_reason)
+        write = self.queue.next_write()
+        if write is not None and not self._is_asking:
+            self._is_asking = True
+            store, ownership = self._line.store, self.ownership
+            self._line.ask(
+                lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts),
+                lambda result: self._shell.do(self._answered, result),
+            )
+
+    def _answered(self, result: object) -> None:
+        pause_ms = 0
+        if isinstance(result, StoreError):
+            pause_ms = self.queue.failed(result)
+        else:
+            self.queue.written()
+        if self.queue.end_reason is not None:
+            self.failed(self.queue.end_reason)
+        self._shell.clock.after(pause_ms, self._shell.do, self._again)
+
+    def _again(self) -> None:
+        self._is_asking = False
+        self._go_on()
+
+
+class Call:
+    def __init__(self, core: Conversation, journal: Journal, watch: Watch, client: Client, shell: Shell) -> None:
+        self.session = journal.ownership.session
+        self.core = core
+        self.journal = journal
+        self.watch = watch
+        self.client = client
+        self.end_reason = ""
+        self._stages = shell.stages
+        self._encoder = core.route.encoder
+        self._clock = shell.clock
+        self._do = shell.do
+        self._born_ns = self._clock.now_ns
+        self._recorder = Recorder(core.items, core.settings, core.epoch)
+        self._ring = InputRing(RING_SECONDS * INPUT_RATE)
+        self.feed = EncoderFeed(self._ring)
+        self._consumed = 0
+        self._is_listening = False
+        self._looks_ns = 0
+        journal.failed = self.end
+
+    # ---- life --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._order_all(OpenSession(self.session, self.core.epoch))
+        self.carry_out(self.core.warm_up())
+
+    def end(self, reason: str) -> None:
+        if self.end_reason:
+            return
+        self.end_reason = reason
+        self.carry_out(self.core.close(self._clock.now_ns))
+        self._order_all(CloseSession(self.session))
+        self.watch.call_ended()
+        self.client.ended(reason)
+
+    def _order_all(self, frame: Frame) -> None:
+        for stage in self._stages.values():
+            stage.order(frame)
+
+    # ---- the microphone ----------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> int:
+        """The end of the input so far, 16 kHz."""
+        return (self._clock.now_ns - self._born_ns) * SAMPLES_PER_MS // 1_000_000
+
+    @property
+    def uncommitted_from(self) -> int:
+        return max(self._consumed, self._ring.oldest)
+
+    def _fill(self) -> None:
+        self._ring.append(bytes(2 * (self.newest - self._ring.newest)))
+
+    def hear(self) -> None:
+        """Take what the microphone has given since the last time."""
+        self._fill()
+        self._feed(self.feed.judged(self._ring.newest))
+
+    def consume(self) -> None:
+        """What came in so far belongs to no later turn."""
+        self._consumed = self.newest
+
+    def _listen(self) -> None:
+        """Hear on for as long as a turn is being spoken."""
+        self.hear()
+        if self.feed.turns and not self.end_reason:
+            self._clock.after(HEAR_MS, self._do, self._listen)
+        else:
+            self._is_listening = False
+
+    def _feed(self, feeds: Sequence[Feed]) -> None:
+        for feed in feeds:
+            self._stages[self._encoder].feed(feed.tag, feed.item, feed.units)
+
+    # ---- from the stages ---------------------------------------------------------------------------
+
+    def frame(self, stage: str, frame: Frame) -> None:
+        core, now_ns = self.core, self._clock.now_ns
+        match frame:
+            case Published(tag, event):
+                self.carry_out(core.published(tag, event, now_ns))
+                self.send_due()
+            case Grant(tag, units) if stage == self._encoder:
+                self._feed(self.feed.credit_returned(tag, units))
+            case Opened(tag):
+                self.carry_out(core.opened(tag, stage, now_ns))
+            case Refused(tag, code, message):
+                self._stream_gone(stage, tag)
+                self.carry_out(core.refused(tag, stage, code, message, now_ns))
+            case Closed(tag, outcome, released, code, message):
+                self._stream_gone(stage, tag)
+                failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
+                self.carry_out(core.closed(tag, stage, released, failure, now_ns))
+            case SessionRefused(_, code):
+                self.end(f"{stage}_{code}")
+
+    def _stream_gone(self, stage: str, tag: Tag) -> None:
+        self.watch.let_go(stage, tag)
+        if stage == self._encoder:
+            self.feed.drop(tag)
+
+    def lost(self, stage: str, tag: Tag) -> None:
+        """The worker that had `tag` is out of reach."""
+        if stage == self._encoder:
+            self.feed.drop(tag)
+        self.carry_out(self.core.lost(tag, stage, self._clock.now_ns))
+
+    # ---- to the client -----------------------------------------------------------------------------
+
+    def pace(self) -> bool:
+        """The pacer's slot; True where another one is wanted soon. Deadlines may wait for one of the next."""
+        now_ns = self._clock.now_ns
+        if now_ns >= self._looks_ns:
+            self._looks_ns = now_ns + DEADLINE_MS * 1_000_000
+            due_ns = self.core.next_deadline_ns()
+            if due_ns is not None and now_ns >= due_ns:
+                self.carry_out(self.core.tick(now_ns))
+            self.watch.within_limits()
+        if not self.core.speaking.undrained:
+            return False
+        self.send_due()
+        return True
+
+    def send_due(self) -> None:
+        while self.client.has_room:
+            effects = self.core.take_due(self._clock.now_ns)
+            if not effects:
+                break
+            self.carry_out(effects)
+
+    def update(self, settings: SessionSettings) -> None:
+        self.core.update(settings)
+        self._keep(self._recorder.settings_changed(settings))
+
+    # ---- effects -----------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Sequence[do.Effect]) -> None:
+        if effects:
+            self.watch.saw(effects)
+            for effect in effects:
+                self._carry_out_one(effect)
+
+    def _carry_out_one(self, effect: do.Effect) -> None:
+        match effect:
+            case do.Tell(event):
+                self.client.tell(event)
+            case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
+                self._order(effect)
+            case do.FeedStream(stage, tag, item) if stage == self._encoder:
+                self._feed(self.feed.tell(tag, item))
+            case do.FeedStream(stage, tag, item):
+                self._stages[stage].feed(tag, item)
+            case do.EndEpoch(epoch):
+                self._order_all(EndEpoch(self.session, epoch))
+                self.client.drop_audio()
+            case do.HearFrom(tag, sample, until):
+                self._hear_from(tag, sample, until)
+            case do.StopHearing(tag):
+                self.hear()
+                self._feed(self.feed.stop_hearing(tag, self._consumed))
+            case do.ResetGate():
+                self.consume()
+                self.client.reset_gate()
+            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
+                self._keep(self._recorder.saved(effect))
+
+    def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
+        stage, tag = self._stages[effect.stage], effect.tag
+        match effect:
+            case do.OpenStream(options=options, edges=edges):
+                stage.order(Open(tag, options, edges))
+            case do.CancelStream():
+                if effect.stage == self._encoder:
+                    self.feed.drop(tag)
+                stage.order(Cancel(tag))
+            case do.CutStream(samples=samples):
+                stage.order(Cut(tag, samples))
+            case do.GrantCredit(samples=samples):
+                stage.order(Grant(tag, samples))
+
+    def _hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
+        self._fill()
+        self._feed(self.feed.hear_from(tag, sample, until))
+        self.hear()
+        if not self._is_listening:
+            self._is_listening = True
+            self._clock.after(HEAR_MS, self._do, self._listen)
+
+    def _keep(self, entry: TurnRecord) -> None:
+        self.journal.write(entry)
+        if self.journal.queue.compaction_due():
+            self.journal.write(self._recorder.compacted())

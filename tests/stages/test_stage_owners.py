@@ -1,0 +1,212 @@
+"""Whom a stage follows: a session's owner, the latest link of a peer, the latest process of the stage before."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages.contracts import OUT_OF_BAND, AudioOut, Clause, ObserverOptions, Pause, Tag, TextDelta
+from stages.edges import InEdge
+from stages.effects import Send
+from stages.messages import (
+    LINK_VERSION,
+    Cancel,
+    Closed,
+    CloseSession,
+    EndEpoch,
+    Feed,
+    Frame,
+    Grant,
+    Hello,
+    Open,
+    Opened,
+    OpenSession,
+    Published,
+    Refused,
+    SessionRefused,
+)
+from stages.stream import Publish
+from tests.stages.puppet import PuppetStep
+from tests.stages.stage_bench import (
+    CONTROL,
+    INPUT,
+    MEDIA,
+    OTHER_CONTROL,
+    SESSION,
+    SOURCE,
+    TAG,
+    Puppets,
+    closings,
+)
+
+CLAUSE = Clause(0, "Hello.", final=True)
+TEXT = TextDelta("Hi")
+CLAUSES = (InEdge("clauses", 8),)
+
+
+# ---- owners -------------------------------------------------------------------------------------------------
+
+
+def _taken_over() -> Puppets:
+    """A second gateway has taken the session over in epoch 9."""
+    bench = Puppets()
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
+    bench.frame(Open(Tag(SESSION, 9, 2, "resp_9"), ObserverOptions()), OTHER_CONTROL)
+    return bench
+
+
+def test_a_former_owner_can_neither_open_nor_close_the_session() -> None:
+    bench = _taken_over()
+    assert bench.frame(OpenSession(SESSION, 8)) == [
+        SessionRefused(SESSION, "stale_epoch", "epoch 8 ended, the session is at 9")
+    ]
+    assert bench.frame(CloseSession(SESSION)) == []
+    assert (bench.stage.statistics().streams, bench.stale()) == (1, 1)
+    assert closings(bench.frame(CloseSession(SESSION), OTHER_CONTROL)) == [
+        (Tag(SESSION, 9, 2, "resp_9"), "cancelled", "")
+    ]
+
+
+def test_who_opens_a_session_ends_all_that_others_had_opened_for_it() -> None:
+    bench = Puppets()
+    outside = Tag(SESSION, OUT_OF_BAND, 1, "resp_o")
+    for tag in (INPUT, outside):
+        bench.another(tag)
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    ended = closings(bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL))
+    assert ended == [(tag, "cancelled", "") for tag in (TAG, INPUT, outside)]
+    assert bench.model.sessions == {SESSION}
+
+
+def test_a_new_owner_counts_its_turns_anew_while_those_of_the_one_before_are_leaving() -> None:
+    bench = Puppets()
+    bench.another(INPUT, PuppetStep())
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
+    again = Tag(SESSION, 9, INPUT.turn)
+    assert bench.frame(Open(again, ObserverOptions()), OTHER_CONTROL) == [Opened(again)]
+    assert [frame.tag for frame in bench.finish(INPUT.key) if isinstance(frame, Closed)] == [INPUT]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Cancel(Tag(SESSION, 9, 2, "resp_9")),
+        Cancel(Tag(SESSION, 8, 2, "resp_9")),
+        EndEpoch(SESSION, 99),
+        CloseSession(SESSION),
+        Grant(Tag(SESSION, 9, 2, "resp_9"), 1),
+        Feed(Tag(SESSION, 9, 2, "resp_9"), CLAUSE),
+    ],
+    ids=repr,
+)
+def test_orders_of_a_former_owner_change_nothing(frame: Frame) -> None:
+    bench = _taken_over()
+    tag = Tag(SESSION, 9, 2, "resp_9")
+    assert bench.frame(frame, CONTROL) == []
+    assert (bench.model.streams[tag.key].fed, bench.stage.statistics().streams) == ([], 1)
+    assert closings(bench.frame(EndEpoch(SESSION, 10), OTHER_CONTROL)) == [(tag, "cancelled", "")]
+
+
+@pytest.mark.parametrize(
+    "tag", [INPUT, Tag(SESSION, OUT_OF_BAND, 1, "resp_o"), Tag(SESSION, 99, 1, "resp_1")], ids=repr
+)
+def test_a_former_owner_opens_nothing(tag: Tag) -> None:
+    bench = _taken_over()
+    refused = Refused(tag, "not_owner", "another gateway has opened the session")
+    assert bench.frame(Open(tag, ObserverOptions())) == [refused]
+
+
+def test_the_loss_of_a_former_owner_leaves_the_session_alone() -> None:
+    bench = _taken_over()
+    assert bench.lose(CONTROL) == []
+    assert (bench.stage.statistics().streams, bench.model.sessions) == (1, {SESSION})
+
+
+def test_the_terminal_goes_to_who_opened_the_stream_last() -> None:
+    """A gateway that reconnects may be heard on its new link before the old one is known to be lost."""
+    bench = Puppets()
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_1"))
+    bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
+    bench.frame(Open(TAG, ObserverOptions()), OTHER_CONTROL)
+    bench.lose(CONTROL)
+    bench.take_sent()
+    bench.frame(Cancel(TAG), OTHER_CONTROL)
+    assert bench.take_sent() == [Send(OTHER_CONTROL, Closed(TAG, "cancelled", {}))]
+
+
+def test_streams_of_a_lost_gateway_end_though_another_owns_their_session_now() -> None:
+    bench = Puppets()
+    bench.another(INPUT)
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
+    bench.lose(CONTROL)
+    assert bench.is_empty()
+    assert bench.model.sessions == {SESSION}
+
+
+# ---- peers --------------------------------------------------------------------------------------------------
+
+
+def test_a_gateway_that_introduces_itself_anew_has_lost_its_links() -> None:
+    """It knows of the loss before we do, and asks anew for what it wants."""
+    bench = Puppets()
+    bench.another(INPUT)
+    bench.carry_out(bench.stage.link_up(21, Hello(LINK_VERSION, "control", "gw_1")))
+    assert closings([sent.frame for sent in bench.take_sent()]) == [(TAG, "cancelled", ""), (INPUT, "cancelled", "")]
+    bench.frame(OpenSession(SESSION, 5), 21)
+    bench.frame(Open(TAG, ObserverOptions()), 21)
+    assert bench.lose(CONTROL) == []
+    assert bench.frame(Feed(TAG, CLAUSE), MEDIA) == []
+    assert (bench.stream.fed, bench.stale()) == ([CLAUSE], 0)
+    bench.stage.link_up(22, Hello(LINK_VERSION, "media", "gw_1"))
+    bench.progress(Publish(TEXT))
+    assert bench.take_sent()[-1] == Send(22, Published(TAG, TEXT))
+    assert bench.lose(MEDIA) == []
+
+
+def test_what_was_handed_over_is_lost_with_the_link_of_the_stage_before() -> None:
+    """Whoever had made it may have finished, and would hear of no loss."""
+    bench = Puppets(inputs=CLAUSES)
+    waiting, whole, fed = (Tag(SESSION, 5, 1, name) for name in ("resp_w", "resp_f", "resp_s"))
+    for tag in (INPUT, waiting, whole, fed):
+        bench.another(tag)
+    bench.frame(Feed(TAG, Clause(0, "One")), SOURCE)
+    bench.frame(Feed(whole, Clause(0, "One", final=True)), SOURCE)
+    bench.frame(Feed(whole, Pause(0)), SOURCE)
+    bench.frame(Feed(fed, Clause(0, "One")), MEDIA)
+    lost = [(TAG, "failed", "upstream_lost"), (waiting, "failed", "upstream_lost")]
+    assert closings(bench.lose(SOURCE)) == lost
+
+
+def test_what_comes_by_other_edges_is_lost_with_theirs() -> None:
+    bench = Puppets(inputs=(*CLAUSES, InEdge("audio", 8)))
+    bench.stage.link_up(30, Hello(LINK_VERSION, "data", "other/1"))
+    bench.frame(Feed(TAG, CLAUSE), SOURCE)
+    bench.frame(Feed(TAG, AudioOut(0, 24_000, 0, b"", final=False)), 30)
+    assert bench.lose(SOURCE) == []
+    assert closings(bench.lose(30)) == [(TAG, "failed", "upstream_lost")]
+
+
+def test_a_new_process_of_the_stage_before_takes_the_place_of_the_old_one() -> None:
+    bench = Puppets(inputs=CLAUSES)
+    bench.carry_out(bench.stage.link_up(30, Hello(LINK_VERSION, "data", "before/2")))
+    assert closings([sent.frame for sent in bench.take_sent()]) == [(TAG, "failed", "upstream_lost")]
+    bench.open()
+    bench.frame(Feed(TAG, CLAUSE), SOURCE)
+    assert (bench.stream.fed, bench.stale()) == ([], 1)
+    bench.frame(Feed(TAG, CLAUSE), 30)
+    assert bench.stream.fed == [CLAUSE]
+    assert bench.lose(SOURCE) == []
+
+
+def test_a_past_process_of_the_stage_before_is_not_listened_to() -> None:
+    bench = Puppets()
+    assert bench.stage.link_up(30, Hello(LINK_VERSION, "data", "before/0")) == []
+    bench.stage.link_up(31, Hello(LINK_VERSION, "data", "other/0"))
+    bench.frame(Feed(TAG, CLAUSE), 30)
+    assert (bench.stream.fed, bench.stale()) == ([], 1)
+    bench.frame(Feed(TAG, CLAUSE), SOURCE)
+    bench.frame(Feed(TAG, CLAUSE), 31)
+    assert bench.stream.fed == [CLAUSE, CLAUSE]
+    assert bench.lose(30) == []
