@@ -170,3 +170,4 @@ class World:
             held = host.stage.statistics()
             assert held.streams == held.sessions == 0, f"nothing is left: {host.replica} {held}"
         assert not any(gateway.calls for gateway in self.house.gateways if gateway is not None), "no call is left"
+        self.house.check_events()
