@@ -17,13 +17,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
-from duplex.stage_client import StageClient
 from stages.edges import GATEWAY
 from stages.event_log import PAGE_EVENTS_MAX, EventLog, EventLogStatistics, Excerpt, LoggedEvent
 from stages.link import LinkError
+from stages.messages import EventPage
 
 EVENTS_READ_MAX = 2_000  # about 400 KB as JSON, put together in 10 ms
 READERS_MAX = 4
@@ -35,6 +36,18 @@ AWAY, NO_ANSWER = "away", "no_answer"
 
 class ReaderBusyError(RuntimeError):
     """So many readings are under way that no other is begun: ask again later."""
+
+
+class Worker(Protocol):
+    """The way to a worker; `StageClient` but in tests."""
+
+    @property
+    def replica(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def revision(self) -> str: ...
+    async def read_events(self, before: int | None, session: str, response: str, events_max: int, /) -> EventPage: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +139,11 @@ class _Part:
 
 
 class EventReader:
-    """`own`: the log of this process. `clients`: the ways to the workers."""
+    """`own`: the log of this process."""
 
-    def __init__(self, own: EventLog, clients: Sequence[StageClient]) -> None:
+    def __init__(self, own: EventLog, workers: Sequence[Worker]) -> None:
         self._own = own
-        self._clients = tuple(clients)
+        self._workers = tuple(workers)
         self._turn = asyncio.Lock()
         self._readers = 0
 
@@ -153,13 +166,13 @@ class EventReader:
     async def _read(self, wanted: Wanted) -> Reading:
         own, *parts = await asyncio.gather(
             self._part(partial(self._ask_own, wanted), wanted),
-            *(self._part(partial(self._ask, client, wanted), wanted) for client in self._clients),
+            *(self._part(partial(self._ask, worker, wanted), wanted) for worker in self._workers),
         )
         logs = [_process_log(own, GATEWAY)]
         events = own.events(GATEWAY)
-        for client, part in zip(self._clients, parts, strict=True):
-            logs.append(_process_log(part, client.replica, client.incarnation, client.revision))
-            events += part.events(client.replica)
+        for worker, part in zip(self._workers, parts, strict=True):
+            logs.append(_process_log(part, worker.replica, worker.incarnation, worker.revision))
+            events += part.events(worker.replica)
         events.sort(key=lambda event: event.at_ns)  # stable: each process's own order stays
         newest = events[max(0, len(events) - wanted.events_max) :]
         truncated = len(newest) < len(events) or any(part.more for part in (own, *parts))
@@ -183,8 +196,8 @@ class EventReader:
         return excerpt, self._own.statistics()
 
     @staticmethod
-    async def _ask(client: StageClient, wanted: Wanted, before: int | None, events_max: int) -> _Page:
-        page = await client.read_events(before, wanted.session, wanted.response, events_max)
+    async def _ask(worker: Worker, wanted: Wanted, before: int | None, events_max: int) -> _Page:
+        page = await worker.read_events(before, wanted.session, wanted.response, events_max)
         return page.excerpt, page.statistics
 
 

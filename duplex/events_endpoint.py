@@ -15,15 +15,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from duplex.auth import Authority
 from duplex.event_reader import EVENTS_READ_MAX, EventReader, ReaderBusyError, ReadEvent, Reading, Wanted
-from stages.event_log import NAME_CHARACTERS_MAX
+from stages.event_log import NAME_CHARACTERS_MAX, EventKind
 
 EVENTS_USUAL = 500
 RETRY_AFTER_S = 1
 NS_PER_MS = 1_000_000
 PARAMETERS = ("session", "response", "limit", "format")
 FORMATS = ("json", "text")
-# So named in `stages.event_log`: the kinds whose value is a time.
-TIMES = frozenset({"started", "computed", "drained"})
+TIMES = frozenset({EventKind.STARTED, EventKind.COMPUTED, EventKind.DRAINED})  # their value is one
 
 
 class BadParameterError(ValueError):

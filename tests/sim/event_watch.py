@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from stages.event_log import EventKind, EventLog
 from tests.stages.event_promises import WorkerPromises
 
-# The line of a response: each kind and what comes before it. A call that is over waits for nothing to drain.
+# The line of a response: each kind, and what comes before it.
 _LINE = {
     EventKind.ACCEPTED: "",
     EventKind.ADMITTED: EventKind.ACCEPTED,
