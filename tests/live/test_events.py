@@ -194,6 +194,7 @@ def test_the_successor_of_a_worker_begins_a_log_of_its_own(service: Service) -> 
     since = len(service.lines)
     service.kill("talker")
     service.wait_for_event("stage_up", since=since, stage="talker")
+    service.wait_for_calls(0)  # the Thinker has found it too
     with calling(service, headers=BEARER) as caller:
         response = start_reply(caller, max_output_tokens=1)
         caller.until("response.drained")
