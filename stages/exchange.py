@@ -67,16 +67,16 @@ class Exchange:
 
     def link_lost(self, number: int) -> None:
         if self._writers.pop(number, None) is not None:
-            self._now_ns()
+            self._note_moment()
             self._carry_out(self._outgoing.link_lost(number))
 
     def taken(self, number: int, frame_bytes: int) -> None:
         """See `Outgoing.taken`."""
-        self._now_ns()
+        self._note_moment()
         self._carry_out(self._outgoing.taken(number, frame_bytes))
 
     def released(self, number: int, ref: DataRef) -> None:
-        self._now_ns()
+        self._note_moment()
         self._carry_out(self._outgoing.released(number, ref))
 
     # ---- streams ---------------------------------------------------------------------------------
@@ -112,10 +112,11 @@ class Exchange:
     def _place(self, place: Place) -> None:
         assert self._arena is not None, "only an arena has blocks"
         self._arena.write(place.ref, place.payload)
-        self._carry_out(self._outgoing.placed(place, self._now_ns()))
+        self._carry_out(self._outgoing.placed(place, self._note_moment()))
         self._watch_leases()
 
-    def _now_ns(self) -> int:
+    def _note_moment(self) -> int:
+        """Tell the event log that something has come, now; gives that moment."""
         now_ns = time.monotonic_ns()
         if self._arena is not None:
             self._arena.table.events.at(now_ns)
@@ -131,7 +132,7 @@ class Exchange:
 
     def _leases_due(self) -> None:
         self._expiry = None
-        self.expire(self._now_ns())
+        self.expire(self._note_moment())
         self._watch_leases()
 
     def expire(self, now_ns: int) -> None:

@@ -132,7 +132,7 @@ class Worker:
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
             link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
-            self._carry_out(self._stage.handle(link.number, frame, self._now_ns()))
+            self._carry_out(self._stage.handle(link.number, frame, self._note_moment()))
 
     def _event_page(self, asked: ReadEvents) -> EventPage:
         excerpt = self._events.read(
@@ -143,22 +143,22 @@ class Worker:
         )
         return EventPage(asked.number, excerpt, self._events.statistics())
 
-    def _now_ns(self) -> int:
-        """The moment of what has just come, which the event log is told as well."""
+    def _note_moment(self) -> int:
+        """Tell the event log that something has come, now; gives that moment."""
         now_ns = time.monotonic_ns()
         self._events.at(now_ns)
         return now_ns
 
     def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec
-        self._now_ns()
+        self._note_moment()
         self._links[link.number] = link
         link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
         self._carry_out(self._stage.link_up(link.number, hello))
 
     def _lost(self, link: Link) -> None:
         if self._links.pop(link.number, None) is not None:
-            self._carry_out(self._stage.link_lost(link.number, self._now_ns()))
+            self._carry_out(self._stage.link_lost(link.number, self._note_moment()))
 
     async def keep_onward(self, replica: str, address: str) -> None:
         """Stay connected to `replica` of a next stage. Raises `LinkError`."""
@@ -202,7 +202,7 @@ class Worker:
                 case ReportFault(key, error):
                     _log.error("engine_fault", stream=key, error=type(error).__name__, exc_info=error)
         for key, message in failures.items():
-            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, self._now_ns()))
+            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, self._note_moment()))
         if self._stage.has_retired:
             self._retired.set()
 
@@ -220,7 +220,7 @@ class Worker:
         if paused:
             self._stage.pause(key)
         else:
-            self._carry_out(self._stage.go_on(key, self._now_ns()))
+            self._carry_out(self._stage.go_on(key, self._note_moment()))
 
     async def _run_batch(self, batch: StartBatch) -> None:
         loop = asyncio.get_running_loop()
@@ -230,10 +230,10 @@ class Worker:
 
         contexts = [context(start) for start in batch.steps]
         results = await loop.run_in_executor(self._threads, _compute, batch, contexts)
-        self._carry_out(self._stage.batch_done(batch.number, results, self._now_ns()))
+        self._carry_out(self._stage.batch_done(batch.number, results, self._note_moment()))
 
     def _progress(self, key: str, outputs: Sequence[Output]) -> None:
-        self._now_ns()
+        self._note_moment()
         self._carry_out(self._stage.progress(key, outputs))
 
     # ---- life ------------------------------------------------------------------------------------

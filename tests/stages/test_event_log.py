@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +115,11 @@ def test_a_reading_looks_at_so_many_events_and_no_more() -> None:
     nothing = log.read(session="rare")
     assert (nothing.events, nothing.before, nothing.more) == ((), 1, True)
     assert values(log.read(nothing.before, session="rare")) == [7]
+
+
+def test_every_kind_is_described() -> None:
+    described = Path(__file__).parents[2].joinpath("docs/architecture.md").read_text(encoding="utf-8")
+    assert [kind for kind in EventKind if f"`{kind}`" not in described] == []
 
 
 def test_the_largest_page_fits_a_frame() -> None:
