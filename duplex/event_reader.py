@@ -26,7 +26,7 @@ from stages.event_log import PAGE_EVENTS_MAX, EventLog, EventLogStatistics, Exce
 from stages.link import LinkError
 from stages.messages import EventPage
 
-EVENTS_READ_MAX = 2_000  # about 400 KB as JSON, put together in 10 ms
+EVENTS_READ_MAX = 2_000  # about 300 KB as JSON, put together in 5 ms
 READERS_MAX = 4
 # A page takes a worker about a millisecond; one that is this slow has other troubles.
 ANSWER_MS_MAX = 500
@@ -119,23 +119,8 @@ class _Part:
             if missing <= 0:
                 break
 
-    def events(self, process: str) -> list[ReadEvent]:
-        return [
-            ReadEvent(
-                event.at_ns,
-                process,
-                event.kind,
-                event.session,
-                event.stream,
-                event.tenant,
-                event.value,
-                event.link,
-                event.state,
-                event.cause,
-            )
-            for page in reversed(self.pages)
-            for event in page
-        ]
+    def events(self, process: str) -> list[tuple[str, LoggedEvent]]:
+        return [(process, event) for page in reversed(self.pages) for event in page]
 
 
 class EventReader:
@@ -173,10 +158,10 @@ class EventReader:
         for worker, part in zip(self._workers, parts, strict=True):
             logs.append(_process_log(part, worker.replica, worker.incarnation, worker.revision))
             events += part.events(worker.replica)
-        events.sort(key=lambda event: event.at_ns)  # stable: each process's own order stays
-        newest = events[max(0, len(events) - wanted.events_max) :]
+        events.sort(key=lambda one: one[1].at_ns)  # stable: each process's own order stays
+        newest = tuple(_read_event(*one) for one in events[max(0, len(events) - wanted.events_max) :])
         truncated = len(newest) < len(events) or any(part.more for part in (own, *parts))
-        return Reading(any(log.fault for log in logs), truncated, tuple(logs), tuple(newest))
+        return Reading(any(log.fault for log in logs), truncated, tuple(logs), newest)
 
     @staticmethod
     async def _part(ask: _Ask, wanted: Wanted) -> _Part:
@@ -199,6 +184,11 @@ class EventReader:
     async def _ask(worker: Worker, wanted: Wanted, before: int | None, events_max: int) -> _Page:
         page = await worker.read_events(before, wanted.session, wanted.response, events_max)
         return page.excerpt, page.statistics
+
+
+def _read_event(process: str, event: LoggedEvent) -> ReadEvent:
+    whose = (event.session, event.stream, event.tenant)
+    return ReadEvent(event.at_ns, process, event.kind, *whose, event.value, event.link, event.state, event.cause)
 
 
 def _process_log(part: _Part, process: str, incarnation: int = 0, revision: str = "") -> ProcessLog:
