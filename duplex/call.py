@@ -290,7 +290,7 @@ class Call:
         stage, tag = self._services.stages[effect.stage], effect.tag
         match effect:
             case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges))
+                stage.order(Open(tag, options, edges, self.conversation.tenant))
             case do.CancelStream():
                 self._stream_gone(effect.stage, tag)
                 stage.order(Cancel(tag))

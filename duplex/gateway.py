@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import structlog
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
+from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
 from duplex.journal import Journal
 from duplex.metrics import Metrics
@@ -38,6 +40,7 @@ from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.contracts import Tag
 from stages.edges import GATEWAY
+from stages.event_log import EventKind, EventLog
 from stages.graph import Graph, StageNode, address_of
 from stages.messages import Frame, ReplicaReport
 from stages.pool import PoolLimits
@@ -100,6 +103,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.metrics = Metrics()
+        self.events = EventLog(config.events_max)
         self._garbage = CallGarbage()
         self._name = new_id("gw")
         self._store = store
@@ -117,6 +121,8 @@ class Gateway:
         self._pacer = Pacer()
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
+        clients = [client for stage in self._stages.values() for client in stage.clients]
+        self.event_reader = EventReader(self.events, clients)
         self._services = Services(self._stages, self._vad, self.metrics)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
@@ -181,6 +187,9 @@ class Gateway:
         call = self._call_of(session, tag)
         if call is None:
             self.metrics.stale_dropped.labels("gateway").inc()
+            self.events.at(time.monotonic_ns())
+            trail = self.events.of(session, tag.key if tag is not None else "")
+            trail.add(EventKind.STALE, link=stage, state=type(frame).__name__.lower())
             return
         before = call.conversation.speaking.stale_dropped
         call.frame(stage, frame)
@@ -303,19 +312,26 @@ class Gateway:
     def _conversation(
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
     ) -> Conversation:
-        identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms, route=self._route)
+        return Conversation(
+            Identity(ownership.session, epoch, new_id, TENANT),
+            settings,
+            self._defaults,
+            transport_lead_ms=transport.lead_ms,
+            route=self._route,
+            events=self.events,
+        )
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
         stored = restored(snapshot)
         return Conversation(
-            Identity(ownership.session, stored.epoch, new_id),
+            Identity(ownership.session, stored.epoch, new_id, TENANT),
             stored.settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             items=stored.items,
             route=self._route,
+            events=self.events,
         )
 
     @asynccontextmanager
@@ -363,6 +379,12 @@ class Gateway:
             del self._former[session]
 
     # ---- metrics -----------------------------------------------------------------------------------
+
+    async def count_events(self) -> None:
+        """Take the figures of the event logs of all processes that answer."""
+        for log in await self.event_reader.counts():
+            self.metrics.events_recorded.labels(log.process).set(log.recorded)
+            self.metrics.events_overwritten.labels(log.process).set(log.overwritten)
 
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""

@@ -24,6 +24,7 @@ from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRec
 from sessions.settings import ResponseSpec, SessionSettings
 from sessions.store import Ownership
 from stages.contracts import Tag
+from stages.event_log import EventKind
 from stages.messages import Closed, CloseSession, Frame, Opened, ReplicaReport, SessionOpened
 
 S_MAX = 10
@@ -416,6 +417,12 @@ def test_frames_find_their_call_or_are_counted(tmp_path: Path) -> None:
         lines = one.metrics()
         assert 'duplex_stale_dropped_total{where="speaking"} 1.0' in lines
         assert 'duplex_stale_dropped_total{where="gateway"} 2.0' in lines
+        told = [(event.session, event.stream, event.link, event.state) for event in one.gateway.events.read().events]
+        assert [event for event in told if event[3] in ("closed", "sessionopened")] == [
+            (session, "resp_old", "talker", "closed"),
+            ("sess_old", "resp_old", "talker", "closed"),
+            ("sess_old", "", "talker", "sessionopened"),
+        ]
 
     play(tmp_path, scenario)
 
@@ -443,6 +450,18 @@ def test_figures_of_replicas_are_those_that_the_supervisor_reports_and_that_are_
             names = ("stage_up", "replica_incarnation", "replica_deaths", "replica_hangs", "replica_quarantined")
             for name, value in zip(names, figures, strict=True):
                 assert f'duplex_{name}{{replica="{stage}",stage="{stage}"}} {value:.1f}' in lines
+
+    play(tmp_path, scenario)
+
+
+def test_figures_of_the_event_logs_are_those_of_the_processes_that_answer(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        one.gateway.events.of("sess_1").add(EventKind.STALE)
+        await one.gateway.count_events()
+        lines = one.metrics()
+        assert 'duplex_events_recorded{process="gateway"} 1.0' in lines
+        assert 'duplex_events_overwritten{process="gateway"} 0.0' in lines
+        assert not [line for line in lines if 'process="talker"' in line], "no stage is there"
 
     play(tmp_path, scenario)
 

@@ -24,6 +24,7 @@ from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
 from stages.contracts import Tag
 from stages.edges import GATEWAY
+from stages.event_log import EventLog
 from stages.graph import Graph, StageNode
 from stages.messages import Frame
 from stages.pool import PoolLimits
@@ -64,6 +65,7 @@ class Manner:
     deadlines: Deadlines
     holds: Callable[[str], bool]
     new_id: Callable[[str], str]
+    events: EventLog
 
 
 class Gateway:
@@ -102,6 +104,10 @@ class Gateway:
             surroundings=self._surroundings,
         )
         return pool
+
+    @property
+    def events(self) -> EventLog:
+        return self._manner.events
 
     @property
     def ports(self) -> Mapping[str, Port]:
@@ -236,6 +242,7 @@ class Gateway:
             transport_lead_ms=manner.transport_lead_ms,
             items=before.items,
             deadlines=manner.deadlines,
+            events=manner.events,
             route=manner.route,
         )
         watch = Watch(core, self.clock, self._counts, self.ports, manner.holds)

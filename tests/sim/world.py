@@ -174,3 +174,4 @@ class World:
 
         self._until(lambda: not left(), GOODBYE_MS)
         assert not left(), f"nothing is left: {left()}"
+        self.house.check_events()
