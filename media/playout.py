@@ -11,6 +11,8 @@ Rules
 * Chunks are contiguous, in order, once each; exactly one is final. Anything else is a bug upstream and raises.
 * A frame is `frame_samples` long, but for the last of a response. `sent` never passes `generated`.
 * Responses play one after the other; a cut ends one at what was sent and drops the rest.
+* A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
+  sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
 * `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not.
 * A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`. A
   report below what was estimated until then takes nothing back: heard stays where it is until reports pass it.
@@ -19,10 +21,11 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
+from media.fade import FADE_MS, faded_in, faded_out
 
 NS_PER_S = 1_000_000_000
 REPORT_NS_MAX = 2_000_000_000  # reports come ten times a second; a client that has stopped reporting is estimated
@@ -72,6 +75,7 @@ class _Ledger:
     play_end_ns: int = 0
     final_in: bool = False
     final_out: bool = False
+    fades_in: bool = False  # it was faded out amid its sound
     heard_min: int = 0
     acked_ns: int | None = None
 
@@ -85,7 +89,10 @@ class Playout:
         self._lead_ns = lead_ns
         self._queue: deque[_Ledger] = deque()
         self._known: dict[str, _Ledger] = {}
-        self._held: str | None = None
+        self._fade_samples = ms_to_samples(FADE_MS, sample_rate)
+        self._withheld: str | None = None
+        self._is_held = False
+        self._fades_out: str | None = None
         self._play_end_ns = 0
         self._underruns = 0
 
@@ -102,13 +109,33 @@ class Playout:
         self._known[response] = ledger
         self._queue.append(ledger)
 
-    def hold(self, response: str) -> None:
+    def withhold(self, response: str) -> None:
         """Let nothing of `response` go yet."""
-        self._held = response
+        self._withheld = response
 
     def release(self) -> None:
-        """Let go what is held."""
-        self._held = None
+        """Let go what is withheld."""
+        self._withheld = None
+
+    def hold(self, now_ns: int) -> None:
+        """Fall silent: what is sounding fades out, and nothing follows until `resume`. Idempotent."""
+        if self._is_held:
+            return
+        self._is_held = True
+        head = self._head()
+        sounds = self._play_end_ns > now_ns
+        if head is not None and sounds and 0 < head.sent < head.generated and not head.fades_in:
+            self._fades_out = head.response
+
+    def resume(self) -> None:
+        """Go on at what was sent. Idempotent."""
+        self._is_held, self._fades_out = False, None
+
+    def _head(self) -> _Ledger | None:
+        """Whose turn it is to sound."""
+        while self._queue and self._queue[0].final_out:
+            self._queue.popleft()
+        return self._queue[0] if self._queue else None
 
     def push(self, response: str, chunk: AudioChunk) -> None:
         """Take the next chunk; raises `ChunkError` where it breaks the contract, `KeyError` where nothing is open."""
@@ -129,22 +156,36 @@ class Playout:
 
     def due(self, now_ns: int) -> Frame | None:
         """The next frame if it may go now; it then counts as sent. Call until None."""
-        while self._queue and self._queue[0].final_out:
-            self._queue.popleft()
-        if not self._queue or self._play_end_ns - now_ns >= self._lead_ns:
+        ledger = self._head()
+        if ledger is None or ledger.response == self._withheld:
             return None
-        ledger = self._queue[0]
-        if ledger.response == self._held:
+        if self._is_held:
+            return self._fade_out(ledger) if ledger.response == self._fades_out else None
+        if self._play_end_ns - now_ns >= self._lead_ns:
             return None
         size = min(self._frame_samples, ledger.generated - ledger.sent)
         if size < self._frame_samples and not ledger.final_in:
             return None
         if self._play_end_ns < now_ns:
-            self._underruns += ledger.sent > 0 and size > 0
+            self._underruns += ledger.sent > 0 and size > 0 and not ledger.fades_in
             self._play_end_ns = now_ns
-        self._play_end_ns += size * NS_PER_S // self._rate
+        frame = self._send(ledger, size)
+        if ledger.fades_in and frame.samples:
+            ledger.fades_in = False
+            return replace(frame, pcm=faded_in(frame.pcm, self._fade_samples))
+        return frame
+
+    def _fade_out(self, ledger: _Ledger) -> Frame:
+        """The last of what is sounding. It goes at once: it must be there before the sound before it ends."""
+        self._fades_out = None
+        ledger.fades_in = True
+        frame = self._send(ledger, min(self._fade_samples, ledger.generated - ledger.sent))
+        return replace(frame, pcm=faded_out(frame.pcm))
+
+    def _send(self, ledger: _Ledger, samples: int) -> Frame:
+        self._play_end_ns += samples * NS_PER_S // self._rate
         ledger.play_end_ns = self._play_end_ns
-        return self._take(ledger, size)
+        return self._take(ledger, samples)
 
     def _take(self, ledger: _Ledger, samples: int) -> Frame:
         start, parts, wanted = ledger.sent, [], samples * BYTES_PER_SAMPLE

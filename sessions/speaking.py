@@ -268,7 +268,7 @@ class Speaking:
         run = self._run(plan, Marks(), now_ns, "prepared")
         run.is_prepared = True
         self._prepared = plan.tag.response
-        self._playout.hold(plan.tag.response)
+        self._playout.withhold(plan.tag.response)
         return self._admit(run, now_ns)
 
     def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:

@@ -107,7 +107,7 @@ def test_what_is_held_waits_with_all_behind_it() -> None:
     playout = make("a", "b")
     playout.push("a", chunk(0, 0, FRAME, final=True))
     playout.push("b", chunk(0, 0, FRAME, final=True))
-    playout.hold("a")
+    playout.withhold("a")
     assert drain(playout, 0) == []
     assert playout.view("a", 0) == LedgerView(generated=FRAME, sent=0, heard=0, complete=False)
     playout.release()
