@@ -26,7 +26,7 @@ from tests.sim.plan import Deed, Plan
 BOOT_MS = 100
 REST_MS_MAX = 30_000
 ANSWER_MS_MAX = 15_000
-GOODBYE_MS = 5_000
+GOODBYE_MS = 20_000  # an observer may look back for ten, and its drain takes five
 POLL_MS = 50
 
 
