@@ -242,7 +242,7 @@ class Call:
 
     def heard(self, response: str, samples: int) -> None:
         """The client reports that its caller has heard so much of `response`."""
-        self.conversation.speaking.heard(response, samples, time.monotonic_ns())
+        self.carry_out(self.conversation.heard(response, samples, time.monotonic_ns()))
 
     def client_failed(self, code: str) -> None:
         """The client has sent what could not be followed."""

@@ -41,8 +41,10 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         status="completed" if item.status == "completed" else "incomplete",
         name=_SPOKEN if item.spoken else _TYPED,
         audio_ms_total=audio_ms,
-        audio_ms_cut=audio_ms if item.cut else 0,
+        audio_ms_cut=samples_to_ms(item.heard_samples, OUTPUT_RATE) if item.cut else 0,
         truncated=item.cut,
+        heard_basis=item.heard_basis,
+        cut_word=item.cut_word,
         previous=previous,
     )
 
@@ -57,6 +59,9 @@ def item_of(record: ItemRecord) -> Item:
         status=record.status,
         audio_samples=ms_to_samples(record.audio_ms_total, OUTPUT_RATE),
         cut=record.truncated,
+        heard_samples=ms_to_samples(record.audio_ms_cut, OUTPUT_RATE),
+        heard_basis=record.heard_basis,
+        cut_word=record.cut_word,
     )
 
 

@@ -70,10 +70,12 @@ class RefusedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How sound travels: how far ahead of the ear it is sent, and the rate at which it comes."""
+    """How sound travels: how far ahead of the ear it is sent, the rate at which it comes, and whether its client throws
+    away what it has not played yet once it is interrupted."""
 
     lead_ms: int
     input_rate: int = OUTPUT_RATE
+    recalls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +319,7 @@ class Gateway:
             settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
+            recalls=transport.recalls,
             route=self._route,
             events=self.events,
         )
@@ -329,6 +332,7 @@ class Gateway:
             stored.settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
+            recalls=transport.recalls,
             items=stored.items,
             route=self._route,
             events=self.events,

@@ -28,6 +28,9 @@ from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
 from media.fade import FADE_MS, faded_in, faded_out
 
 NS_PER_S = 1_000_000_000
+
+# How it is known what was heard: by the client's reports, by a telephone's marks, or by the pace of sending.
+Basis = Literal["acked", "mark", "estimated"]
 REPORT_NS_MAX = 2_000_000_000  # reports come ten times a second; a client that has stopped reporting is estimated
 
 
@@ -57,7 +60,7 @@ class LedgerView:
     sent: int
     heard: int
     complete: bool
-    basis: Literal["estimated", "acked"] = "estimated"
+    basis: Basis = "estimated"
 
     @property
     def unsent(self) -> int:

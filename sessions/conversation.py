@@ -33,27 +33,22 @@ from sessions.effects import (
     Measured,
     OpenStream,
     ResetGate,
-    SaveDeletion,
     SaveEpoch,
-    SaveItem,
     Tell,
 )
 from sessions.events import (
     CommandRefused,
     InputCleared,
-    ItemAdded,
-    ItemDeleted,
-    ItemRetrieved,
-    ItemTruncated,
     ResponseView,
 )
 from sessions.hearing import Hearing, Turn, Understood
-from sessions.items import ITEM_EXISTS, ROOT, History, Item, ItemError
-from sessions.prompt import PromptWindow
-from sessions.response import Deadlines, Phase
+from sessions.items import Item
+from sessions.plan import Marks, Plan
+from sessions.remembered import Remembered
+from sessions.response import Deadlines
 from sessions.route import Leg, LegKind, Route, line
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
-from sessions.speaking import Ended, Marks, Plan, Speaking, spoken_ms
+from sessions.speaking import Speaking
 from stages.contracts import (
     OUT_OF_BAND,
     Event,
@@ -102,7 +97,8 @@ class Identity:
 
 
 class Conversation:
-    """`events`: the log of the process; without one, nothing is recorded."""
+    """`recalls`: what its client has not played yet can be taken back. `events`: the log of the process; without one,
+    nothing is recorded."""
 
     def __init__(
         self,
@@ -111,6 +107,7 @@ class Conversation:
         defaults: ReplyDefaults,
         *,
         transport_lead_ms: int,
+        recalls: bool = True,
         items: tuple[Item, ...] = (),
         route: Route | None = None,
         deadlines: Deadlines | None = None,
@@ -121,11 +118,9 @@ class Conversation:
         self._settings = settings
         self._defaults = defaults
         self._route = route or line()
-        self._history = History(items)
-        self._window = PromptWindow(defaults.context_characters_max)
-        self._window.trim(items)
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
-        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant)
+        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant, recalls=recalls)
+        self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
         self._prefill: Tag | None = None
         # An understood turn that waits for the response before it to end, where speech does not interrupt.
         self._owed: tuple[Marks, int] | None = None
@@ -147,7 +142,7 @@ class Conversation:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        return self._history.items
+        return self._remembered.items
 
     @property
     def route(self) -> Route:
@@ -183,9 +178,12 @@ class Conversation:
             return self._go_on(self._hearing.current, now_ns)
         padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
         interrupting = self._speaking.active is not None and detection.interrupt_response
-        effects = self._raise_epoch("turn_detected") if interrupting else []
+        cut_off = self._speaking.cut_off(now_ns) if detection.interrupt_response else None
+        effects = self._raise_epoch("turn_detected") if interrupting or cut_off else []
         effects += self._hearing.start(onset, max(0, onset - padding), self._epoch, answer=detection.create_response)
         effects.append(self._hearing.tell_started())
+        if cut_off:
+            effects += self._remembered.cut_off(*cut_off)
         effects += self._cancel_active("turn_detected", now_ns) if interrupting else self._speaking.withdraw(now_ns)
         return [*effects, *self._start_prefill()]
 
@@ -229,14 +227,8 @@ class Conversation:
         return [*effects, ResetGate(), *self._end_turn(turn, end, now_ns, now_ns)]
 
     def _end_turn(self, turn: Turn, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
-        item = Item(turn.item, "user", "", spoken=True)
-        previous = self._history.last_id
-        left = self._history.add(item)
-        effects = [
-            *self._hearing.end(sample, speech_end_ns, now_ns, previous),
-            Tell(ItemAdded(item, previous)),
-            *self._saved(item, previous, left),
-        ]
+        heard = self._hearing.end(sample, speech_end_ns, now_ns, self._remembered.last_id)
+        effects = [*heard, *self._remembered.add_turn(Item(turn.item, "user", "", spoken=True))]
         if turn.lost is not None:
             effects += self._hearing.failed(turn.tag, *turn.lost)
         return self._settle(effects, now_ns)
@@ -268,16 +260,10 @@ class Conversation:
 
     def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
         turn, text = understood.turn, understood.text
-        if not self._history.has(turn.item):
+        if not self._remembered.has(turn.item):
             return []  # the client has deleted it meanwhile
-        if text:
-            item = replace(self._history.find(turn.item), text=text)
-            self._history.replace(item)
-            effects: list[Effect] = [SaveItem(item, self._history.previous_of(item.id))]
-        else:
-            # Nothing was said: a cough, a door. It leaves no trace, and what it cut short is answered again.
-            self._delete(turn.item)
-            effects = [SaveDeletion(turn.item), Tell(ItemDeleted(turn.item))]
+        # Where nothing was said, it was a cough or a door, and what it cut short is answered again.
+        effects = self._remembered.understand(turn.item, text)
         if turn.answer:
             self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
         else:
@@ -288,7 +274,7 @@ class Conversation:
         """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
         if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
             return []
-        if self._owed is None or self._is_over or not self._is_unanswered():
+        if self._owed is None or self._is_over or not self._remembered.is_unanswered:
             self._owed = None
             return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
         if self._speaking.is_full:
@@ -296,13 +282,8 @@ class Conversation:
         (marks, turn), self._owed = self._owed, None
         prepared = self._speaking.prepared
         if prepared and prepared.stages == self._stages_of(ResponseSpec(), self._messages()):
-            return self._speaking.confirm(self._history.last_id, marks)
+            return self._speaking.confirm(self._remembered.last_id, marks)
         return self._start_response(ResponseSpec(), marks, turn, now_ns)
-
-    def _is_unanswered(self) -> bool:
-        """The last words of the conversation are the caller's."""
-        last = next((item for item in reversed(self._history.items) if item.role != "system" and item.text), None)
-        return last is not None and last.role == "user"
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -339,42 +320,17 @@ class Conversation:
     # ---- the client commands -----------------------------------------------------------------------
 
     def create_item(self, item: Item, previous: str | None) -> list[Effect]:
-        try:
-            left = self._history.add(item, previous)
-        except ItemError as error:
-            param = "item.id" if error.code == ITEM_EXISTS else "previous_item_id"
-            return [Tell(CommandRefused(error.code, str(error), param))]
-        before = self._history.previous_of(item.id)
-        return [Tell(ItemAdded(item, before)), *self._saved(item, before, left)]
+        return self._remembered.create(item, previous)
 
     def delete_item(self, item_id: str) -> list[Effect]:
-        try:
-            self._delete(item_id)
-        except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
-        return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
-
-    def _delete(self, item_id: str) -> None:
-        """Raises `ItemError` where there is no such item."""
-        before = self._history.previous_of(item_id)
-        self._history.delete(item_id)
-        self._speaking.item_left(item_id, before)
+        return self._remembered.delete(item_id)
 
     def retrieve_item(self, item_id: str) -> list[Effect]:
-        try:
-            return [Tell(ItemRetrieved(self._history.find(item_id)))]
-        except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+        return self._remembered.retrieve(item_id)
 
     def truncate_item(self, item_id: str, audio_end_ms: int) -> list[Effect]:
-        """The client says how much of an item it played. What it had not been sent cannot have been played."""
-        try:
-            item = self._history.find(item_id)
-        except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
-        if item.role != "assistant" or not item.spoken:
-            return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
-        return [Tell(ItemTruncated(item_id, min(audio_end_ms, spoken_ms(item.audio_samples))))]
+        """The client says how much of an item it played, whether or not that is over."""
+        return self._remembered.truncate(item_id, audio_end_ms)
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         if spec.in_conversation and self._speaking.active:
@@ -413,6 +369,11 @@ class Conversation:
 
     # ---- sound goes out ----------------------------------------------------------------------------
 
+    def heard(self, response: str, samples: int, now_ns: int) -> list[Effect]:
+        """The client reports that its caller has heard so much of `response`."""
+        self._speaking.heard(response, samples, now_ns)
+        return self._remembered.refine()
+
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame for the client and what follows from it; empty where none is due."""
         effects = self._speaking.take_due(now_ns)
@@ -434,7 +395,7 @@ class Conversation:
         return [*self._raise_epoch(reason), *self._cancel_active(reason, now_ns)]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
-        previous = self._history.last_id if spec.in_conversation else None
+        previous = self._remembered.last_id if spec.in_conversation else None
         # Settings that change while it waits are for the next one.
         spec = replace(spec, instructions=spec.instructions or self._settings.instructions)
         plan = self._plan(spec, self._messages(spec), turn, previous)
@@ -504,14 +465,14 @@ class Conversation:
         opening = (Message("system", instructions), *self._defaults.examples)
         if spec is not None and spec.messages is not None:
             return opening + tuple(Message(role, text) for role, text in spec.messages)
-        return opening + self._window.messages(self._history.items)
+        return opening + self._remembered.messages()
 
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
         written = self._speaking.take_written()
         if written:
             effects = effects + self._read_ahead(*written)
-        effects = effects + self._enter_ended() + self._refine()
+        effects = effects + self._enter_ended() + self._remembered.refine()
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
                 # Its words are lost, but what it cut short can still be answered.
@@ -522,40 +483,7 @@ class Conversation:
     def _enter_ended(self) -> list[Effect]:
         """Enter responses that have just ended into the history."""
         ended = [ended for ended in self._speaking.take_ended() if ended.plan.view.in_conversation]
-        return [effect for one in ended for effect in self._remember(one)]
-
-    def _remember(self, ended: Ended) -> list[Effect]:
-        succeeded = ended.phase is Phase.SUCCEEDED
-        if not (succeeded or ended.text or ended.sent_samples):
-            return []  # nothing of it was said
-        item = Item(
-            ended.plan.item,
-            "assistant",
-            ended.text,
-            spoken=ended.plan.with_audio,
-            status="completed" if ended.whole else "incomplete",
-            audio_samples=ended.sent_samples,
-            cut=not succeeded,
-        )
-        # What the caller said meanwhile comes after the reply that they spoke over.
-        # Where the item before it is gone, it was among the oldest that had to leave, and all before it with it.
-        before = ended.plan.previous_item
-        left = self._history.add(item, before if before and self._history.has(before) else ROOT)
-        return self._saved(item, self._history.previous_of(item.id), left)
-
-    def _refine(self) -> list[Effect]:
-        """Correct what the history says of replies that were cut."""
-        effects: list[Effect] = []
-        for item_id, text in self._speaking.take_refined():
-            if self._history.has(item_id) and self._history.find(item_id).text != text:
-                item = replace(self._history.find(item_id), text=text)
-                self._history.replace(item)
-                effects.append(SaveItem(item, self._history.previous_of(item_id)))
-        return effects
-
-    @staticmethod
-    def _saved(item: Item, previous: str | None, left: tuple[str, ...]) -> list[Effect]:
-        return [SaveItem(item, previous), *(SaveDeletion(old) for old in left)]
+        return [effect for one in ended for effect in self._remembered.remember(one)]
 
     # ---- prefill -----------------------------------------------------------------------------------
 
@@ -574,7 +502,7 @@ class Conversation:
 
     def _read_ahead(self, item_id: str, text: str) -> list[Effect]:
         """The reply is written and now being said: read what the next prompt begins with, while there is time."""
-        self._window.trim((*self._history.items, Item(item_id, "assistant", text, spoken=True)))
+        self._remembered.trim(item_id, text)
         return self._start_prefill((Message("assistant", text),))
 
     def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:

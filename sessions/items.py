@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from media.playout import Basis
+
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -34,7 +36,7 @@ class Item:
     """`text` is the transcript of spoken items. `spoken` tells audio from typed text.
 
     `audio_samples` counts output samples of a spoken assistant item that were sent; `cut` says that it was ended
-    before it was all said.
+    before it was all said. Then `heard_samples` of them are history, by `heard_basis`, and it fell into `cut_word`.
     """
 
     id: str
@@ -44,6 +46,9 @@ class Item:
     status: ItemStatus = "completed"
     audio_samples: int = 0
     cut: bool = False
+    heard_samples: int = 0
+    heard_basis: Basis = "estimated"
+    cut_word: str = ""
 
 
 class History:

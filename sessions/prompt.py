@@ -7,6 +7,7 @@ Theory of operation
     reply to hear, and the Thinker the time to read the shorter prompt.
 
 Rules
+* Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted.
 * An exchange begins with what the caller said. The newest one is never left behind.
 * No prompt exceeds `PROMPT_CHARACTERS_MAX`, whatever the window says; the newest item loses its head rather than be
   left out.
@@ -22,6 +23,10 @@ from stages.contracts import Message
 # A prompt crosses a link as one frame of 256 KiB, a character has up to four bytes, and the instructions take their
 # part; no context of a Thinker holds as much.
 PROMPT_CHARACTERS_MAX = 32_000
+
+# What a model reads of a reply that was cut: the words that were heard, broken off, and why.
+CUT_OFF = " —"
+INTERRUPTED = Message("system", "The user interrupted here and did not hear the rest.")
 
 
 class PromptWindow:
@@ -49,8 +54,11 @@ class PromptWindow:
             left -= len(item.text)
             if left < 0 and messages:
                 break
+            if item.text and item.cut:
+                messages.appendleft(INTERRUPTED)
             if item.text:
-                messages.appendleft(Message(item.role, item.text[-PROMPT_CHARACTERS_MAX:]))
+                text = item.text[-PROMPT_CHARACTERS_MAX:]
+                messages.appendleft(Message(item.role, f"{text}{CUT_OFF}" if item.cut else text))
         return tuple(messages)
 
     def _behind(self, items: tuple[Item, ...]) -> tuple[Item, ...]:

@@ -20,6 +20,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from media.playout import Basis
 from stages.contracts import EPOCHS_PER_FENCE
 
 SCHEMA_VERSION = 1
@@ -73,7 +74,8 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two
     and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
-    in it, `truncated` whether it was cut. `previous` is the item before it, None for the first.
+    in it, `truncated` whether it was cut, `heard_basis` how that is known and `cut_word` the word that it fell into.
+    `previous` is the item before it, None for the first.
     """
 
     id: str
@@ -86,6 +88,8 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     audio_ms_total: int = 0
     audio_ms_cut: int = 0
     truncated: bool = False
+    heard_basis: Basis = "estimated"
+    cut_word: str = ""
     previous: str | None = None
 
 

@@ -58,6 +58,11 @@ class Reply:
         """The words that were whole by `sample`."""
         return " ".join(word.text for word in self._words if word.end <= sample)
 
+    def cut_at(self, sample: int) -> tuple[str, str]:
+        """The words that were whole by `sample`, and the one that it falls into."""
+        word = next((word.text for word in self._words if word.start < sample < word.end), "")
+        return self.text_until(sample), word
+
     def rest_of(self, said: str) -> str:
         """What the deltas lack of `said`; empty where they are ahead of it, as they mostly are."""
         told = " ".join(self.raw_text.split())

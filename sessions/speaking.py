@@ -37,10 +37,12 @@ from sessions.events import (
     ResponseView,
     Usage,
 )
+from sessions.heard import Cut, Heard
+from sessions.plan import Ended, Marks, Plan
 from sessions.reply import Reply
 from sessions.response import Deadlines, Phase, Response
 from sessions.route import Leg
-from sessions.settings import OUTPUT_RATE, ResponseSpec
+from sessions.settings import OUTPUT_RATE
 from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes, label_of
 from stages.event_log import EventKind, EventLog, Trail
 
@@ -56,58 +58,6 @@ _STATUS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a response is made of: the legs of its way, head first, with their options. `spec` is what was asked for."""
-
-    spec: ResponseSpec
-    tag: Tag
-    item: str
-    previous_item: str | None
-    stages: tuple[tuple[Leg, Options], ...]
-    with_audio: bool
-    view: ResponseView
-
-    @property
-    def finals(self) -> dict[str, str]:
-        """The finals of the response, and the stages that owe them."""
-        return {final: leg.stage for leg, _ in self.stages for final in leg.finals}
-
-
-@dataclass(slots=True)
-class Marks:
-    """Moments on the way to the first reply frame, monotonic ns; 0 where there was none."""
-
-    speech_end_ns: int = 0
-    turn_end_ns: int = 0
-    understood_ns: int = 0
-    first_text_ns: int = 0
-    first_words_ns: int = 0
-    first_audio_ns: int = 0
-    first_sent_ns: int = 0
-
-    def parts(self) -> tuple[tuple[str, float], ...]:
-        """The parts of the critical path in ms; they sum to `total`. Empty where it was not gone to the end."""
-        # What was prepared during the pause lies before the end of the turn: it took no time on the path.
-        path = (
-            ("end_of_turn_wait", self.turn_end_ns),
-            ("encoder", self.understood_ns),
-            ("thinker", self.first_text_ns),
-            ("talker", self.first_words_ns),
-            ("vocoder", self.first_audio_ns),
-            ("playout", self.first_sent_ns),
-        )
-        if not all(at for _, at in path) or not self.speech_end_ns:
-            return ()
-        parts, before = [], self.speech_end_ns
-        for name, at in path:
-            # Words that came behind the sound that they describe were not waited for.
-            reached = max(before, min(at, self.first_sent_ns))
-            parts.append((name, round((reached - before) / 1e6, 1)))
-            before = reached
-        return (*parts, ("total", round((self.first_sent_ns - self.speech_end_ns) / 1e6, 1)))
-
-
 @dataclass(slots=True)
 class _Run:
     plan: Plan
@@ -120,28 +70,22 @@ class _Run:
     usage: Usage = field(default_factory=Usage)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
-
-    `sent_samples` of its audio went out.
-    """
-
-    plan: Plan
-    phase: Phase
-    whole: bool
-    text: str
-    sent_samples: int
-
-
 class Speaking:
-    """`transport_lead_ms`: how far frames may run ahead of the ear on this transport. `events`: the log of the process,
-    for which the responses are those of `tenant`; without one, nothing is recorded."""
+    """`transport_lead_ms`: how far frames may run ahead of the ear on this transport; `recalls`: what its peer has not
+    played yet can be taken back. `events`: the log of the process, for which the responses are those of `tenant`;
+    without one, nothing is recorded."""
 
     def __init__(
-        self, transport_lead_ms: int, deadlines: Deadlines, events: EventLog | None = None, tenant: str = ""
+        self,
+        transport_lead_ms: int,
+        deadlines: Deadlines,
+        events: EventLog | None = None,
+        tenant: str = "",
+        *,
+        recalls: bool = True,
     ) -> None:
         self._playout = Playout(OUTPUT_RATE, ms_to_samples(FRAME_MS, OUTPUT_RATE), transport_lead_ms * 1_000_000)
+        self._heard = Heard(self._playout, recalls=recalls)
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
@@ -150,7 +94,7 @@ class Speaking:
         self._prepared: str | None = None
         self._stale = 0
         self._ended: list[Ended] = []
-        self._refined: list[tuple[str, str]] = []
+        self._refined: list[str] = []
 
     @property
     def active(self) -> ResponseView | None:
@@ -203,8 +147,8 @@ class Speaking:
         ended, self._ended = self._ended, []
         return ended
 
-    def take_refined(self) -> list[tuple[str, str]]:
-        """Items of replies that were cut, with what is now known to have been said of them, since the last call."""
+    def take_refined(self) -> list[str]:
+        """Items of replies that were cut and of which more is known since the last call: `cut_of` tells."""
         refined, self._refined = self._refined, []
         return refined
 
@@ -374,9 +318,8 @@ class Speaking:
     def _words(self, run: _Run, times: WordTimes, now_ns: int) -> list[Effect]:
         run.marks.first_words_ns = run.marks.first_words_ns or now_ns
         run.reply.add_words(times)
-        was_cut = run.life.ended and run.life.phase is not Phase.SUCCEEDED
-        if was_cut and run.plan.with_audio and not run.is_prepared:
-            self._refined.append((run.plan.item, run.reply.text_until(self._sent(run, now_ns))))
+        if self._heard.cut_of(run.plan.item) is not None:
+            self._refined.append(run.plan.item)
         return []
 
     def _sent(self, run: _Run, now_ns: int) -> int:
@@ -465,46 +408,47 @@ class Speaking:
         response = run.plan.tag.response
         if self._active == response:
             self._active = None
-        sent, dropped, steps = 0, 0, []
+        succeeded = done.phase is Phase.SUCCEEDED
+        steps: list[life.Effect] = []
+        sent, dropped, cut = 0, 0, Cut(0, run.reply.text)
         if run.plan.with_audio:
-            view = self._playout.cut(response, now_ns)
+            view, cut = self._end_sound(run, now_ns, whole=succeeded)
             sent, dropped = view.sent, view.unsent
             steps = run.life.playout_released(dropped, now_ns)
         state, cause = done.phase.name.lower(), done.code or done.reason
         self._trail(run, now_ns).add(EventKind.TERMINAL, sent, state=state, cause=cause)
         if run.is_prepared:
             return self._carry(run, steps, now_ns)
-        text = self._said(run, done.phase, sent)
-        succeeded = done.phase is Phase.SUCCEEDED
-        self._ended.append(Ended(run.plan, done.phase, succeeded and not done.reason, text, sent))
+        was_cut = run.plan.with_audio and self._heard.cut_of(run.plan.item) is not None
+        whole = succeeded and not done.reason and not was_cut
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, cut if was_cut else None))
         view_out = replace(
             run.plan.view,
-            text=text,
+            text=cut.text,
             status="incomplete" if succeeded and done.reason else _STATUS[done.phase],
             reason=done.reason,
             code=done.code,
             message=done.message,
             usage=run.usage,
         )
-        rest = run.reply.rest_of(text)
+        rest = run.reply.rest_of(cut.text)
         untold = [self._reply_text(run, rest)] if rest else []
         wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
         finished = Tell(ResponseFinished(view_out, run.marks.parts()))
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
-    @staticmethod
-    def _said(run: _Run, phase: Phase, sent: int) -> str:
-        if phase is Phase.SUCCEEDED or not run.plan.with_audio:
-            return run.reply.text
-        return run.reply.text_until(sent)
+    def _end_sound(self, run: _Run, now_ns: int, *, whole: bool) -> tuple[LedgerView, Cut]:
+        response = run.plan.tag.response
+        if not run.is_prepared:
+            return self._heard.ended(response, run.plan.item, run.reply, whole=whole, now_ns=now_ns)
+        return self._playout.cut(response, now_ns), Cut(0, "")
 
     def _drained(self, run: _Run, drained: life.Drained) -> list[Effect]:
         response = run.plan.tag.response
         del self._runs[response]
-        if run.plan.with_audio:
-            self._playout.forget(response)
         lag = Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status)
         if run.is_prepared:
+            self._playout.forget(response)
             return [lag]
         lag_ms = round(drained.lag_ns / 1e6, 1)
         return [Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)), lag]
@@ -522,11 +466,42 @@ class Speaking:
         self._events.of(tag.session, tag.key, self._tenant).add(EventKind.STALE, 1, stage, what)
         return []
 
+    # ---- the ear -----------------------------------------------------------------------------------
+
+    def hold(self, now_ns: int) -> None:
+        """The caller may be about to interrupt: fall silent, and destroy nothing."""
+        self._playout.hold(now_ns)
+
+    def resume(self) -> None:
+        """They were not: go on where it stopped."""
+        self._playout.resume()
+
     def heard(self, response: str, samples: int, now_ns: int) -> None:
-        """The ear has had `samples` of `response`, as its client reports; of what has drained nothing is kept."""
-        run = self._runs.get(response)
-        if run is not None and run.plan.with_audio:
-            self._playout.acknowledge(response, samples, now_ns)
+        """The ear has had `samples` of `response`, as its client reports."""
+        item = self._heard.report(response, samples, now_ns)
+        if item is not None:
+            self._refined.append(item)
+
+    def cut_of(self, item: str) -> Cut | None:
+        """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
+        return self._heard.cut_of(item)
+
+    def want_cut(self, item: str, samples: int) -> bool:
+        """The client has stopped playing a reply at `samples` that is not over yet. False where there is none such."""
+        is_running = any(run.plan.item == item and not run.life.ended for run in self._runs.values())
+        if is_running:
+            self._heard.want(item, samples)
+        return is_running
+
+    def truncate(self, item: str, samples: int) -> Cut | None:
+        """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
+        return self._heard.truncate(item, samples)
+
+    def cut_off(self, now_ns: int) -> tuple[str, Cut] | None:
+        """The caller interrupts. Where they were still hearing the end of a reply that is over: its item, and what
+        history has of it now."""
+        item = self._heard.unplayed(now_ns)
+        return (item, self._heard.cut_off(item, now_ns)) if item else None
 
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""

@@ -15,6 +15,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from media.chunk import samples_to_ms
 from sessions import events
 from sessions.items import Item
 from sessions.settings import OUTPUT_RATE
@@ -129,7 +130,8 @@ def error_message(
 
 
 def item_dict(item: Item) -> Message:
-    """An item as the API shows it; `cut` says that a spoken reply ended before it was all said."""
+    """An item as the API shows it. `cut` says that a spoken reply was not heard to its end: its transcript is what was
+    heard, for `heard_ms` by `heard_basis`, and it ends in the midst of `cut_word`."""
     if item.role == "user":
         content = {"type": "input_audio", "transcript": item.text or None}
         if not item.spoken:
@@ -140,7 +142,12 @@ def item_dict(item: Item) -> Message:
         content = _content(item.text, with_audio=item.spoken)
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
-    return {**body, "content": [content], **({"cut": True} if item.cut else {})}
+    return {**body, "content": [content], **(_cut(item) if item.cut else {})}
+
+
+def _cut(item: Item) -> Message:
+    heard_ms = samples_to_ms(item.heard_samples, OUTPUT_RATE)
+    return {"cut": True, "cut_word": item.cut_word, "heard_ms": heard_ms, "heard_basis": item.heard_basis}
 
 
 def _content(text: str, *, with_audio: bool) -> Message:

@@ -45,8 +45,8 @@ from duplex.webrtc.rtp import PACKET_NS, OfferError, Peer
 from media.rtp_map import Position
 from sessions.settings import SessionSettings
 
-# A frame goes out at its own moment: none is sent ahead, and that one is being played.
-TRANSPORT = Transport(lead_ms=PACKET_NS // 1_000_000, input_rate=DECODED_RATE)
+# A frame goes out at its own moment: none is sent ahead, and that one is being played. No packet comes back.
+TRANSPORT = Transport(lead_ms=PACKET_NS // 1_000_000, input_rate=DECODED_RATE, recalls=False)
 MESSAGE_BYTES_MAX = 64 << 10
 CONNECT_S_MAX = 15  # ICE on a bad mobile network takes up to ten
 MINUTE_NS = 60_000_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -36,6 +38,12 @@ from sessions.store import Snapshot
 
 MS = 24  # output samples
 
+
+def _as_cut(item: Item) -> Item:
+    """Only of what was cut it is known how far it was heard."""
+    return replace(item, heard_samples=item.audio_samples, heard_basis="acked", cut_word="w") if item.cut else item
+
+
 ITEMS = st.builds(
     Item,
     id=st.uuids().map(str),
@@ -45,7 +53,7 @@ ITEMS = st.builds(
     status=st.sampled_from(["completed", "incomplete"]),
     audio_samples=st.integers(0, 600_000).map(lambda ms: ms * MS),
     cut=st.booleans(),
-)
+).map(_as_cut)
 SETTINGS = st.builds(
     SessionSettings,
     model=st.text(st.characters(exclude_categories=["Cs"]), max_size=10),
@@ -77,7 +85,7 @@ def test_items(item: Item, previous: str | None) -> None:
     ("item", "status", "total", "cut"),
     [
         (Item("i", "assistant", "Yes.", True, audio_samples=1_000 * MS), "completed", 1_000, 0),
-        (Item("i", "assistant", "Ye", True, "incomplete", 500 * MS, cut=True), "incomplete", 500, 500),
+        (Item("i", "assistant", "Ye", True, "incomplete", 500 * MS, True, 400 * MS), "incomplete", 500, 400),
         (Item("i", "user", "", True, "in_progress"), "incomplete", 0, 0),
     ],
 )

@@ -73,7 +73,8 @@ def silence(samples: int) -> bytes:
 
 
 class Talk:
-    """`lead_ms`: by default so long that all audio may go at once."""
+    """`lead_ms`: by default so long that all audio may go at once; and what was sent counts as heard, unless the client
+    `recalls` it."""
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Talk:
         items: tuple[Item, ...] = (),
         deadlines: Deadlines | None = None,
         lead_ms: int = 60_000,
+        recalls: bool = False,
         prepare: bool = False,
         examples: tuple[Message, ...] = (),
         route: Route | None = None,
@@ -96,6 +98,7 @@ class Talk:
                 INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare, voices=("joe", "amy")
             ),
             transport_lead_ms=lead_ms,
+            recalls=recalls,
             items=items,
             deadlines=deadlines,
             route=route,

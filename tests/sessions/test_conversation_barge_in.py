@@ -14,10 +14,24 @@ from hypothesis import strategies as st
 from sessions.effects import Effect, EndEpoch, GrantCredit, HearFrom, Measured, OpenStream, SaveEpoch, SaveItem, Tell
 from sessions.events import ItemTruncated, ReplyAudio, ResponseDrained, ResponseFinished, ResponseStarted, SpeechStarted
 from sessions.items import Item
+from sessions.prompt import INTERRUPTED
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings
 from stages.contracts import AudioOut, Message, TextDelta
-from tests.sessions.talk import EPOCH, SYSTEM, WORD_SAMPLES, Talk, kinds, of, silence, told, without_interruption
+from tests.sessions.talk import (
+    EPOCH,
+    MS,
+    SYSTEM,
+    WORD_SAMPLES,
+    Talk,
+    assistant,
+    kinds,
+    of,
+    silence,
+    told,
+    user,
+    without_interruption,
+)
 
 WORDS = "one two three four five"
 
@@ -160,7 +174,14 @@ def test_pipecat_4996_what_was_sent_before_the_stop_stays_said() -> None:
     talk.start(48_000)
     item = talk.core.items[-1]
     assert item == Item(
-        "item_2", "assistant", "one two", spoken=True, status="incomplete", audio_samples=sent, cut=True
+        "item_2",
+        "assistant",
+        "one two",
+        spoken=True,
+        status="incomplete",
+        audio_samples=sent,
+        cut=True,
+        heard_samples=sent,
     )
 
 
@@ -223,6 +244,55 @@ def test_speech_between_done_and_drained_ends_nothing_twice() -> None:
     talk.end(64_000)
     talk.heard("and you")
     assert talk.active == "resp_2"
+
+
+def test_livekit_2071_the_model_reads_what_was_heard_and_that_it_was_cut_off() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three four")
+    talk.send(25)
+    talk.say("go on")
+    assert talk.prompt("resp_2") == (SYSTEM, user("hello"), assistant("one two —"), INTERRUPTED, user("go on"))
+
+
+def test_of_a_reply_of_which_no_word_was_heard_the_model_reads_nothing() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three four")
+    talk.send(5)
+    talk.say("go on")
+    assert talk.prompt("resp_2") == (SYSTEM, user("hello"), user("go on"))
+
+
+def test_a_caller_interrupts_what_is_over_and_still_sounds() -> None:
+    talk = Talk(recalls=True, lead_ms=200)
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    began_ns = talk.now_ns
+    while told(talk.send(), ResponseFinished) == []:
+        talk.later(20)
+    talk.let_go("resp_1")
+    talk.later(10)
+    heard_ms = (talk.now_ns - began_ns) // MS
+    assert 400 < heard_ms < 600
+    effects = talk.start(48_000)
+    assert [type(effect) for effect in effects[:2]] == [EndEpoch, SaveEpoch], "what its client has not played is void"
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", heard_ms)]
+    assert told(effects, ResponseFinished) == [], "it has had its terminal"
+    assert talk.texts[:2] == [("user", "hello"), ("assistant", "one two")]
+    assert talk.core.items[1].cut_word == "three"
+
+
+def test_a_report_that_comes_after_the_cut_corrects_it() -> None:
+    talk = Talk(recalls=True)
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    talk.send(25)
+    talk.start(48_000)
+    assert talk.texts[-1] == ("assistant", ""), "all of it was sent just now"
+    (saved,) = talk.do(talk.core.heard("resp_1", 2 * WORD_SAMPLES, talk.now_ns))
+    assert isinstance(saved, SaveItem)
+    assert talk.texts[-1] == ("assistant", "one two")
 
 
 def test_openai_agents_js_523_speech_while_nothing_is_said_truncates_nothing() -> None:

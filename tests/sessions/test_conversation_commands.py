@@ -143,6 +143,61 @@ def test_openai_agents_python_2370_a_truncation_is_clamped_to_what_was_sent(aske
     assert refusals(talk) == []
 
 
+@pytest.mark.parametrize(("ms", "text", "word"), [(0, "", ""), (250, "hi", "you"), (200, "hi", "")])
+def test_history_ends_where_the_client_stopped_playing(ms: int, text: str, word: str) -> None:
+    talk = Talk()
+    talk.answered("hello", "hi you")
+    effects = talk.do(talk.core.truncate_item("item_2", ms))
+    item = talk.core.items[-1]
+    assert (item.text, item.cut, item.cut_word) == (text, True, word)
+    assert (item.heard_samples, item.heard_basis, item.status) == (ms * 24, "acked", "incomplete")
+    assert of(effects, SaveItem) == [SaveItem(item, "item_1")]
+
+
+def test_a_client_that_truncates_at_the_end_changes_nothing() -> None:
+    talk = Talk()
+    talk.answered("hello", "hi you")
+    item = talk.core.items[-1]
+    assert of(talk.do(talk.core.truncate_item("item_2", 400)), SaveItem) == []
+    assert talk.core.items[-1] == item
+
+
+def test_after_our_own_cut_the_client_knows_better() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    talk.send(25)
+    talk.start(48_000)
+    assert talk.texts[-1] == ("assistant", "one two")
+    talk.do(talk.core.truncate_item("item_2", 250))
+    assert talk.texts[-1] == ("assistant", "one")
+    talk.do(talk.core.truncate_item("item_2", 90_000))
+    assert talk.texts[-1] == ("assistant", "one two"), "no more than was sent"
+
+
+@pytest.mark.parametrize("truncates_first", [True, False])
+def test_a_truncation_and_a_cancel_come_in_either_order(truncates_first: bool) -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    talk.send(25)
+    if truncates_first:
+        assert told(talk.do(talk.core.truncate_item("item_2", 250)), ItemTruncated) == [ItemTruncated("item_2", 250)]
+        cancel(talk)
+    else:
+        cancel(talk)
+        talk.do(talk.core.truncate_item("item_2", 250))
+    item = talk.core.items[-1]
+    assert (item.text, item.cut_word, item.heard_samples) == ("one", "two", 250 * 24)
+
+
+def test_a_reply_of_an_earlier_gateway_is_truncated_by_its_share() -> None:
+    reply = Item("old", "assistant", "one two three four", spoken=True, audio_samples=4 * WORD_SAMPLES)
+    talk = Talk(items=(reply,))
+    talk.do(talk.core.truncate_item("old", 500))
+    assert (talk.core.items[0].text, talk.core.items[0].cut_word) == ("one two", "three")
+
+
 def test_openai_agents_python_4457_a_truncation_to_nothing_is_accepted_of_a_reply_that_said_no_word() -> None:
     talk = Talk()
     talk.say("hello")

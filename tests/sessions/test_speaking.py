@@ -14,10 +14,12 @@ from sessions.events import (
     ResponseView,
     Usage,
 )
+from sessions.heard import Cut
+from sessions.plan import Ended, Marks, Plan
 from sessions.response import Deadlines, Phase
 from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec
-from sessions.speaking import DRAINING_MAX, Ended, Marks, Plan, Speaking, spoken_ms
+from sessions.speaking import DRAINING_MAX, Speaking, spoken_ms
 from stages.contracts import (
     OUT_OF_BAND,
     AudioOut,
@@ -45,7 +47,7 @@ FRAME = 480
 
 
 def speaking(lead_ms: int = 60_000, deadlines: Deadlines | None = None) -> Speaking:
-    return Speaking(lead_ms, deadlines or Deadlines())
+    return Speaking(lead_ms, deadlines or Deadlines(), recalls=False)
 
 
 def plan(name: str = "r1", *, with_audio: bool = True, in_conversation: bool = True) -> Plan:
@@ -290,7 +292,8 @@ def test_what_was_said_ends_with_the_last_word_that_was_sent() -> None:
         mouth.take_due(0)
     effects = mouth.cancel("r1", "turn_detected", 0)
     assert told(effects, ResponseFinished)[0].response.text == "one two"  # 2400 samples went out
-    assert mouth.take_ended() == [Ended(what, Phase.CANCELLED, whole=False, text="one two", sent_samples=2_400)]
+    cut = Cut(2_400, "one two", "three")
+    assert mouth.take_ended() == [Ended(what, Phase.CANCELLED, False, "one two", sent_samples=2_400, cut=cut)]
     assert mouth.take_ended() == []
 
 
@@ -321,7 +324,7 @@ def test_pipecat_3627_words_that_come_after_the_cut_and_were_heard_before_it_are
     mouth.cancel("r1", "turn_detected", 0)
     assert mouth.take_ended()[0].text == ""
     mouth.published(what.tag, WordTimes(0, OUTPUT_RATE, (Word("one", 0, 480), Word("two", 480, 960))), 0)
-    assert mouth.take_refined() == [(what.item, "one")]
+    assert mouth.take_refined() == [what.item]
 
 
 def test_a_text_that_was_cut_is_what_was_told_of_it() -> None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from msgspec import structs
 
 from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.plan import Plan
 from sessions.response import Deadlines
 from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings
-from sessions.speaking import Plan, Speaking
+from sessions.speaking import Speaking
 from stages.contracts import (
     AudioOut,
     ObserverOptions,

@@ -88,7 +88,7 @@ def update(call: Call, now_ns: int, pick: float) -> None:
 
 def report_heard(call: Call, now_ns: int, pick: float) -> None:
     for view in call.core.speaking.running:
-        call.core.speaking.heard(view.id, int(pick * 48_000), now_ns)
+        call.carry_out(call.core.heard(view.id, int(pick * 48_000), now_ns))
 
 
 COMMANDS: dict[str, Command] = {

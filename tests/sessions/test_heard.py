@@ -1,0 +1,217 @@
+"""What was heard of replies, and where history ends in them, whatever comes first."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from media.chunk import AudioChunk
+from media.playout import REPORT_NS_MAX, Playout
+from sessions.heard import REPLIES_MAX, Cut, Heard, shortened
+from sessions.items import Item
+from sessions.reply import Reply
+from sessions.settings import OUTPUT_RATE
+from stages.contracts import Word, WordTimes
+
+MS = 1_000_000
+WORD = 2_400  # 100 ms
+FRAME = 480
+
+
+class Call:
+    """One reply of ten words, sent as fast as the lead of 200 ms allows."""
+
+    def __init__(self, *, recalls: bool = True, words: int = 10) -> None:
+        self.playout = Playout(OUTPUT_RATE, FRAME, 200 * MS)
+        self.heard = Heard(self.playout, recalls=recalls)
+        self.begin("r1", words)
+
+    def begin(self, response: str, words: int = 10) -> None:
+        self.playout.open(response)
+        self.reply = Reply()
+        times = tuple(Word(f"w{n}", n * WORD, (n + 1) * WORD) for n in range(words))
+        self.reply.add_words(WordTimes(0, OUTPUT_RATE, times))
+        self.reply.add_text(" ".join(word.text for word in times))
+        self.playout.push(response, AudioChunk(0, OUTPUT_RATE, 0, bytes(2 * WORD * words), final=True))
+
+    def play_until(self, ms: int) -> None:
+        """Frames go out every 20 ms up to then."""
+        for now_ms in range(0, ms + 1, 20):
+            while self.playout.due(now_ms * MS):
+                pass
+
+    def end(self, at_ms: int, *, whole: bool = False, response: str = "r1") -> Cut:
+        _, cut = self.heard.ended(response, f"item_{response}", self.reply, whole=whole, now_ns=at_ms * MS)
+        return cut
+
+
+def test_where_the_peer_plays_on_all_that_was_sent_is_history() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    assert call.end(340) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5")
+
+
+def test_where_the_peer_throws_the_rest_away_history_ends_at_the_ear() -> None:
+    call = Call()
+    call.play_until(340)
+    assert call.end(340) == Cut(340 * 24, "w0 w1 w2", "w3")
+
+
+def test_a_cut_between_two_words_falls_into_none() -> None:
+    call = Call()
+    call.play_until(300)
+    assert call.end(300) == Cut(300 * 24, "w0 w1 w2")
+
+
+def test_what_the_client_reports_is_believed_within_what_was_sent() -> None:
+    call = Call()
+    call.play_until(340)
+    assert call.heard.report("r1", 450 * 24, 340 * MS) is None, "nothing is cut yet"
+    assert call.end(341) == Cut(450 * 24, "w0 w1 w2 w3", "w4", "acked")
+
+
+@pytest.mark.parametrize("samples", [450 * 24, 10**9])
+def test_a_report_that_comes_after_the_end_says_the_same_as_one_before(samples: int) -> None:
+    before, after = Call(), Call()
+    for call in (before, after):
+        call.play_until(340)
+    before.heard.report("r1", samples, 340 * MS)
+    wanted = before.end(341)
+    after.end(341)
+    assert after.heard.report("r1", samples, 342 * MS) == "item_r1"
+    assert after.heard.cut_of("item_r1") == wanted
+    assert after.heard.report("r1", samples, 343 * MS) is None, "nothing new"
+
+
+def test_a_report_of_less_takes_nothing_back() -> None:
+    call = Call()
+    call.play_until(340)
+    call.end(340)
+    assert call.heard.report("r1", 100 * 24, 341 * MS) is None
+    assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
+
+
+def test_where_nothing_is_recalled_reports_move_no_cut() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    call.end(340)
+    assert call.heard.report("r1", 10**9, 400 * MS) is None
+
+
+def test_reports_about_nobody_are_about_nothing() -> None:
+    assert Call().heard.report("r9", 100, 0) is None
+
+
+@pytest.mark.parametrize(("ms", "text", "word"), [(0, "", ""), (150, "w0", "w1"), (520, "w0 w1 w2 w3 w4", "w5")])
+def test_a_truncation_moves_the_cut_either_way(ms: int, text: str, word: str) -> None:
+    call = Call()
+    call.play_until(340)
+    call.end(340)
+    assert call.heard.truncate("item_r1", ms * 24) == Cut(ms * 24, text, word, "acked")
+    assert call.heard.cut_of("item_r1") == Cut(ms * 24, text, word, "acked")
+
+
+def test_more_than_was_sent_cannot_have_been_played() -> None:
+    call = Call()
+    call.play_until(340)
+    call.end(340)
+    cut = call.heard.truncate("item_r1", 10**9)
+    assert cut is not None
+    assert cut.samples == 540 * 24
+    assert call.heard.truncate("item_r9", 0) is None
+
+
+def test_a_client_that_stopped_playing_before_the_end_was_told_is_believed_at_the_end() -> None:
+    call = Call()
+    call.play_until(340)
+    call.heard.want("item_r1", 150 * 24)
+    assert call.end(340) == Cut(150 * 24, "w0", "w1", "acked")
+
+
+def test_a_reply_that_was_said_to_its_end_is_not_cut() -> None:
+    call = Call(words=3)
+    call.play_until(300)
+    assert call.end(300, whole=True) == Cut(300 * 24, "w0 w1 w2")
+    assert call.heard.cut_of("item_r1") is None
+    assert call.heard.unplayed(300 * MS) is None
+
+
+def test_a_caller_may_interrupt_what_is_over_and_still_sounds() -> None:
+    call = Call(words=5)
+    call.play_until(320)
+    call.end(320, whole=True)
+    assert call.heard.unplayed(320 * MS) == "item_r1"
+    assert call.heard.cut_off("item_r1", 340 * MS) == Cut(340 * 24, "w0 w1 w2", "w3")
+    assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
+    assert call.heard.unplayed(340 * MS) is None
+
+
+def test_what_cannot_be_recalled_is_played_to_its_end() -> None:
+    call = Call(recalls=False, words=5)
+    call.play_until(320)
+    call.end(320, whole=True)
+    assert call.heard.unplayed(320 * MS) is None
+
+
+def test_a_client_that_stops_reporting_at_its_end_has_heard_it_all_in_time() -> None:
+    call = Call(words=3)
+    call.play_until(200)
+    call.heard.report("r1", 100, 200 * MS)
+    call.end(200, whole=True)
+    assert call.heard.unplayed(400 * MS) == "item_r1", "as far as it has said"
+    assert call.heard.unplayed(200 * MS + REPORT_NS_MAX + 1) is None
+
+
+def test_the_last_replies_are_known_and_no_others() -> None:
+    call = Call()
+    call.end(0)
+    for number in range(2, REPLIES_MAX + 2):
+        call.begin(f"r{number}")
+        call.end(0, response=f"r{number}")
+    assert call.heard.cut_of("item_r1") is None
+    assert call.heard.cut_of("item_r2") is not None
+    assert call.playout.open_responses() == tuple(f"r{number}" for number in range(2, REPLIES_MAX + 2))
+
+
+@pytest.mark.parametrize(
+    ("samples", "text", "word"), [(0, "", "one"), (999, "one two", "three"), (1_000, "one two three", "")]
+)
+def test_of_a_reply_whose_words_are_not_known_any_more_its_share_is_history(samples: int, text: str, word: str) -> None:
+    item = Item("i", "assistant", "one two three", spoken=True, audio_samples=1_000)
+    assert shortened(item, samples) == Cut(samples, text, word)
+
+
+def test_a_reply_without_sound_has_no_share() -> None:
+    assert shortened(Item("i", "assistant", "", spoken=True), 0) == Cut(0, "")
+
+
+def test_a_cut_item_says_how_far_it_was_heard_and_how_that_is_known() -> None:
+    item = Item("i", "assistant", "one two three", spoken=True, audio_samples=1_000)
+    assert Cut(700, "one two", "three", "acked").applied_to(item) == Item(
+        "i", "assistant", "one two", True, "incomplete", 1_000, True, 700, "acked", "three"
+    )
+
+
+@given(st.integers(0, 2**32))
+def test_in_any_order_a_cut_lies_between_what_is_known_to_be_heard_and_what_was_sent(seed: int) -> None:
+    random, call = Random(seed), Call()
+    ended_ms = random.randrange(0, 1_200, 20)
+    reported = 0
+    for now_ms in range(0, ended_ms + 600, 20):
+        if now_ms < ended_ms:
+            while call.playout.due(now_ms * MS):
+                pass
+        elif now_ms == ended_ms:
+            call.end(now_ms)
+        if random.random() < 0.3:
+            samples = random.randint(0, 12 * WORD)
+            reported = max(reported, min(samples, call.playout.view("r1", now_ms * MS).sent))
+            call.heard.report("r1", samples, now_ms * MS)
+    cut = call.heard.cut_of("item_r1")
+    assert cut is not None
+    assert reported <= cut.samples <= call.playout.view("r1", 10**12).sent
+    assert cut.text.split() == [f"w{n}" for n in range(cut.samples // WORD)]
+    assert cut.word == (f"w{cut.samples // WORD}" if cut.samples % WORD else "")
