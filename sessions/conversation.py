@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from media.chunk import ms_to_samples
+from media.chunk import ms_to_samples, samples_to_ms
+from media.turn_events import Saying
 from sessions.effects import (
     CancelStream,
     Effect,
@@ -32,6 +33,7 @@ from sessions.effects import (
     FeedStream,
     Measured,
     OpenStream,
+    Overheard,
     ResetGate,
     SaveEpoch,
     Tell,
@@ -40,6 +42,8 @@ from sessions.events import (
     CommandRefused,
     InputCleared,
     ResponseView,
+    TurnHeld,
+    TurnResumed,
 )
 from sessions.hearing import Hearing, Turn, Understood
 from sessions.items import Item
@@ -165,27 +169,72 @@ class Conversation:
         return self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
 
     def update(self, settings: SessionSettings) -> None:
+        """New settings. The shell tells its detector of speech, which forgets what it has not decided yet."""
         self._settings = settings
 
     # ---- the caller speaks -------------------------------------------------------------------------
 
     def speech_started(self, onset: int, now_ns: int) -> list[Effect]:
-        """Confirmed speech since `onset` (16 kHz sample). Ends the epoch where we are speaking."""
-        detection = self._settings.turn_detection
-        if detection is None:
+        """A turn of the caller since `onset` (16 kHz sample), which cuts nothing."""
+        if self._settings.turn_detection is None:
             return []
-        if self._hearing.current is not None:
-            return self._go_on(self._hearing.current, now_ns)
-        padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
-        interrupting = self._speaking.active is not None and detection.interrupt_response
-        cut_off = self._speaking.cut_off(now_ns) if detection.interrupt_response else None
-        effects = self._raise_epoch("turn_detected") if interrupting or cut_off else []
-        effects += self._hearing.start(onset, max(0, onset - padding), self._epoch, answer=detection.create_response)
+        turn = self._hearing.current
+        if turn is not None and not turn.provisional:
+            return self._go_on(turn, now_ns)
+        effects = self._hear(onset) if turn is None else []
         effects.append(self._hearing.tell_started())
+        return [*effects, *self._speaking.withdraw(now_ns), *self._start_prefill()]
+
+    def _hear(self, onset: int, *, provisional: bool = False) -> list[Effect]:
+        detection = self._settings.turn_detection
+        assert detection is not None, "speech is detected because that was asked for"
+        padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
+        return self._hearing.start(
+            onset, max(0, onset - padding), self._epoch, answer=detection.create_response, provisional=provisional
+        )
+
+    def held(self, onset: int, now_ns: int) -> list[Effect]:
+        """Speech over our own since `onset`: it may be an interruption. We fall silent, and destroy nothing."""
+        if self._settings.turn_detection is None:
+            return []
+        effects = self._hear(onset, provisional=True) if self._hearing.current is None else []
+        self._speaking.hold(now_ns)
+        return [*effects, Tell(TurnHeld(samples_to_ms(onset, INPUT_RATE)))]
+
+    def resumed(self, why: str) -> list[Effect]:
+        """It was none, as far as is known: we go on where we stopped."""
+        self._speaking.resume()
+        return [Tell(TurnResumed(why)), Measured("holds", 1, why)]
+
+    def interrupted(self, onset: int, why: str, now_ns: int) -> list[Effect]:
+        """It is one, of speech since `onset`: the epoch ends, and what the caller has not heard of it with it."""
+        self._speaking.resume()
+        if self._settings.turn_detection is None:
+            return []
+        turn = self._hearing.current
+        heard = self._hear(onset) if turn is None else []
+        cut_off = self._speaking.cut_off(now_ns)
+        if self._speaking.active is None and cut_off is None:
+            return [*heard, self._hearing.tell_started(), *self._start_prefill()]
+        effects = [*self._raise_epoch("turn_detected"), *heard, self._hearing.tell_started()]
         if cut_off:
             effects += self._remembered.cut_off(*cut_off)
-        effects += self._cancel_active("turn_detected", now_ns) if interrupting else self._speaking.withdraw(now_ns)
-        return [*effects, *self._start_prefill()]
+        if self._speaking.active:
+            effects += self._cancel_active("turn_detected", now_ns)
+        return self._settle([*effects, *self._start_prefill(), Measured("holds", 1, f"yielded_{why}")], now_ns)
+
+    def dropped(self, now_ns: int) -> list[Effect]:
+        """What was provisional never was a turn."""
+        turn = self._hearing.current
+        if turn is None or not turn.provisional:
+            return []
+        return self._settle(self._hearing.discard(), now_ns)
+
+    def saying(self, now_ns: int) -> Saying:
+        """What of ours the caller hears about now, and whether they may interrupt it."""
+        detection = self._settings.turn_detection
+        may_be_cut = detection is not None and detection.interrupt_response
+        return Saying(self._speaking.is_sounding(now_ns), may_be_cut, self._speaking.words_about(now_ns))
 
     def speech_paused(self, sample: int) -> list[Effect]:
         """Silence since `sample`: perhaps the end of the turn."""
@@ -223,7 +272,7 @@ class Conversation:
             effects = []
         turn = self._hearing.current
         assert turn is not None, "a turn was just started"
-        turn.answer = False
+        turn.answer = turn.provisional = False
         return [*effects, ResetGate(), *self._end_turn(turn, end, now_ns, now_ns)]
 
     def _end_turn(self, turn: Turn, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
@@ -250,13 +299,19 @@ class Conversation:
     def _transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> list[Effect]:
         current = self._hearing.current
         if not heard.final and current is not None and current.tag == tag:
-            if heard.settled and self._may_prepare(current, heard.text):
-                return self._prepare(current, heard.text, now_ns)
-            return self._feed_prefill(heard.text, complete=heard.settled and current.is_paused)
+            return [*self._partly_understood(current, heard, now_ns), Overheard(heard.text, heard.settled)]
         effects, understood = self._hearing.transcript(tag, heard, now_ns)
         if understood is None:
             return effects
         return effects + self._understood(understood, now_ns)
+
+    def _partly_understood(self, turn: Turn, heard: Transcript, now_ns: int) -> list[Effect]:
+        """Work ahead with what is known so far of the turn that is being spoken."""
+        if turn.provisional:
+            return []
+        if heard.settled and self._may_prepare(turn, heard.text):
+            return self._prepare(turn, heard.text, now_ns)
+        return self._feed_prefill(heard.text, complete=heard.settled and turn.is_paused)
 
     def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
         turn, text = understood.turn, understood.text

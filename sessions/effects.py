@@ -89,6 +89,17 @@ class ResetGate:
 
 
 @dataclass(frozen=True, slots=True)
+class Overheard:
+    """All that the turn which is being spoken has said so far, for whoever detects its end, or an interruption.
+
+    `settled`: it covers the turn's sound up to the present pause.
+    """
+
+    text: str
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SaveItem:
     """The item was added, or has changed."""
 
@@ -126,6 +137,7 @@ Effect = (
     | HearFrom
     | StopHearing
     | ResetGate
+    | Overheard
     | SaveItem
     | SaveDeletion
     | SaveEpoch

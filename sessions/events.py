@@ -20,6 +20,20 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnHeld:
+    """Speech over our own since then: our sound stops, and it is not known yet whether it is an interruption."""
+
+    audio_start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResumed:
+    """It was none, for this reason: our sound goes on where it stopped."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechStopped:
     item: str
     audio_end_ms: int
@@ -155,6 +169,8 @@ class CommandRefused:
 
 Event = (
     SpeechStarted
+    | TurnHeld
+    | TurnResumed
     | SpeechStopped
     | InputCommitted
     | InputCleared

@@ -135,6 +135,11 @@ class Heard:
                 return item
         return None
 
+    def last_words(self, now_ns: int) -> str:
+        """The words of the reply that the caller still hears the end of."""
+        item = self.unplayed(now_ns)
+        return self._replies[item].reply.text if item else ""
+
     def cut_off(self, item: str, now_ns: int) -> Cut:
         """The caller interrupts a reply that is over, and that they were still hearing."""
         kept = self._replies[item]

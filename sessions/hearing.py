@@ -7,6 +7,8 @@ Theory of operation
     the final transcript is then mostly there before the silence has lasted long enough.
 
 Rules
+* A *provisional* turn is speech over our own, of which it is not known yet whether it interrupts. Nobody is told of it:
+  it is promoted to a turn like any other, or discarded without a trace.
 * The moves of a turn stand in `_TRANSITIONS`; an illegal one raises and changes nothing.
 * Input work is never ended by an epoch. A turn leaves with exactly one of: transcript, failure, discard.
 * A turn whose encoder is lost is heard again, once: what it may be that the next one would die of too is given up.
@@ -77,6 +79,7 @@ class Turn:
     started_sample: int
     feed_from: int
     answer: bool
+    provisional: bool = False
     phase: TurnPhase = TurnPhase.SPEAKING
     ended_sample: int = 0
     speech_end_ns: int = 0
@@ -148,18 +151,18 @@ class Hearing:
 
     # ---- speech ------------------------------------------------------------------------------------
 
-    def start(self, onset: int, feed_from: int, epoch: int, *, answer: bool) -> list[Effect]:
+    def start(self, onset: int, feed_from: int, epoch: int, *, answer: bool, provisional: bool = False) -> list[Effect]:
         """Speech began at `onset`; the encoder hears from `feed_from` on (16 kHz samples)."""
         assert self._current is None, "one turn is spoken at a time"
         tag = Tag(self._session, epoch, self.next_turn())
-        self._current = Turn(tag, self._new_item(), onset, feed_from, answer)
+        self._current = Turn(tag, self._new_item(), onset, feed_from, answer, provisional)
         return [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, feed_from)]
 
     def tell_started(self) -> Effect:
         """The client's event for the current turn; over our own speech it waits until the epoch has ended."""
         assert self._current is not None, "no turn is being spoken"
         turn = self._current
-        turn.told = True
+        turn.told, turn.provisional = True, False
         return Tell(SpeechStarted(turn.item, samples_to_ms(turn.started_sample, INPUT_RATE)))
 
     def pause(self, sample: int) -> list[Effect]:

@@ -63,6 +63,10 @@ class Reply:
         word = next((word.text for word in self._words if word.start < sample < word.end), "")
         return self.text_until(sample), word
 
+    def words_between(self, first: int, last: int) -> str:
+        """The words that are said in part between these samples."""
+        return " ".join(word.text for word in self._words if word.end > first and word.start < last)
+
     def rest_of(self, said: str) -> str:
         """What the deltas lack of `said`; empty where they are ahead of it, as they mostly are."""
         told = " ".join(self.raw_text.split())

@@ -47,6 +47,7 @@ from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTi
 from stages.event_log import EventKind, EventLog, Trail
 
 FRAME_MS = 20
+ECHO_MS = 3_000  # an utterance that is recognised as ours began at most so long ago
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 
 _STATUS = {
@@ -141,6 +142,18 @@ class Speaking:
     def is_audible(self, now_ns: int) -> bool:
         """True while the caller hears us, or is about to."""
         return self._active is not None or self._playout.played_out_ns() > now_ns
+
+    def is_sounding(self, now_ns: int) -> bool:
+        """A reply of the conversation is being made or said, or the caller still hears the end of one."""
+        return self._active is not None or self._heard.unplayed(now_ns) is not None
+
+    def words_about(self, now_ns: int) -> str:
+        """The words that the caller has heard of us in the last `ECHO_MS`, or is about to hear."""
+        if self._active is None or not self._runs[self._active].plan.with_audio:
+            return self._heard.last_words(now_ns)
+        run = self._runs[self._active]
+        sent = self._playout.view(self._active, now_ns).sent
+        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, OUTPUT_RATE), sent)
 
     def take_ended(self) -> list[Ended]:
         """Responses that have ended since the last call; history is made of them."""

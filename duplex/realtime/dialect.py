@@ -58,6 +58,8 @@ class RealtimeDialect:
         match event:
             case events.SpeechStarted(item, ms):
                 return [{"type": "input_audio_buffer.speech_started", "item_id": item, "audio_start_ms": ms}]
+            case events.TurnHeld() | events.TurnResumed():
+                return [_held(event)] if self.extensions else []
             case events.SpeechStopped(item, ms):
                 return [{"type": "input_audio_buffer.speech_stopped", "item_id": item, "audio_end_ms": ms}]
             case events.InputCommitted(item, previous):
@@ -257,6 +259,12 @@ def _finished(response: events.ResponseView, timings: tuple[tuple[str, float], .
         messages.append({"type": "conversation.item.done", "item": item})
     body = _response_dict(response, [item])
     return [*messages, {"type": "response.done", "response": body, "timings": dict(timings) or None}]
+
+
+def _held(event: events.TurnHeld | events.TurnResumed) -> Message:
+    if isinstance(event, events.TurnHeld):
+        return {"type": "turn.held", "audio_start_ms": event.audio_start_ms}
+    return {"type": "turn.resumed", "reason": event.reason}
 
 
 def _drained(event: events.ResponseDrained) -> Message:

@@ -169,7 +169,11 @@ class Talk:
     # ---- the caller --------------------------------------------------------------------------------
 
     def start(self, onset: int = 16_000) -> list[Effect]:
-        return self.do(self.core.speech_started(onset, self.now_ns))
+        """Confident speech; over our own, an interruption where it may be one."""
+        if not self.core.saying(self.now_ns).may_be_held:
+            return self.do(self.core.speech_started(onset, self.now_ns))
+        held = self.do(self.core.held(onset, self.now_ns))
+        return held + self.do(self.core.interrupted(onset, "words", self.now_ns))
 
     def end(self, sample: int = 32_000) -> list[Effect]:
         return self.do(self.core.speech_ended(sample, self.now_ns - 500 * MS, self.now_ns))

@@ -16,6 +16,8 @@ from tests.sessions.conversation_watch import Held, Watch
 from tests.sessions.talk import EPOCH, MS, Talk, silence
 
 WORD_SAMPLES = 960
+SPEECH = ("speak", "speak", "fall silent", "speak on", "end the turn", "end the turn")
+OVER_OURS = ("go on, you", "interrupt", "interrupt", "never mind")
 CHOICE = st.integers(0, 1_000)
 SPECS = (
     ResponseSpec(),
@@ -66,19 +68,30 @@ class ConversationMachine(RuleBasedStateMachine):
 
     # ---- the caller and the client -----------------------------------------------------------------
 
-    @rule(deed=st.sampled_from(("speak", "speak", "fall silent", "speak on", "end the turn", "end the turn")))
+    @rule(deed=st.sampled_from((*SPEECH, *OVER_OURS)))
     def the_caller(self, deed: str) -> None:
         core = self.talk.core
         self.input_sample += 8_000
         turn = core.hearing.current
         match deed:
+            case "speak" if turn is not None and not turn.provisional:
+                pass
+            case "speak" if core.saying(self.now_ns).may_be_held:
+                self.see(core.held(self.input_sample, self.now_ns))
             case "speak":
                 self.see(core.speech_started(self.input_sample, self.now_ns))
+            case "go on, you" if turn is not None and turn.provisional:
+                self.see(core.resumed("short"))
+            case "interrupt" if turn is not None and turn.provisional:
+                self.see(core.interrupted(self.input_sample, "words", self.now_ns))
+            case "never mind" if turn is not None and turn.provisional:
+                self.see(core.resumed("short"))
+                self.see(core.dropped(self.now_ns))
             case "fall silent" if turn is None or not turn.is_paused:
                 self.see(core.speech_paused(self.input_sample))
             case "speak on":
                 self.see(core.speech_resumed(self.now_ns))
-            case "end the turn":
+            case "end the turn" if turn is None or not turn.provisional:
                 self.see(core.speech_ended(self.input_sample, self.now_ns, self.now_ns))
 
     @rule(spec=st.sampled_from(SPECS))

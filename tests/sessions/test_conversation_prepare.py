@@ -75,7 +75,7 @@ def test_the_prefill_stops_before_an_answer_is_prepared_and_starts_again_if_it_i
     prefill = talk.opened_at("thinker")[-1].tag
     talk.do(talk.core.speech_paused(56_000))
     effects = talk.heard(SAID, final=False)
-    assert kinds(effects) == ["CancelStream", "OpenStream", "OpenStream"]
+    assert kinds(effects) == ["CancelStream", "OpenStream", "OpenStream", "Overheard"]
     assert of(effects, CancelStream)[0].tag == prefill
     effects = talk.do(talk.core.speech_resumed(talk.now_ns))
     assert kinds(effects) == [

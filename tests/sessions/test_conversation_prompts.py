@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.effects import CancelStream, OpenStream
+from sessions.effects import CancelStream, FeedStream, OpenStream
 from sessions.items import Item
 from sessions.prompt import PROMPT_CHARACTERS_MAX
 from sessions.settings import ResponseSpec, SessionSettings
@@ -149,7 +149,7 @@ def test_a_prompt_is_complete_only_while_the_caller_is_silent() -> None:
 def test_nothing_heard_is_nothing_to_read() -> None:
     talk = Talk()
     talk.start()
-    assert talk.heard("", final=False) == []
+    assert kinds(talk.heard("", final=False)) == ["Overheard"]
 
 
 def test_a_prefill_stops_before_a_response_opens() -> None:
@@ -159,7 +159,7 @@ def test_a_prefill_stops_before_a_response_opens() -> None:
     effects = [e for e in talk.effects if isinstance(e, OpenStream | CancelStream)]
     stop = effects.index(CancelStream("thinker", prefill))
     assert stop < min(effects.index(e) for e in effects if e.tag.response == "resp_1")
-    assert talk.heard("more", final=False) == []  # nothing is prefilled any more
+    assert of(talk.heard("more", final=False), FeedStream) == []  # nothing is prefilled any more
 
 
 def test_each_prefill_has_a_name_of_its_own() -> None:
@@ -190,7 +190,7 @@ def test_a_prefill_that_is_gone_is_fed_and_stopped_no_more(way: str) -> None:
             assert talk.do(talk.core.lost(prefill, "thinker", talk.now_ns)) == []
         case _:
             talk.do(talk.core.closed(prefill, "thinker", {}, ("context", "full"), talk.now_ns))
-    assert talk.heard("what", final=False) == []
+    assert of(talk.heard("what", final=False), FeedStream) == []
     talk.end()
     talk.heard("what time is it")
     assert prefill not in [effect.tag for effect in of(talk.effects, CancelStream)]
@@ -203,7 +203,7 @@ def test_the_news_of_an_old_prefill_changes_nothing() -> None:
     old = talk.opened_at("thinker")[-1].tag
     talk.start()
     talk.do(talk.core.closed(old, "thinker", {}, None, talk.now_ns))
-    assert talk.heard("what", final=False) != []
+    assert of(talk.heard("what", final=False), FeedStream) != []
 
 
 def test_what_the_next_prompt_begins_with_is_read_while_the_reply_is_said() -> None:
