@@ -31,7 +31,7 @@ from duplex.vad_service import VadService
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
-from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
+from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, TurnHeld
 from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import Item, Tag
@@ -175,6 +175,7 @@ class Call:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
+        self.listening.tick(now_ns)
         if self._client is not None:
             self._client.pace(now_ns)
         self._send_due(now_ns)
@@ -281,6 +282,8 @@ class Call:
                 self.listening.stop_hearing(tag)
             case do.ResetGate():
                 self.listening.reset_gate()
+            case do.Overheard(text, settled):
+                self.listening.overheard(text, settled)
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
                 self._keep(self._recorder.saved(effect))
             case do.Measured():
@@ -308,6 +311,9 @@ class Call:
     def _tell(self, event: Event) -> None:
         if isinstance(event, ReplyAudio):
             self._last_sent_ns = time.monotonic_ns()
+        elif isinstance(event, TurnHeld):
+            held_ns = max(0, time.monotonic_ns() - self.listening.speech_onset_ns)
+            self._services.metrics.hold_seconds.observe(held_ns / 1e9)
         elif isinstance(event, ResponseFinished):
             self._finished(event)
         elif isinstance(event, CommandRefused):
@@ -351,6 +357,8 @@ class Call:
                 metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
             case "epochs_ended":
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
+            case "holds":
+                metrics.holds.labels(measured.label).inc(measured.value)
             case "responses_retried":
                 metrics.responses_retried.inc()
             case "prepared_replies":

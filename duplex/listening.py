@@ -1,9 +1,9 @@
 """The way in of one call: bytes from the client to speech events, and to the encoder.
 
 Theory of operation
-    Client audio is resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
-    its probability to this call's gate, and what the gate says to the conversation. While a turn is heard, the ring is
-    read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
+    Client audio is resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls, its
+    probability to this call's turn detector, and what that says to the conversation. While a turn is heard, the ring
+    is read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
     encoder may lag behind before the client is made to wait.
 
 Rules
@@ -23,19 +23,24 @@ from dataclasses import dataclass
 from duplex.encoder_feed import EncoderFeed
 from duplex.vad_service import VadService
 from media.chunk import BYTES_PER_SAMPLE
+from media.end_of_turn import EndOfTurnSettings
 from media.input_ring import InputRing
 from media.pcm import PcmAligner, float_to_pcm16, pcm16_to_float
 from media.resample import StreamResampler
-from media.speech_gate import (
-    WINDOW_SAMPLES,
-    GateEvent,
-    GateSettings,
-    SpeechEnded,
-    SpeechGate,
-    SpeechPaused,
-    SpeechResumed,
-    SpeechStarted,
+from media.speech_gate import WINDOW_SAMPLES
+from media.turn_detector import TurnDetector
+from media.turn_events import (
+    Held,
+    Resumed,
+    TurnDropped,
+    TurnEnded,
+    TurnEvent,
+    TurnPaused,
+    TurnResumed,
+    TurnStarted,
+    Yielded,
 )
+from media.turn_settings import TurnDetectorSettings
 from media.vad import VadState
 from sessions.conversation import Conversation
 from sessions.effects import Effect
@@ -47,9 +52,10 @@ RING_SECONDS = 20
 SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
 
 
-def gate_settings(detection: TurnDetection) -> GateSettings:
-    """The gate of the asked-for detection."""
-    return GateSettings(threshold=detection.threshold, silence_ms=detection.silence_ms)
+def detector_settings(detection: TurnDetection) -> TurnDetectorSettings:
+    """The detector of the asked-for detection."""
+    end = EndOfTurnSettings(detection.kind, detection.silence_duration_ms, detection.eagerness)
+    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class Listening:
         self._slice_bytes = client_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
-        self._gate = SpeechGate(gate_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._detector = TurnDetector(detector_settings(conversation.settings.turn_detection or TurnDetection()))
         self._judged = 0
         self._received = 0
         self._consumed = 0
@@ -100,14 +106,25 @@ class Listening:
     def settings_changed(self) -> None:
         detection = self._conversation.settings.turn_detection
         if detection is not None:
-            self._gate.settings = gate_settings(detection)
-        else:
-            self._gate.reset()
+            self._detector.settings = detector_settings(detection)
+            return
+        self._act_on(self._detector.reset())
+        self._ports.carry_out(self._conversation.dropped(time.monotonic_ns()))
 
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""
-        self._gate.reset()
+        self._act_on(self._detector.reset())
         self._consumed = self._ring.newest
+
+    def overheard(self, text: str, settled: bool) -> None:
+        """What the turn that is being spoken has said so far."""
+        self._act_on(self._detector.transcript(text, settled, time.monotonic_ns()))
+
+    def tick(self, now_ns: int) -> None:
+        """Decide what must be decided by now, though no sound comes."""
+        due_ns = self._detector.next_deadline_ns()
+        if due_ns is not None and now_ns >= due_ns:
+            self._act_on(self._detector.tick(now_ns))
 
     # ---- in ----------------------------------------------------------------------------------------
 
@@ -131,23 +148,41 @@ class Listening:
                 probability = await self._vad.probability(self._vad_state, window)
             self._send(self._feed.judged(end))
             if probability is not None:
-                stricter = self._conversation.speaking.active is not None
-                for event in self._gate.window(probability, end, stricter=stricter):
-                    self._ports.carry_out(self._gate_event(event))
+                now_ns = time.monotonic_ns()
+                self._act_on(self._detector.window(probability, end, self._conversation.saying(now_ns), now_ns))
 
-    def _gate_event(self, event: GateEvent) -> list[Effect]:
-        now_ns = time.monotonic_ns()
+    def _act_on(self, events: Sequence[TurnEvent]) -> None:
+        for event in events:
+            self._ports.carry_out(self._turn_event(event, time.monotonic_ns()))
+
+    def _turn_event(self, event: TurnEvent, now_ns: int) -> list[Effect]:
+        talk = self._conversation
         match event:
-            case SpeechStarted(onset, _):
+            case TurnStarted(onset, _):
                 self._speech_onset_ns = self._when(onset, now_ns)
-                return self._conversation.speech_started(onset, now_ns)
-            case SpeechPaused(sample):
-                return self._conversation.speech_paused(sample)
-            case SpeechResumed():
-                return self._conversation.speech_resumed(now_ns)
-            case SpeechEnded(sample, at):
+                return talk.speech_started(onset, now_ns)
+            case TurnPaused(sample):
+                return talk.speech_paused(sample)
+            case TurnResumed():
+                return talk.speech_resumed(now_ns)
+            case TurnEnded(sample, at):
                 self._consumed = at
-                return self._conversation.speech_ended(sample, self._when(sample, now_ns), now_ns)
+                return talk.speech_ended(sample, self._when(sample, now_ns), now_ns)
+            case _:
+                return self._over_our_speech(event, now_ns)
+
+    def _over_our_speech(self, event: Held | Resumed | Yielded | TurnDropped, now_ns: int) -> list[Effect]:
+        talk = self._conversation
+        match event:
+            case Held(onset):
+                self._speech_onset_ns = self._when(onset, now_ns)
+                return talk.held(onset, now_ns)
+            case Resumed(why):
+                return talk.resumed(why)
+            case Yielded(onset, why):
+                return talk.interrupted(onset, why, now_ns)
+            case TurnDropped():
+                return talk.dropped(now_ns)
 
     def _when(self, sample: int, now_ns: int) -> int:
         """When `sample` came in, if the client sends in real time."""

@@ -38,6 +38,13 @@ class Metrics:
             buckets=_LATENCY_S,
             registry=registry,
         )
+        self.hold_seconds = Histogram(
+            "duplex_hold_seconds",
+            "First sample of speech over our own received to the hold of our sound",
+            buckets=_LATENCY_S,
+            registry=registry,
+        )
+        self.holds = Counter("duplex_holds", "Holds, by what they came to", ["outcome"], registry=registry)
         self.drain_lag_seconds = Histogram(
             "duplex_drain_lag_seconds", "Terminal to empty ledger", ["status"], buckets=_SHORT_S, registry=registry
         )

@@ -13,8 +13,6 @@ Modality = Literal["audio", "text"]
 INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
 OUTPUT_RATE = 24_000
 
-# How long silence must last before the turn ends, by `semantic_vad` eagerness, in ms.
-EAGERNESS_SILENCE_MS = {"low": 1_000, "medium": 600, "auto": 600, "high": 400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +26,6 @@ class TurnDetection:
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
     create_response: bool = True
     interrupt_response: bool = True
-
-    @property
-    def silence_ms(self) -> int:
-        """The silence that ends a turn, whichever kind of detection was asked for."""
-        return EAGERNESS_SILENCE_MS[self.eagerness] if self.kind == "semantic_vad" else self.silence_duration_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
-from duplex.listening import RING_SECONDS, Listening, ListeningPorts, gate_settings
+from duplex.listening import RING_SECONDS, Listening, ListeningPorts, detector_settings
 from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
-from media.speech_gate import WINDOW_SAMPLES, GateSettings
+from media.end_of_turn import EndOfTurnSettings
+from media.speech_gate import WINDOW_SAMPLES
+from media.turn_settings import TurnDetectorSettings
 from sessions import effects as do
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
@@ -383,12 +385,11 @@ def test_the_onset_is_timed_by_its_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detection", "silence_ms"),
+    ("detection", "wanted"),
     [
-        (TurnDetection(silence_duration_ms=300), 300),
-        (TurnDetection(kind="semantic_vad", eagerness="high"), 400),
-        (TurnDetection(kind="semantic_vad", eagerness="low", silence_duration_ms=300), 1_000),
+        (TurnDetection(silence_duration_ms=300), EndOfTurnSettings(silence_duration_ms=300)),
+        (TurnDetection(kind="semantic_vad", eagerness="high"), EndOfTurnSettings("semantic_vad", eagerness="high")),
     ],
 )
-def test_the_gate_of_each_detection(detection: TurnDetection, silence_ms: int) -> None:
-    assert gate_settings(detection) == GateSettings(threshold=0.5, silence_ms=silence_ms)
+def test_the_detector_of_each_detection(detection: TurnDetection, wanted: EndOfTurnSettings) -> None:
+    assert detector_settings(detection) == TurnDetectorSettings(threshold=0.5, end_of_turn=wanted)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duplex.listening import detector_settings
 from duplex.realtime.client_events import ClientEventError, ItemBody, ResponseBody, SessionPatch
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
-from media.speech_gate import GateSettings
 from sessions.items import Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 
@@ -140,10 +140,10 @@ def test_the_format_that_there_is_may_be_named() -> None:
 
 
 @given(st.floats(0, 1), st.integers(100, 10_000))
-def test_whatever_is_allowed_makes_a_gate(threshold: float, silence_ms: int) -> None:
+def test_whatever_is_allowed_makes_a_detector(threshold: float, silence_ms: int) -> None:
     detection = patched_input(turn_detection={"threshold": threshold, "silence_duration_ms": silence_ms}).turn_detection
     assert detection is not None
-    GateSettings(threshold=detection.threshold, silence_ms=detection.silence_ms)
+    detector_settings(detection)
 
 
 def test_a_response_is_as_the_session_says_where_it_says_nothing() -> None:
