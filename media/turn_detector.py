@@ -113,6 +113,7 @@ class TurnDetector:
         self._text = ""
         self._is_settled = False
         # Of the present provisional turn:
+        self._our_words = ""
         self._heard = NOTHING_HEARD
         self._burst = Burst()
         self._burst_end: int | None = None  # where the last burst ended; None while it lasts
@@ -152,6 +153,8 @@ class TurnDetector:
         """Take the `WINDOW_SAMPLES` samples before `window_end`, heard while we were `saying` something."""
         events = self._act_on_deadlines(now_ns)
         self._saying = saying
+        if saying.is_audible:
+            self._our_words = saying.words  # their echo may be heard, and understood, when we are silent again
         self._window_end = window_end
         self._listen(probability, now_ns)
         for event in self._gate.window(probability, window_end, stricter=saying.may_be_held):
@@ -169,7 +172,7 @@ class TurnDetector:
         self._is_settled = settled and self._gate.state is GateState.PAUSING
         self._tune()
         if self._state is not TurnState.TURN:
-            self._heard = hear(text, self._saying.words, self._settings.interruption.echo_share)
+            self._heard = hear(text, self._our_words, self._settings.interruption.echo_share)
             if self._heard.is_echo:
                 self._guard(now_ns)
             events += self._decide(now_ns)
@@ -281,11 +284,9 @@ class TurnDetector:
         # A burst that is over interrupts by its words alone: its length has been judged.
         reason = evidence.reason_to_yield if self._burst_end is None or evidence.interrupts_in_words else None
         if reason is not None:
-            return [
-                self._yield("late_words" if reason == "words" else reason)
-                if self._saying.may_be_held
-                else self._start()
-            ]
+            if not self._saying.may_be_held:
+                return [self._start()]
+            return [self._yield("late_words" if reason == "words" else reason)]
         if self._is_new_burst:
             return self._speak_again(now_ns)
         if not self._saying.may_be_held and self._is_addressed(now_ns):

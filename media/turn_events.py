@@ -22,7 +22,8 @@ ResumeWhy = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """What we are saying. `is_audible`: a reply is under way that the caller hears, or would hear if it were not held.
+    """What we are saying. `is_audible`: a reply is under way that the caller hears, or would hear if it were not held;
+    one that has not begun to sound yet may count too, and one counts until its last sample has reached the ear.
 
     `words`: the words of the last seconds, up to those that are being said now; an echo of them is known by them.
     """
