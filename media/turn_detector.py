@@ -1,0 +1,407 @@
+"""When the caller's turn begins and ends, and whether speech over our own is an interruption; one detector per call.
+
+Theory of operation
+    While we are silent, a `SpeechGate` makes turns of the caller's speech, and `media.end_of_turn` says how long a
+    silence ends one. While we speak, the first confident speech only holds our reply: it opens a provisional turn, and
+    `media.interruption` weighs what comes. An interruption makes the turn real and ends our reply; anything else lets
+    the reply go on, but the turn stays under watch, since its words may come after its sound, or more of it.
+
+        FREE ──start──► TURN ──end──► FREE              a turn while we are silent, or may not be interrupted
+        FREE ──hold──► HELD ──resume──► DOUBTED         speech over our own; our reply is held, then goes on
+        HELD, DOUBTED ──yield──► TURN                   it was an interruption
+        DOUBTED ──hold──► HELD                          another burst of it
+        DOUBTED ──start──► TURN                         it outlasted our reply, or answers it
+        DOUBTED ──drop──► FREE                          it was none
+
+    Where noise or our own echo has fooled us, holding by sound alone is suspended for a while: a provisional turn is
+    still opened (`Held` and `Resumed` at once), so that words or long speech still interrupt.
+
+Rules
+* The moves stand in `_TRANSITIONS`; what is not there is a bug.
+* A hold ends by exactly one of `Yielded` and `Resumed`, at most `decide_ms_max` after it began, whether sound comes or
+  not.
+* A provisional turn (from its first `Held`) leaves by exactly one of `Yielded`, `TurnStarted` (it is real, but cuts
+  nothing) and `TurnDropped`. A real one ends by `TurnEnded`. `reset` forgets either without a word.
+* Within a turn of either kind `TurnPaused` and `TurnResumed` alternate, as the gate hears it.
+* What ends a turn sooner than usual must be known of its present pause; older words can only delay the end.
+* Positions are samples of the input at 16 kHz; `now_ns` is monotonic. The driver calls `tick` when `next_deadline_ns`
+  is reached, and passes transcripts of the present turn only.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from media.backchannels import Meaning
+from media.end_of_turn import silence_ms, usual_silence_ms
+from media.interruption import NOTHING_HEARD, Burst, Evidence, hear
+from media.speech_gate import (
+    VAD_SAMPLE_RATE,
+    WINDOW_MS,
+    WINDOW_SAMPLES,
+    GateEvent,
+    GateState,
+    SpeechEnded,
+    SpeechGate,
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+)
+from media.turn_events import (
+    SILENT,
+    Held,
+    Resumed,
+    ResumeWhy,
+    Saying,
+    TurnDropped,
+    TurnEnded,
+    TurnEvent,
+    TurnPaused,
+    TurnResumed,
+    TurnStarted,
+    Yielded,
+    YieldWhy,
+)
+from media.turn_settings import TurnDetectorSettings
+
+NS_PER_MS = 1_000_000
+
+
+class TurnState(Enum):
+    """`FREE`: no turn. `HELD`, `DOUBTED`: a provisional turn, our reply held or going on. `TURN`: a real one."""
+
+    FREE = auto()
+    HELD = auto()
+    DOUBTED = auto()
+    TURN = auto()
+
+
+class TurnStep(Enum):
+    START = auto()
+    HOLD = auto()
+    RESUME = auto()
+    YIELD = auto()
+    DROP = auto()
+    END = auto()
+
+
+_TRANSITIONS: dict[tuple[TurnState, TurnStep], TurnState] = {
+    (TurnState.FREE, TurnStep.START): TurnState.TURN,
+    (TurnState.FREE, TurnStep.HOLD): TurnState.HELD,
+    (TurnState.HELD, TurnStep.RESUME): TurnState.DOUBTED,
+    (TurnState.HELD, TurnStep.YIELD): TurnState.TURN,
+    (TurnState.DOUBTED, TurnStep.HOLD): TurnState.HELD,
+    (TurnState.DOUBTED, TurnStep.START): TurnState.TURN,
+    (TurnState.DOUBTED, TurnStep.YIELD): TurnState.TURN,
+    (TurnState.DOUBTED, TurnStep.DROP): TurnState.FREE,
+    (TurnState.TURN, TurnStep.END): TurnState.FREE,
+}
+
+
+class TurnDetector:
+    """The detector of one call. Assign `settings` to change them, at any time."""
+
+    def __init__(self, settings: TurnDetectorSettings) -> None:
+        self._settings = settings
+        self._gate = SpeechGate(settings.gate(usual_silence_ms(settings.end_of_turn)))
+        self._saying = SILENT
+        self._state = TurnState.FREE
+        self._window_end = 0
+        self._rising = Burst()  # the loud windows in a row up to now
+        # Of the present turn:
+        self._onset = 0
+        self._text = ""
+        self._is_settled = False
+        # Of the present provisional turn:
+        self._our_words = ""
+        self._heard = NOTHING_HEARD
+        self._burst = Burst()
+        self._burst_end: int | None = None  # where the last burst ended; None while it lasts
+        self._opened_ns = self._held_ns = self._resumed_ns = self._voiced_ns = 0
+        # Beyond one turn:
+        self._vain_holds = 0
+        self._guarded_until_ns = 0
+
+    @property
+    def settings(self) -> TurnDetectorSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: TurnDetectorSettings) -> None:
+        self._settings = settings
+        self._tune()
+
+    @property
+    def state(self) -> TurnState:
+        return self._state
+
+    def next_deadline_ns(self) -> int | None:
+        """When `tick` is due next; None where only sound matters."""
+        settings = self._settings
+        if self._state is TurnState.HELD:
+            listens = self._heard.meaning is Meaning.BACKCHANNEL
+            hold_ms_max = settings.backchannel_hold_ms_max if listens else settings.decide_ms_max
+            return self._held_ns + hold_ms_max * NS_PER_MS
+        if self._state is TurnState.DOUBTED:
+            late_ns = self._voiced_ns + settings.late_ms_max * NS_PER_MS
+            return min(late_ns, self._resumed_ns + settings.provisional_ms_max * NS_PER_MS)
+        return None
+
+    # ---- in ----------------------------------------------------------------------------------------
+
+    def window(self, probability: float, window_end: int, saying: Saying, now_ns: int) -> tuple[TurnEvent, ...]:
+        """Take the `WINDOW_SAMPLES` samples before `window_end`, heard while we were `saying` something."""
+        events = self._act_on_deadlines(now_ns)
+        self._saying = saying
+        if saying.is_audible:
+            self._our_words = saying.words  # their echo may be heard, and understood, when we are silent again
+        self._window_end = window_end
+        self._listen(probability, now_ns)
+        for event in self._gate.window(probability, window_end, stricter=saying.may_be_held):
+            events += self._gate_event(event, now_ns)
+        events += self._decide(now_ns)
+        return tuple(events)
+
+    def transcript(self, text: str, settled: bool, now_ns: int) -> tuple[TurnEvent, ...]:
+        """All that the present turn has said so far; `settled` where that covers its sound up to the present pause."""
+        events = self._act_on_deadlines(now_ns)
+        if self._state is TurnState.FREE:
+            return tuple(events)  # its turn is gone
+        self._text = text
+        # Speech may have gone on while the recogniser was settling.
+        self._is_settled = settled and self._gate.state is GateState.PAUSING
+        self._tune()
+        if self._state is not TurnState.TURN:
+            self._heard = hear(text, self._our_words, self._settings.interruption.echo_share)
+            if self._heard.is_echo:
+                self._guard(now_ns)
+            events += self._decide(now_ns)
+        return tuple(events + self._act_on_deadlines(now_ns))
+
+    def tick(self, now_ns: int) -> tuple[TurnEvent, ...]:
+        """Decide what must be decided by now."""
+        return tuple(self._act_on_deadlines(now_ns))
+
+    def force_end(self) -> tuple[TurnEvent, ...]:
+        """End the turn now (a manual commit). What was provisional becomes real, but cuts nothing."""
+        events: list[TurnEvent] = []
+        if self._state is TurnState.HELD:
+            events.append(self._resume("committed"))
+        if self._state is TurnState.DOUBTED:
+            events.append(self._start())
+        for event in self._gate.force_end():
+            assert isinstance(event, SpeechEnded), "speech that is forced to end does nothing else"
+            events.append(self._end(event))
+        self._forget_sound()
+        return tuple(events)
+
+    def reset(self) -> tuple[TurnEvent, ...]:
+        """Forget the turn, provisional or real, whose end the caller of this sees to; only a hold is ended here."""
+        events: list[TurnEvent] = [self._resume("reset")] if self._state is TurnState.HELD else []
+        if self._state is TurnState.DOUBTED:
+            self._drop()
+        elif self._state is TurnState.TURN:
+            self._move(TurnStep.END)
+        self._forget_sound()
+        return tuple(events)
+
+    # ---- sound -------------------------------------------------------------------------------------
+
+    def _listen(self, probability: float, now_ns: int) -> None:
+        """Let the window count as evidence."""
+        threshold = self._settings.threshold
+        is_loud = probability >= threshold
+        if not is_loud:
+            self._rising = Burst()
+        else:
+            self._rising.add(probability, threshold)
+        if self._is_provisional and self._burst_end is None:
+            self._burst.add(probability, threshold)
+            self._voiced_ns = now_ns if is_loud else self._voiced_ns
+
+    def _forget_sound(self) -> None:
+        """What comes next begins anew."""
+        self._gate.reset()
+        self._rising = Burst()
+
+    def _gate_event(self, event: GateEvent, now_ns: int) -> list[TurnEvent]:
+        if isinstance(event, SpeechStarted):
+            return self._open(event.onset_sample, now_ns)
+        if isinstance(event, SpeechPaused):
+            return [TurnPaused(event.sample), *self._paused(event.sample, now_ns)]
+        if isinstance(event, SpeechResumed):
+            self._is_settled = False
+            self._tune()
+            return [TurnResumed(event.sample)]
+        return [self._end(event) if self._state is TurnState.TURN else self._drop()]
+
+    def _open(self, onset: int, now_ns: int) -> list[TurnEvent]:
+        """Speech began: a turn, provisional if it is over our own."""
+        self._onset = onset
+        self._text, self._is_settled = "", False
+        if not self._saying.may_be_held:
+            return [self._start()]
+        self._opened_ns = now_ns
+        self._heard = NOTHING_HEARD
+        return self._hold(onset, self._rising, now_ns)
+
+    def _paused(self, sample: int, now_ns: int) -> list[TurnEvent]:
+        """The gate has announced a silence since `sample`; in a provisional turn the burst is over."""
+        if not self._is_provisional or self._burst_end is not None:
+            return []
+        self._burst_end = sample
+        return [self._resume_by_evidence("short", now_ns)] if self._state is TurnState.HELD else []
+
+    # ---- decisions ---------------------------------------------------------------------------------
+
+    @property
+    def _is_provisional(self) -> bool:
+        return self._state in (TurnState.HELD, TurnState.DOUBTED)
+
+    def _is_guarded(self, now_ns: int) -> bool:
+        return now_ns < self._guarded_until_ns
+
+    def _evidence(self, now_ns: int) -> Evidence:
+        return Evidence(self._burst, self._heard, self._is_guarded(now_ns), self._settings.interruption)
+
+    def _decide(self, now_ns: int) -> list[TurnEvent]:
+        """Draw the conclusions of what has just been heard."""
+        if self._state is TurnState.HELD:
+            return self._decide_held(now_ns)
+        return self._decide_doubted(now_ns) if self._state is TurnState.DOUBTED else []
+
+    def _decide_held(self, now_ns: int) -> list[TurnEvent]:
+        if not self._saying.may_be_held:
+            why: ResumeWhy = "not_interruptible" if self._saying.is_audible else "floor_free"
+            return [self._resume(why), self._start()]
+        reason = self._evidence(now_ns).reason_to_yield
+        if reason is not None:
+            return [self._yield(reason)]
+        return [self._resume_by_evidence("short", now_ns)] if self._heard.is_echo else []
+
+    def _decide_doubted(self, now_ns: int) -> list[TurnEvent]:
+        evidence = self._evidence(now_ns)
+        # A burst that is over interrupts by its words alone: its length has been judged.
+        reason = evidence.reason_to_yield if self._burst_end is None or evidence.interrupts_in_words else None
+        if reason is not None:
+            if not self._saying.may_be_held:
+                return [self._start()]
+            return [self._yield("late_words" if reason == "words" else reason)]
+        if self._is_new_burst:
+            return self._speak_again(now_ns)
+        if not self._saying.may_be_held and self._is_addressed(now_ns):
+            return [self._start()]
+        return []
+
+    def _is_addressed(self, now_ns: int) -> bool:
+        """Now that the floor is free: is the caller speaking on, or have they answered us over our last words?"""
+        speaks_on = self._burst_end is None and not self._is_guarded(now_ns)
+        return not self._heard.is_echo and (speaks_on or self._heard.meaning is not Meaning.NOTHING)
+
+    @property
+    def _is_new_burst(self) -> bool:
+        """Speech begins again after the last burst, as confidently as the first did."""
+        settings = self._settings
+        needed_ms = settings.hold_ms if self._saying.may_be_held else settings.start_windows * WINDOW_MS
+        return self._burst_end is not None and self._rising.voiced_ms >= needed_ms
+
+    def _speak_again(self, now_ns: int) -> list[TurnEvent]:
+        """The provisional turn goes on with another burst, unless it was an echo or has lasted for too long."""
+        onset = self._window_end - self._rising.voiced_ms // WINDOW_MS * WINDOW_SAMPLES
+        is_too_long = now_ns >= self._opened_ns + self._settings.provisional_ms_max * NS_PER_MS
+        if self._heard.is_echo or is_too_long:
+            return [self._drop(), *self._open(onset, now_ns)]
+        if not self._saying.may_be_held:
+            return [self._start()]
+        assert self._burst_end is not None, "another burst begins where one has ended"
+        burst = self._rising
+        if (onset - self._burst_end) * 1_000 <= self._settings.join_gap_ms * VAD_SAMPLE_RATE:
+            burst = self._burst
+            burst.join(self._rising)
+        return self._hold(onset, burst, now_ns)
+
+    def _act_on_deadlines(self, now_ns: int) -> list[TurnEvent]:
+        events: list[TurnEvent] = []
+        while (deadline_ns := self.next_deadline_ns()) is not None and now_ns >= deadline_ns:
+            if self._state is TurnState.HELD:
+                events.append(self._decide_at_last(now_ns))
+            else:
+                events.append(self._drop())
+                self._forget_sound()
+        return events
+
+    def _decide_at_last(self, now_ns: int) -> TurnEvent:
+        """The hold has lasted for as long as it may."""
+        if self._evidence(now_ns).leans_to_yield((now_ns - self._held_ns) // NS_PER_MS):
+            return self._yield("duration")
+        return self._resume_by_evidence("undecided", now_ns)
+
+    def _guard(self, now_ns: int) -> None:
+        self._guarded_until_ns = now_ns + self._settings.guard_ms * NS_PER_MS
+        self._vain_holds = 0
+
+    # ---- moves -------------------------------------------------------------------------------------
+
+    def _move(self, step: TurnStep) -> None:
+        self._state = _TRANSITIONS[self._state, step]
+        self._tune()
+
+    def _tune(self) -> None:
+        """Let the gate end turns as the state, the words and the settings ask for."""
+        settings = self._settings
+        if self._is_provisional:
+            self._gate.settings = settings.provisional_gate
+            return
+        silence = usual_silence_ms(settings.end_of_turn)
+        if self._state is TurnState.TURN:
+            by_words = silence_ms(self._text, settings.end_of_turn)
+            silence = by_words if self._is_settled else max(silence, by_words)
+        self._gate.settings = settings.gate(silence)
+
+    def _start(self) -> TurnEvent:
+        self._move(TurnStep.START)
+        return TurnStarted(self._onset, self._window_end)
+
+    def _hold(self, onset: int, burst: Burst, now_ns: int) -> list[TurnEvent]:
+        if now_ns - self._resumed_ns > self._settings.guard_ms * NS_PER_MS:
+            self._vain_holds = 0
+        self._burst, self._burst_end = burst, None
+        # The burst grows by itself from here on.
+        self._rising = Burst()
+        self._held_ns = self._voiced_ns = now_ns
+        self._move(TurnStep.HOLD)
+        held: list[TurnEvent] = [Held(onset)]
+        if self._is_guarded(now_ns):
+            self._resumed_ns = now_ns
+            held.append(self._resume("guarded"))
+        return held
+
+    def _resume(self, why: ResumeWhy) -> TurnEvent:
+        self._move(TurnStep.RESUME)
+        return Resumed(why)
+
+    def _resume_by_evidence(self, otherwise: ResumeWhy, now_ns: int) -> TurnEvent:
+        """It was no interruption, as far as is known: say why, and learn from it."""
+        evidence = self._evidence(now_ns)
+        self._resumed_ns = now_ns
+        self._vain_holds += 1
+        if self._vain_holds >= self._settings.vain_holds_max:
+            self._guard(now_ns)
+        if evidence.heard.is_echo:
+            return self._resume("echo")
+        if evidence.heard.meaning is Meaning.BACKCHANNEL:
+            return self._resume("backchannel")
+        return self._resume("noise" if evidence.is_uneven else otherwise)
+
+    def _yield(self, why: YieldWhy) -> TurnEvent:
+        self._vain_holds = 0
+        self._move(TurnStep.YIELD)
+        return Yielded(self._onset, why)
+
+    def _drop(self) -> TurnEvent:
+        self._move(TurnStep.DROP)
+        return TurnDropped(self._onset)
+
+    def _end(self, ended: SpeechEnded) -> TurnEvent:
+        self._move(TurnStep.END)
+        return TurnEnded(ended.sample, ended.at)

@@ -1,0 +1,58 @@
+"""A call whose windows come in real time, for the tests of its turn detector."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from media.speech_gate import WINDOW_MS, WINDOW_SAMPLES
+from media.turn_detector import NS_PER_MS, TurnDetector
+from media.turn_events import Saying, TurnEvent
+from media.turn_settings import TurnDetectorSettings
+
+LOUD, FAINT, QUIET, UNEVEN = 0.95, 0.4, 0.05, 0.6
+WINDOW_NS = WINDOW_MS * NS_PER_MS
+SPEAKING = Saying(is_audible=True, words="The weather in Paris will be sunny on Tuesday, with a light wind")
+UNINTERRUPTIBLE = replace(SPEAKING, is_interruptible=False)
+SETTINGS = TurnDetectorSettings()
+
+
+def at(windows: int) -> int:
+    return windows * WINDOW_SAMPLES
+
+
+class Call:
+    """A detector whose windows come in real time; each call returns what it said."""
+
+    def __init__(self, settings: TurnDetectorSettings = SETTINGS) -> None:
+        self.detector = TurnDetector(settings)
+        self.now_ns = 10_000_000_000
+        self.windows = 0
+
+    @property
+    def now_ms(self) -> int:
+        """Since the first sample."""
+        return self.windows * WINDOW_MS
+
+    def hear(self, ms: int, probability: float = LOUD, saying: Saying = SPEAKING) -> list[TurnEvent]:
+        events: list[TurnEvent] = []
+        for _ in range(ms // WINDOW_MS):
+            self.windows += 1
+            self.now_ns += WINDOW_NS
+            events += self.detector.window(probability, at(self.windows), saying, self.now_ns)
+        return events
+
+    def quiet(self, ms: int, saying: Saying = SPEAKING) -> list[TurnEvent]:
+        return self.hear(ms, QUIET, saying)
+
+    def say(self, text: str, *, settled: bool = False) -> list[TurnEvent]:
+        return list(self.detector.transcript(text, settled, self.now_ns))
+
+    def wait(self, ms: int) -> list[TurnEvent]:
+        """No sound comes for `ms`; deadlines are kept."""
+        end_ns = self.now_ns + ms * NS_PER_MS
+        events: list[TurnEvent] = []
+        while (deadline_ns := self.detector.next_deadline_ns()) is not None and deadline_ns <= end_ns:
+            self.now_ns = max(self.now_ns, deadline_ns)
+            events += self.detector.tick(self.now_ns)
+        self.now_ns = end_ns
+        return events

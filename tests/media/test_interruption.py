@@ -1,0 +1,181 @@
+"""The evidence of one burst over our own speech: its voice, its words, our echo, and the verdict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from media.backchannels import Meaning
+from media.interruption import (
+    NOTHING_HEARD,
+    Burst,
+    Evidence,
+    Heard,
+    InterruptionSettings,
+    InterruptionSettingsError,
+    hear,
+)
+from media.speech_gate import WINDOW_MS
+
+OURS = "The weather in Paris will be sunny on Tuesday, with a light wind from the west."
+SETTINGS = InterruptionSettings()
+
+
+def burst(probability: float, ms: int) -> Burst:
+    made = Burst()
+    for _ in range(ms // WINDOW_MS):
+        made.add(probability, 0.5)
+    return made
+
+
+def evidence(made: Burst, means: Meaning = Meaning.NOTHING, *, echo: bool = False, guarded: bool = False) -> Evidence:
+    return Evidence(made, Heard(means, echo), guarded, SETTINGS)
+
+
+# ---- voice -----------------------------------------------------------------------------------------
+
+
+def test_a_burst_counts_loud_windows_and_measures_loud_and_faint_ones() -> None:
+    made = Burst()
+    assert (made.voiced_ms, made.mean, made.spread) == (0, 0.0, 0.0)
+    for probability in (1.0, 0.6, 0.4, 0.1):
+        made.add(probability, 0.5)
+    assert made.voiced_ms == 64
+    assert made.mean == pytest.approx(2 / 3)
+    assert made.spread == pytest.approx(0.2494, abs=1e-4)
+
+
+@given(st.lists(st.floats(0, 1)), st.lists(st.floats(0, 1)))
+def test_bursts_that_are_joined_are_as_one(first: list[float], second: list[float]) -> None:
+    whole, left, right = Burst(), Burst(), Burst()
+    for into, probabilities in ((whole, first + second), (left, first), (right, second)):
+        for probability in probabilities:
+            into.add(probability, 0.5)
+    left.join(right)
+    assert left.voiced_ms == whole.voiced_ms
+    assert left.mean == pytest.approx(whole.mean)
+    assert left.spread == pytest.approx(whole.spread, abs=1e-6)
+
+
+# ---- words -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", NOTHING_HEARD),
+        ("the weather in Paris", Heard(Meaning.NOTHING, is_echo=True)),
+        ("The whether in Paris", Heard(Meaning.WORD, is_echo=True)),
+        ("the weather in Paris will stop", Heard(Meaning.INTERRUPTION, is_echo=True)),
+        ("Paris sunny", Heard(Meaning.NOTHING, is_echo=True)),
+        ("Tuesday", Heard(Meaning.BACKCHANNEL, is_echo=False)),
+        ("Wednesday", Heard(Meaning.WORD, is_echo=False)),
+        ("stop", Heard(Meaning.INTERRUPTION, is_echo=False)),
+        ("Is it going to rain in Paris?", Heard(Meaning.INTERRUPTION, is_echo=False)),
+        ("I need a train to Rome", Heard(Meaning.WORDS, is_echo=False)),
+        ("mm-hmm", Heard(Meaning.BACKCHANNEL, is_echo=False)),
+    ],
+)
+def test_our_own_words_are_known_again(text: str, expected: Heard) -> None:
+    assert hear(text, OURS, SETTINGS.echo_share) == expected
+
+
+def test_without_words_of_ours_nothing_is_an_echo() -> None:
+    assert hear("the weather in Paris", "", SETTINGS.echo_share) == Heard(Meaning.WORDS, is_echo=False)
+
+
+def test_an_interruption_of_one_word_is_heard_though_we_say_it_too() -> None:
+    assert hear("Stop.", "please stop the car", SETTINGS.echo_share) == Heard(Meaning.INTERRUPTION, is_echo=False)
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_any_two_texts_can_be_compared(text: str, ours: str) -> None:
+    heard = hear(text, ours, SETTINGS.echo_share)
+    assert not (heard.is_echo and not ours)
+
+
+# ---- the verdict -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "needed_ms"),
+    [
+        (evidence(burst(0.95, 320)), 640),
+        (evidence(burst(0.95, 320), Meaning.WORD), 320),
+        (evidence(burst(0.85, 320), Meaning.WORD), 640),
+        (evidence(burst(0.95, 320), Meaning.BACKCHANNEL), 1_200),
+        (evidence(burst(0.7, 320)), 1_200),
+        (evidence(burst(0.95, 320), guarded=True), 1_200),
+    ],
+)
+def test_voice_must_last_the_longer_the_less_is_sure(item: Evidence, needed_ms: int) -> None:
+    assert item.yield_ms == needed_ms
+
+
+def test_a_wide_spread_is_uneven_though_the_mean_is_high() -> None:
+    made = burst(1.0, 640)
+    for _ in range(5):
+        made.add(0.35, 0.5)
+    assert made.mean > SETTINGS.doubtful_mean
+    assert evidence(made).is_uneven
+    assert evidence(burst(1.0, 320)).is_uneven is False
+
+
+def test_a_clear_voice_is_not_sure_where_it_spreads() -> None:
+    made = burst(1.0, 640)
+    for _ in range(2):
+        made.add(0.35, 0.5)
+    assert made.mean > SETTINGS.sure_mean
+    assert evidence(made, Meaning.WORD).yield_ms == 640
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (evidence(burst(0.95, 64), Meaning.INTERRUPTION), "words"),
+        (evidence(burst(0.95, 64), Meaning.WORDS), "words"),
+        (evidence(burst(0.95, 64), Meaning.WORDS, guarded=True), "words"),
+        (evidence(burst(0.95, 64), Meaning.INTERRUPTION, echo=True), "words"),
+        (evidence(burst(0.95, 6_400), Meaning.WORDS, echo=True), None),
+        (evidence(burst(0.95, 608)), None),
+        (evidence(burst(0.95, 640)), "duration"),
+        (evidence(burst(0.95, 1_152), Meaning.BACKCHANNEL), None),
+        (evidence(burst(0.95, 1_216), Meaning.BACKCHANNEL), "duration"),
+    ],
+)
+def test_words_interrupt_at_once_and_voice_when_it_lasts(item: Evidence, reason: str | None) -> None:
+    assert item.reason_to_yield == reason
+
+
+@pytest.mark.parametrize(
+    ("item", "elapsed_ms", "expected"),
+    [
+        (evidence(burst(0.95, 416)), 800, True),
+        (evidence(burst(0.95, 384)), 800, False),
+        (evidence(burst(0.7, 416)), 800, False),
+        (evidence(burst(0.95, 416), echo=True), 800, False),
+    ],
+)
+def test_the_benefit_of_the_doubt_is_for_a_steady_voice(item: Evidence, elapsed_ms: int, expected: bool) -> None:
+    assert item.leans_to_yield(elapsed_ms) is expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"yield_ms": 100},
+        {"yield_ms": 1_300},
+        {"yield_ms_sure": 31},
+        {"sure_mean": 0.7},
+        {"sure_mean": 1.1},
+        {"doubtful_mean": -0.1},
+        {"sure_spread": 0.3},
+        {"sure_spread": -0.1},
+        {"echo_share": 0.0},
+        {"echo_share": 1.1},
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InterruptionSettingsError):
+        InterruptionSettings(**wrong)  # type: ignore[arg-type]

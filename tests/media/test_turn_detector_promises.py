@@ -1,0 +1,153 @@
+"""What a turn detector promises, whatever happens in a call."""
+
+from __future__ import annotations
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from media.end_of_turn import EndOfTurnSettings
+from media.speech_gate import WINDOW_MS
+from media.turn_detector import NS_PER_MS, TurnState
+from media.turn_events import (
+    SILENT,
+    Held,
+    Resumed,
+    Saying,
+    TurnDropped,
+    TurnEnded,
+    TurnEvent,
+    TurnPaused,
+    TurnResumed,
+    TurnStarted,
+    Yielded,
+)
+from media.turn_settings import TurnDetectorSettings
+from tests.media.detected_call import FAINT, LOUD, QUIET, SETTINGS, SPEAKING, UNEVEN, UNINTERRUPTIBLE, Call
+
+TEXTS = st.sampled_from(
+    ["", "mm-hmm", "stop", "Wednesday", "I want to", "the weather in Paris", "the weather in Paris stop", "and", "Yes."]
+)
+SAYINGS = st.sampled_from([SILENT, SPEAKING, SPEAKING, SPEAKING, UNINTERRUPTIBLE])
+DETECTORS = st.sampled_from(
+    [
+        SETTINGS,
+        TurnDetectorSettings(hold_ms=128, vain_holds_max=1, guard_ms=500),
+        TurnDetectorSettings(decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256),
+        TurnDetectorSettings(threshold=0.0, end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="low")),
+    ]
+)
+
+
+class Detecting(RuleBasedStateMachine):
+    """Whatever happens, events read as promised, no hold outlasts its time, and silence leads to rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call = Call()
+        self.is_held = False
+        self.held_ns = 0
+        self.turn: TurnState = TurnState.FREE  # as the events tell it; HELD stands for any provisional turn
+        self.is_paused = False
+        self.onset = 0
+
+    def check(self, events: list[TurnEvent]) -> None:
+        for event in events:
+            self.check_hold(event)
+            self.check_turn(event)
+
+    def check_hold(self, event: TurnEvent) -> None:
+        match event:
+            case Held():
+                assert not self.is_held
+                self.is_held, self.held_ns = True, self.call.now_ns
+            case Yielded() | Resumed():
+                assert self.is_held or isinstance(event, Yielded)
+                self.is_held = False
+            case TurnDropped() | TurnStarted() | TurnEnded():
+                assert not self.is_held
+
+    def check_turn(self, event: TurnEvent) -> None:
+        match event:
+            case Held(onset):
+                assert self.turn in (TurnState.FREE, TurnState.HELD)
+                self.onset = onset if self.turn is TurnState.FREE else self.onset
+                self.turn, self.is_paused = TurnState.HELD, False
+            case Yielded(onset, _) | TurnStarted(onset, _):
+                assert self.turn is TurnState.HELD or (self.turn is TurnState.FREE and isinstance(event, TurnStarted))
+                assert onset == self.onset or self.turn is TurnState.FREE
+                self.is_paused = self.is_paused and self.turn is TurnState.HELD
+                self.turn = TurnState.TURN
+            case TurnDropped(onset):
+                assert (self.turn, onset) == (TurnState.HELD, self.onset)
+                self.turn = TurnState.FREE
+            case TurnEnded():
+                assert self.turn is TurnState.TURN
+                self.turn = TurnState.FREE
+            case TurnPaused() | TurnResumed():
+                assert self.turn is not TurnState.FREE
+                assert self.is_paused is isinstance(event, TurnResumed)
+                self.is_paused = not self.is_paused
+
+    @rule(
+        ms=st.integers(1, 12).map(lambda n: n * WINDOW_MS),
+        loudness=st.sampled_from([LOUD, LOUD, UNEVEN, FAINT, QUIET, QUIET]),
+        saying=SAYINGS,
+    )
+    def hear(self, ms: int, loudness: float, saying: Saying) -> None:
+        for _ in range(ms // WINDOW_MS):
+            self.check(self.call.hear(WINDOW_MS, loudness, saying))
+
+    @rule(text=TEXTS, settled=st.booleans())
+    def transcript(self, text: str, settled: bool) -> None:
+        self.check(self.call.say(text, settled=settled))
+
+    @rule(ms=st.integers(1, 2_000))
+    def wait(self, ms: int) -> None:
+        self.check(self.call.wait(ms))
+
+    @rule(ms=st.integers(1, 2_000))
+    def be_late(self, ms: int) -> None:
+        """The driver was busy: what is due is done only now."""
+        self.call.now_ns += ms * NS_PER_MS
+        self.check(list(self.call.detector.tick(self.call.now_ns)))
+
+    @rule()
+    def commit(self) -> None:
+        self.check(list(self.call.detector.force_end()))
+        assert self.call.detector.state is TurnState.FREE
+
+    @rule()
+    def reset(self) -> None:
+        self.check(list(self.call.detector.reset()))
+        self.turn = TurnState.FREE
+        assert self.call.detector.state is TurnState.FREE
+
+    @rule(settings=DETECTORS)
+    def configure(self, settings: TurnDetectorSettings) -> None:
+        self.call.detector.settings = settings
+
+    @rule(saying=SAYINGS)
+    def silence_leads_to_rest(self, saying: Saying) -> None:
+        """No state is left in which a call could stay: silence ends every turn, and time every hold."""
+        self.call.detector.settings = SETTINGS
+        self.check(self.call.quiet(2_560, saying))
+        assert self.call.detector.state is TurnState.FREE
+        assert self.turn is TurnState.FREE
+
+    @invariant()
+    def what_is_held_is_known(self) -> None:
+        state = self.call.detector.state
+        assert self.is_held is (state is TurnState.HELD)
+        assert self.turn is (TurnState.HELD if state is TurnState.DOUBTED else state)
+
+    @invariant()
+    def no_hold_outlasts_its_time(self) -> None:
+        deadline_ns = self.call.detector.next_deadline_ns()
+        if self.is_held:
+            assert deadline_ns is not None
+            assert deadline_ns <= self.held_ns + self.call.detector.settings.decide_ms_max * NS_PER_MS
+
+
+TestDetecting = Detecting.TestCase
+TestDetecting.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
