@@ -14,7 +14,6 @@ INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
 OUTPUT_RATE = 24_000
 
 
-
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
     """When the caller's turn begins and ends. Times in ms, `threshold` a speech probability."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields
-from typing import Literal
 
 import pytest
 

@@ -132,6 +132,7 @@ class Call:
         self._is_listening = False
         self._looks_ns = 0
         self._is_at_stages = False
+        self._is_held = False
         journal.failed = self.end
 
     # ---- life --------------------------------------------------------------------------------------
@@ -255,8 +256,25 @@ class Call:
                 break
             self.carry_out(effects)
 
+    def hold(self, onset: int) -> None:
+        """Speech since `onset` may be an interruption."""
+        self._is_held = True
+        self.carry_out(self.core.held(onset, self._clock.now_ns))
+
+    def resume(self, why: str) -> None:
+        if self._is_held:
+            self._is_held = False
+            self.carry_out(self.core.resumed(why))
+
+    def interrupt(self, onset: int) -> None:
+        self._is_held = False
+        self.carry_out(self.core.interrupted(onset, "words", self._clock.now_ns))
+
     def update(self, settings: SessionSettings) -> None:
         self.core.update(settings)
+        if settings.turn_detection is None:
+            self.resume("reset")
+            self.carry_out(self.core.dropped(self._clock.now_ns))
         self._keep(self._recorder.settings_changed(settings))
 
     # ---- effects -----------------------------------------------------------------------------------
@@ -288,6 +306,7 @@ class Call:
             case do.ResetGate():
                 self.consume()
                 self.client.reset_gate()
+                self.resume("reset")
             case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
                 self._keep(self._recorder.saved(effect))
 

@@ -26,6 +26,7 @@ READING_PAUSES_MS = (200, 1_000, 3_000)
 FOR_GOOD_MS = 30_000
 SPEECH_MS = (150, 600, 2_000)
 SILENCE_MS = 400
+DECIDE_MS = (60, 300, 800)
 ONSET_SAMPLES, PAUSE_SAMPLES, END_SAMPLES = 1_024, 1_536, 8_000  # how far the gate looks back
 
 
@@ -181,10 +182,40 @@ class Caller:
         self._is_speaking = True
         self._speech += 1
         self._scene.count("speech")
-        if call.core.speaking.active is not None:
+        onset = max(0, call.newest - ONSET_SAMPLES)
+        if call.core.saying(self.clock.now_ns).may_be_held:
+            self._scene.count("holds")
+            call.hold(onset)
+            self._speech_later(self._random.choice(DECIDE_MS), self._be_judged)
+        else:
+            call.carry_out(call.core.speech_started(onset, self.clock.now_ns))
+            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+
+    def _be_judged(self, call: Call) -> None:
+        """Speech over a reply is an interruption, or it is none, or it turns out to be one later."""
+        onset = max(0, call.newest - ONSET_SAMPLES)
+        if not call.core.saying(self.clock.now_ns).may_be_held:
+            call.resume("floor_free")
+            call.carry_out(call.core.speech_started(onset, self.clock.now_ns))
+            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+        elif self._random.random() < 0.6 or not self._scene.trouble:
             self._scene.count("barge-ins")
-        call.carry_out(call.core.speech_started(max(0, call.newest - ONSET_SAMPLES), self.clock.now_ns))
-        self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+            call.interrupt(onset)
+            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+        else:
+            call.resume("short")
+            self._speech_later(self._random.choice(DECIDE_MS), self._be_judged_again)
+
+    def _be_judged_again(self, call: Call) -> None:
+        if self._random.random() < 0.3:
+            self._scene.count("late barge-ins")
+            call.interrupt(max(0, call.newest - ONSET_SAMPLES))
+            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+        else:
+            self._scene.count("backchannels")
+            self._is_speaking = False
+            call.consume()
+            call.carry_out(call.core.dropped(self.clock.now_ns))
 
     def _speech_later(self, delay_ms: float, then: Callable[[Call], None]) -> None:
         self.clock.after(delay_ms, self._go_on_with, self._speech, then)

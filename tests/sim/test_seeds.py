@@ -18,6 +18,7 @@ REGRESSIONS = Path(__file__).with_name("regressions.txt")
 # What a simulator that tests anything must have seen, beside every mishap that its plans may ask for.
 SEEN = (
     "attempts given up",
+    "backchannels",
     "barge-ins",
     "call ended client_too_slow",
     "call ended connection_closed",
@@ -47,6 +48,8 @@ SEEN = (
     "frames overtaken on another link",
     "gateways died",
     "late requests",
+    "holds",
+    "late barge-ins",
     "leases held",
     "leases run out",
     "prepared confirmed",

@@ -30,6 +30,9 @@ from sessions.events import (
     ResponseFinished,
     ResponseStarted,
     ResponseView,
+    SpeechStarted,
+    TurnHeld,
+    TurnResumed,
 )
 from sessions.hearing import AWAITING_MAX
 from sessions.items import ITEMS_MAX, Item
@@ -41,6 +44,7 @@ from tests.sim.clock import Clock
 from tests.sim.port import Port
 
 WORD_SAMPLES = 2_400  # the voice takes 100 ms for each word
+FADE_SAMPLES = 240
 # How far along each phase is; the endings are equally far, and none follows another.
 RANKS = {
     Phase.ACCEPTED: 0,
@@ -106,6 +110,8 @@ class Watch:
         self._store: list[Item] = list(core.items)
         self._epoch = core.epoch
         self._has_ended = False
+        self._is_held = False
+        self._faded = 0
         self._drained_whole = True
         self._owed = _Owed()
 
@@ -204,7 +210,8 @@ class Watch:
         """Once its words are aligned, what was said of a reply that was cut is known better."""
         self.counts["replies refined"] += 1
         # Of a reply that has ended the client is told no more, while its last words may still become known.
-        told = self.responses[self._views[item.id].id].text.split()
+        view = self._views.get(item.id)
+        told = (self.responses[view.id].text if view else known.text).split()
         said = item.text.split()
         assert all(map(str.__eq__, said, told)), "what was said is the beginning of what was to be said"
         assert (item.role, item.audio_samples) == (known.role, known.audio_samples), "and how much of it was sent stays"
@@ -224,6 +231,11 @@ class Watch:
             case ReplyText(name, _, delta):
                 assert not self.responses[name].status, "no text after the end"
                 self.responses[name].text += delta
+            case TurnHeld():
+                self._faded = 0
+                self._is_held = True
+            case TurnResumed() | SpeechStarted():
+                self._is_held = False
             case ReplyAudio():
                 self._audio(event)
             case ResponseFinished():
@@ -260,6 +272,9 @@ class Watch:
         assert event.epoch == response.epoch
         assert frame.start_sample == response.sent, "frames are contiguous"
         assert not response.has_final_frame, "nothing follows the final frame"
+        if self._is_held:
+            self._faded += frame.samples
+            assert self._faded <= FADE_SAMPLES, "while it is held, sound only fades out"
         response.sent = frame.end_sample
         response.has_final_frame = frame.final
         assert response.sent == event.watermark
@@ -345,6 +360,7 @@ class Watch:
 
     def at_rest(self) -> None:
         """Nothing is being said, heard or made: nothing may be held, and nobody may wait for an answer."""
+        assert not self._is_held, "every hold ends"
         self._all_have_ended()
         undrained = [name for name, response in self.responses.items() if not response.drained]
         assert not undrained, f"every response drains: {undrained}"
