@@ -7,11 +7,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.credit import CreditAccount
-from stages.edges import OutEdge
+from stages.edges import GATEWAY, OutEdge
 from stages.outbox import Outbox
 from stages.scheduler import SchedulerStatistics
 
@@ -41,11 +41,14 @@ class EdgeAccounts:
     """The accounts of `edges`."""
 
     def __init__(self, edges: Sequence[OutEdge]) -> None:
+        self._edges = edges
         self._accounts = {edge.target: CreditAccount() for edge in edges}
 
-    def outbox(self, used: Sequence[OutEdge]) -> Outbox:
-        """For a new stream, which uses these of the edges."""
-        return Outbox(used, self._accounts)
+    def outbox(self, targets: Collection[str]) -> Outbox:
+        """For a new stream, which hands over to these targets; to the gateway all do."""
+        return Outbox(
+            [edge for edge in self._edges if edge.target == GATEWAY or edge.target in targets], self._accounts
+        )
 
     def statistics(self, outboxes: Mapping[str, Outbox]) -> tuple[EdgeStatistics, ...]:
         """`outboxes`: of the streams that there are, by their names."""

@@ -67,17 +67,7 @@ from stages.messages import (
 from stages.outbox import GivenUp, Outbox, Overrun, Taken
 from stages.peers import Onward, Peers
 from stages.scheduler import Ready, StageScheduler
-from stages.stream import (
-    BatchingModel,
-    Consumed,
-    Emit,
-    Output,
-    Publish,
-    StageFailure,
-    StageModel,
-    StageStream,
-    Step,
-)
+from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
 
@@ -221,6 +211,7 @@ class Stage:
     def handle(self, link: int, frame: Frame, now_ns: int) -> list[Effect]:
         """Take one frame from `link`."""
         effects: list[Effect]
+        held = len(self._entries)
         match frame:
             case OpenSession():
                 effects = self._open_session(link, frame)
@@ -247,7 +238,9 @@ class Stage:
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
                 effects = self._drop_stale()
-        return effects + self.run_steps(now_ns)
+        # Of these a worker gets most: what they stir is their stream, unless it leaves and makes room for another.
+        alone = frame.tag.key if isinstance(frame, Feed | Grant) and len(self._entries) == held else None
+        return effects + self.run_steps(now_ns, alone)
 
     def _open_session(self, link: int, frame: OpenSession) -> list[Effect]:
         held = self._sessions.get(frame.session)
@@ -299,9 +292,8 @@ class Stage:
         if isinstance(stream, StageFailure):
             return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
-        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
-        outbox = self._accounts.outbox(used)
+        outbox = self._accounts.outbox(replicas)
         self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, outbox, replicas, gatherings)
         return [Send(link, Opened(tag))]
 
@@ -398,11 +390,16 @@ class Stage:
 
     # ---- steps -----------------------------------------------------------------------------------
 
-    def run_steps(self, now_ns: int) -> list[Effect]:
-        """Offer what has become ready, and start as much as the engine threads allow."""
+    def run_steps(self, now_ns: int, alone: str | None = None) -> list[Effect]:
+        """Offer what has become ready, and start as much as the engine threads allow. `alone`: the only stream that may
+        have become ready, where that is known."""
         effects: list[Effect] = []
-        for entry in list(self._entries.values()):
-            effects += self._offer(entry, now_ns)
+        keys = list(self._entries) if alone is None else [alone]
+        while keys:
+            held = len(self._entries)
+            for key in keys:
+                effects += self._offer(self._entries[key], now_ns) if key in self._entries else []
+            keys = list(self._entries) if len(self._entries) < held else []
         while batch := self._scheduler.start(now_ns):
             steps = tuple(self._start_step(key) for key in batch.keys)
             effects.append(StartBatch(batch.number, steps, self._batching))

@@ -12,7 +12,7 @@ NEXT = OutEdge("next", "latents", 8)
 
 def test_each_edge_tells_its_streams_their_credit_and_who_waits_for_it() -> None:
     accounts = EdgeAccounts((EAR, NEXT))
-    spoken, written = accounts.outbox((EAR, NEXT)), accounts.outbox((NEXT,))
+    spoken, written = accounts.outbox(["next"]), accounts.outbox({"next": "next-1"})
     for outbox in (spoken, written):
         outbox.add(latents(6))
         outbox.take()
