@@ -22,21 +22,23 @@ Rules
   of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
   output of older epochs. Nobody but its owner can open or end anything of it.
+* Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
+  happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stages.accounts import EdgeAccounts, StageStatistics
 from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, is_final, payload_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
-from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
-from stages.engine_boundary import EngineFault, asked
+from stages.effects import Effect, Send, StartBatch, StartStep, StepFlags, reports_of
+from stages.engine_boundary import asked
 from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
@@ -96,9 +98,6 @@ class _Entry:
     step: Step | None = None
     leaving: tuple[Outcome, str, str] | None = None
     paused: bool = False  # what it sent last waits for room on its link
-
-
-_Wanted = Callable[[_Entry], bool]
 
 
 class Stage:
@@ -238,9 +237,19 @@ class Stage:
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
                 effects = self._drop_stale()
-        # Of these a worker gets most: what they stir is their stream, unless it leaves and makes room for another.
-        alone = frame.tag.key if isinstance(frame, Feed | Grant) and len(self._entries) == held else None
-        return effects + self.run_steps(now_ns, alone)
+        return effects + self.run_steps(now_ns, self._stirred_by(frame) if len(self._entries) == held else None)
+
+    def _stirred_by(self, frame: Frame) -> list[str] | None:
+        """The streams that `frame` may have made ready; None for all."""
+        match frame:
+            case Grant(tag):
+                return [tag.key]
+            case Feed(tag):
+                return self._streams_of({tag.session})
+        return None
+
+    def _streams_of(self, sessions: Collection[str]) -> list[str]:
+        return [key for key, entry in self._entries.items() if entry.tag.session in sessions]
 
     def _open_session(self, link: int, frame: OpenSession) -> list[Effect]:
         held = self._sessions.get(frame.session)
@@ -251,7 +260,7 @@ class Stage:
             failure = asked(lambda: self._model.open_session(frame.session))
             if failure is not None:
                 refused = SessionRefused(frame.session, failure.code, str(failure))
-                return [*_report(frame.session, failure), Send(link, refused)]
+                return [*reports_of(frame.session, failure), Send(link, refused)]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
         ended = self._end_output(frame.session, frame.epoch)
@@ -290,7 +299,7 @@ class Stage:
             return [Send(link, Refused(tag, *refusal))]
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
-            return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
+            return [*reports_of(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
         outbox = self._accounts.outbox(replicas)
@@ -384,17 +393,17 @@ class Stage:
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
         """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: _is_output(entry.tag, session, epoch)):
+        for entry in self._entries_where(lambda entry: entry.tag.is_output_before(session, epoch)):
             effects += self._leave(entry, "cancelled")
         return effects
 
     # ---- steps -----------------------------------------------------------------------------------
 
-    def run_steps(self, now_ns: int, alone: str | None = None) -> list[Effect]:
-        """Offer what has become ready, and start as much as the engine threads allow. `alone`: the only stream that may
-        have become ready, where that is known."""
+    def run_steps(self, now_ns: int, stirred: Sequence[str] | None = None) -> list[Effect]:
+        """Offer what has become ready, and start as much as the engine threads allow. `stirred`: the only streams that
+        may have become ready, where that is known."""
         effects: list[Effect] = []
-        keys = list(self._entries) if alone is None else [alone]
+        keys = list(self._entries) if stirred is None else stirred
         while keys:
             held = len(self._entries)
             for key in keys:
@@ -461,11 +470,13 @@ class Stage:
         batch = self._scheduler.done(number, now_ns)
         service_ns = now_ns - batch.started_ns
         effects: list[Effect] = []
+        tags, held = [self._entries[key].tag for key in batch.keys], len(self._entries)
         for key, queued_ns, result in zip(batch.keys, batch.queued_ns, results, strict=True):
             entry = self._entries[key]
             timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
             effects += self._step_done(entry, result, timing)
-        return effects + self.run_steps(now_ns)
+        shares = len(self._entries) < held or any(tag.epoch == OUT_OF_BAND for tag in tags)
+        return effects + self.run_steps(now_ns, None if shares else self._streams_of({tag.session for tag in tags}))
 
     def _step_done(self, entry: _Entry, result: object, timing: StepDone) -> list[Effect]:
         entry.step = None
@@ -548,7 +559,7 @@ class Stage:
     # ---- endings ---------------------------------------------------------------------------------
 
     def _fail(self, entry: _Entry, failure: StageFailure) -> list[Effect]:
-        return [*_report(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
+        return [*reports_of(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
 
     def _leave(self, entry: _Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""
@@ -579,19 +590,10 @@ class Stage:
         self._stale += 1
         return []
 
-    def _entries_where(self, wanted: _Wanted) -> list[_Entry]:
+    def _entries_where(self, wanted: Callable[[_Entry], bool]) -> list[_Entry]:
         return [entry for entry in self._entries.values() if wanted(entry)]
 
     def statistics(self) -> StageStatistics:
         edges = self._accounts.statistics({key: entry.outbox for key, entry in self._entries.items()})
-        return StageStatistics(
-            len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics(), edges
-        )
-
-
-def _is_output(tag: Tag, session: str, epoch: int) -> bool:
-    return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch
-
-
-def _report(key: str, failure: StageFailure) -> list[Effect]:
-    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []
+        counts = len(self._entries), len(self._sessions), self._stale
+        return StageStatistics(*counts, self._scheduler.statistics(), edges)
