@@ -73,8 +73,10 @@ SEEDS ?=
 sim:
 	$(if $(SEEDS),$(BIN)/python -m tests.sim.run --seed 0 --count $(SEEDS) --processes $$(nproc),$(BIN)/python -m pytest tests/sim)
 
-bench:
-	$(BIN)/python -m benchmarks
+# `make bench ONLY="hop drain"` runs these alone; all of them take about 25 minutes.
+ONLY ?=
+bench: install
+	$(BIN)/python -m benchmarks all --only "$(ONLY)"
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

@@ -40,13 +40,16 @@ from stages.messages import (
     EventPage,
     Frame,
     Hello,
+    Inspect,
     Open,
     PayloadFrame,
     ReadEvents,
     Refused,
     Welcome,
+    WorkerSnapshot,
 )
 from stages.outgoing import FrameTooLargeError
+from stages.snapshots import Snapshots
 from stages.stage import STREAMS_MAX, Stage
 from stages.stream import Output, StageFailure, StageModel
 
@@ -111,8 +114,9 @@ class Worker:
         self._stage = spec.stage_of(model, self._events)
         self._revision = model.revision
         self._threads = ThreadPoolExecutor(model.concurrency, thread_name_prefix=f"{spec.replica}-engine")
-        table = BlockTable(spec.replica, spec.incarnation, events=self._events)
-        self._exchange = Exchange(Arena(table), self._pause)
+        self._blocks = BlockTable(spec.replica, spec.incarnation, events=self._events)
+        self._exchange = Exchange(Arena(self._blocks), self._pause)
+        self._snapshots = Snapshots(spec.replica, self._stage.target_at)
         self._links: dict[int, Link] = {}
         self._batches: set[asyncio.Future[None]] = set()
         self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
@@ -129,6 +133,8 @@ class Worker:
             self._greet(link, frame)
         elif isinstance(frame, ReadEvents):
             link.send(self._event_page(frame))
+        elif isinstance(frame, Inspect):
+            link.send(self._snapshot(time.monotonic_ns()))
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
             link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
@@ -148,6 +154,10 @@ class Worker:
         now_ns = time.monotonic_ns()
         self._events.at(now_ns)
         return now_ns
+
+    def _snapshot(self, now_ns: int) -> WorkerSnapshot:
+        arena = self._blocks.statistics(now_ns)
+        return self._snapshots.take(self._stage.statistics(), self._exchange.statistics(), arena, now_ns)
 
     def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec

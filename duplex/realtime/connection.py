@@ -245,15 +245,18 @@ class RealtimeConnection:
         while True:
             text = await self._socket.receive()
             self._last_input_ns = time.monotonic_ns()
+            await self._take(text)
             # Also where there is nothing to wait for: a socket that has much to read gives it without waiting, and
-            # other calls have their turn in between.
+            # other calls have their turn in between. A stop has been obeyed by then.
             await asyncio.sleep(self._allowance.spend(wire_bytes(text), self._last_input_ns) / 1e9)
-            try:
-                command = self._parse(text)
-            except ClientEventError as error:
-                self._refuse(error, error.event_id)
-            else:
-                await self._follow_safely(command)
+
+    async def _take(self, text: str | bytes) -> None:
+        try:
+            command = self._parse(text)
+        except ClientEventError as error:
+            self._refuse(error, error.event_id)
+        else:
+            await self._follow_safely(command)
 
     def _parse(self, text: str | bytes) -> ask.Command:
         limit = self._limits.message_bytes_max

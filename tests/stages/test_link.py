@@ -137,11 +137,15 @@ def test_a_frame_comes_with_its_last_byte() -> None:
 
 
 def test_what_is_sent_is_what_the_other_end_takes() -> None:
-    sender, taker = Wired(), Wired()
-    for frame in FRAMES:
-        sender.link.send(frame)
-    taker.come(bytes(sender.transport.written))
-    assert taker.frames == list(FRAMES)
+    async def scenario() -> None:
+        sender, taker = Wired(), Wired()
+        for frame in FRAMES:
+            sender.link.send(frame)
+        await asyncio.sleep(0)
+        taker.come(bytes(sender.transport.written))
+        assert taker.frames == list(FRAMES)
+
+    play(scenario())
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,13 @@ class ProfileError(ValueError):
 
 
 class StageProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every stage has. `concurrency`: steps at once; `cpu_share`: of its service time, what a step computes."""
+    """What every stage has. `concurrency`: steps at once; `cpu_share`: of its service time, what a step computes;
+    `interruptible`: a cancel ends a step at once, else it runs to its end."""
 
     seed: int = 1
     concurrency: _Concurrency = 1
     cpu_share: _Share = 0.0
+    interruptible: bool = True
 
 
 class EncoderProfile(StageProfile, frozen=True, kw_only=True):

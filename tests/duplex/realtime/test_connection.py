@@ -482,6 +482,19 @@ def test_a_client_that_never_stops_talking_leaves_others_their_turn() -> None:
     play(scenario)
 
 
+def test_what_comes_is_obeyed_before_more_is_waited_for() -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits = Limits(1, NEVER_NS, NEVER_NS)  # after one message, a minute passes until the next is read
+        one.socket.incoming.append(json.dumps({"type": "session.update", "session": {"type": "realtime"}}))
+        serving = asyncio.create_task(one.serve())
+        await one.socket.until_sent(1)
+        assert one.socket.types() == ["session.updated"]
+        one.call.end("idle")
+        assert await serving == "idle"
+
+    play(scenario)
+
+
 def test_a_call_has_its_longest_time() -> None:
     async def scenario(one: Bench) -> None:
         one.limits = Limits(1 << 30, 1_000_000, NEVER_NS)
