@@ -77,6 +77,9 @@ class Config(BaseModel):
     generation_lead_ms: int = Field(default=400, ge=400, le=5000)
     # What it says of itself.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    alert_wait_s: float = Field(default=10.0, ge=0.1, le=3600.0)
+    alert_lease_ms: int = Field(default=1000, ge=10, le=60_000)
+    alert_fill_percent: int = Field(default=75, ge=1, le=100)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -21,10 +21,12 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
+from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.garbage import CallGarbage
+from duplex.inspection import Inspection
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
@@ -38,7 +40,7 @@ from sessions.store import ClientError, Ownership, SessionStore, Snapshot, Store
 from stages.contracts import Tag
 from stages.edges import GATEWAY
 from stages.graph import Graph, StageNode, address_of
-from stages.messages import Frame, ReplicaReport
+from stages.messages import Frame, ReplicaReport, WorkerSnapshot
 from stages.pool import PoolLimits
 from stages.replica import ReplicaState
 
@@ -88,6 +90,10 @@ class _Claim:
     written: asyncio.Event
 
 
+def _alert_limits(config: Config) -> AlertLimits:
+    return AlertLimits(int(config.alert_wait_s * 1e9), config.alert_lease_ms * 1_000_000, config.alert_fill_percent)
+
+
 def new_id(prefix: str) -> str:
     """An id that nobody can guess and that is never reused."""
     return f"{prefix}_{secrets.token_hex(12)}"
@@ -99,6 +105,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.metrics = Metrics()
+        self._inspection = Inspection(_alert_limits(config), self.metrics.registry)
         self._garbage = CallGarbage()
         self._name = new_id("gw")
         self._store = store
@@ -136,6 +143,7 @@ class Gateway:
         """Serve until cancelled."""
         tasks = [asyncio.create_task(client.run()) for stage in self._stages.values() for client in stage.clients]
         tasks += [asyncio.create_task(self._vad.run()), asyncio.create_task(self._pacer.run())]
+        tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -172,7 +180,14 @@ class Gateway:
 
     # ---- stages ------------------------------------------------------------------------------------
 
+    def _inspect(self) -> None:
+        for stage in self._stages.values():
+            stage.inspect()
+
     def _frame(self, stage: str, frame: Frame) -> None:
+        if isinstance(frame, WorkerSnapshot):
+            self._inspection.take(stage, frame)
+            return
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
         call = self._calls.get(session)
@@ -194,6 +209,8 @@ class Gateway:
 
     def _reachable(self, stage: str, replica: str, up: bool) -> None:
         self.metrics.stage_up.labels(stage, replica).set(up)
+        if not up:
+            self._inspection.forget(stage, replica)
 
     def report(self, report: ReplicaReport) -> None:
         """The supervisor says how one of its processes has fared."""
@@ -341,6 +358,7 @@ class Gateway:
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
+        self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
         self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
         self.metrics.threads.set(threading.active_count())

@@ -15,8 +15,7 @@ class Metrics:
     """One registry per gateway process, so that tests and several gateways do not share figures."""
 
     def __init__(self) -> None:
-        registry = CollectorRegistry()
-        self._registry = registry
+        self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.threads = Gauge("duplex_threads", "Threads of the gateway", registry=registry)
         self.tasks = Gauge("duplex_tasks", "Tasks of the gateway's event loop", registry=registry)
@@ -62,6 +61,11 @@ class Metrics:
         self.undrained = Gauge("duplex_undrained_responses", "Responses whose ledger is not empty", registry=registry)
         self.credit_in_use_samples = Gauge(
             "duplex_credit_in_use_samples", "Audio generated and not yet sent, all calls", registry=registry
+        )
+        self.encoder_credit_out_samples = Gauge(
+            "duplex_encoder_credit_out_samples",
+            "Sound fed to the encoder and not yet used, all calls",
+            registry=registry,
         )
         self.lead_seconds = Gauge(
             "duplex_lead_seconds", "Furthest that any reply was sent ahead of the ear, by estimate", registry=registry
@@ -112,7 +116,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """The exposition text."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
 
 def _of_steps(registry: CollectorRegistry, name: str, what: str, buckets: Sequence[float]) -> Histogram:

@@ -40,6 +40,7 @@ from stages.messages import (
     Feed,
     Frame,
     Grant,
+    Inspect,
     OnwardChanged,
     Open,
     Opened,
@@ -218,6 +219,12 @@ class StagePool:
                 stream = self._stream(tag)
                 if stream is not None and stream.client is not None:
                     stream.client.order(frame)
+
+    def inspect(self) -> None:
+        """Ask every replica for a `WorkerSnapshot`."""
+        for client in self._clients.values():
+            if client.is_up:
+                client.order(Inspect())
 
     def _forget(self, key: str) -> _Stream:
         self._held.pop(key, None)

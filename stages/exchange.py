@@ -21,7 +21,7 @@ import structlog
 from stages.arena import Arena
 from stages.contracts import DataRef, Tag
 from stages.messages import ArenaOffer, Frame, LinkRole
-from stages.outgoing import GoOn, Outgoing, Pause, Place, SendEffect, Write
+from stages.outgoing import GoOn, Outgoing, OutgoingStatistics, Pause, Place, SendEffect, Write
 
 _log = structlog.get_logger("stages.exchange")
 
@@ -87,6 +87,10 @@ class Exchange:
     def is_closing(self, key: str) -> bool:
         """See `Outgoing.is_closing`."""
         return self._outgoing.is_closing(key)
+
+    def statistics(self) -> OutgoingStatistics:
+        """What is on its way over the links, and what waits."""
+        return self._outgoing.statistics()
 
     # ---- effects ---------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stages.contracts import AudioOut, payload_of
-from stages.credit import Credit
+from stages.credit import Credit, CreditAccount
 from stages.edges import GATEWAY, OutEdge
 from stages.stream import Emit, Publish
 
@@ -78,6 +78,10 @@ class _Lane:
         room = self.edge.window if self.edge.need == "chunks" else self.credit.available
         return units > room
 
+    def lacks(self, units: int) -> bool:
+        """There is too little credit for `units`, and the stream must wait for it."""
+        return self.credit is not None and not self.is_observed and units > self.credit.available
+
     def lead_ns(self, sample_rate: int) -> int | None:
         """The sound that the reader has not used up; None where it gives nothing back as it goes."""
         if self.edge is None or self.credit is None or self.is_observed or self.edge.need != "chunks":
@@ -90,23 +94,28 @@ class _Lane:
 
 @dataclass(slots=True)
 class Outbox:
-    """`edges`: those that the stream uses."""
+    """`edges`: those that the stream uses. `accounts`: of the stage's edges, by target."""
 
     edges: Sequence[OutEdge]
+    accounts: Mapping[str, CreditAccount] = field(default_factory=dict)
     _waiting: deque[Emit | Publish] = field(default_factory=deque)
     _dropped: int = 0
     _sample_rate: int = 0
+    _units_wanted: int = 0  # of a step for which there was no room
     _lanes: list[_Lane] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        lanes = {edge.target: _Lane(edge.target, edge, Credit(edge.window)) for edge in self.edges}
+        lanes = {
+            edge.target: _Lane(edge.target, edge, Credit(edge.window, self.accounts.get(edge.target)))
+            for edge in self.edges
+        }
         gateway = lanes.pop(GATEWAY, _Lane(GATEWAY, None, None))
         self._lanes = [*lanes.values(), gateway]  # the gateway's turn depends on how far the others have come
 
     @property
     def waits(self) -> bool:
         """A reader lags; observers are none."""
-        return any(lane.place < self._end for lane in self._lanes if not lane.is_observed)
+        return any(self._is_behind(lane) for lane in self._lanes)
 
     @property
     def _end(self) -> int:
@@ -173,9 +182,27 @@ class Outbox:
 
     def has_room(self, units: int) -> bool:
         """There is credit for a step that may make `units`."""
-        return all(
-            units <= lane.credit.available for lane in self._lanes if lane.credit is not None and not lane.is_observed
-        )
+        has_room = not any(lane.lacks(units) for lane in self._lanes)
+        self._units_wanted = 0 if has_room else units
+        return has_room
+
+    def waiting(self) -> dict[str, int]:
+        """The edges whose credit holds the stream up now, each with a number that rises whenever it moves."""
+        return {
+            lane.target: lane.credit.moves
+            for lane in self._lanes
+            if lane.credit is not None and (lane.lacks(self._units_wanted) or self._is_held_up(lane))
+        }
+
+    def _is_held_up(self, lane: _Lane) -> bool:
+        """It lacks credit for its next output, and does not just wait for its turn."""
+        if not self._is_behind(lane):
+            return False
+        output = self._waiting[lane.place - self._dropped]
+        return lane.carries(output) and lane.lacks(output.units)
+
+    def _is_behind(self, lane: _Lane) -> bool:
+        return lane.place < self._end and not lane.is_observed
 
     @property
     def lead_ns(self) -> int | None:
@@ -193,4 +220,15 @@ class Outbox:
 
     def lose(self, target: str) -> None:
         """Nothing more goes to `target`."""
+        self._close([lane for lane in self._lanes if lane.target == target])
         self._lanes = [lane for lane in self._lanes if lane.target != target]
+
+    def close(self) -> None:
+        """The stream has ended: what its readers still have comes back to nobody."""
+        self._close(self._lanes)
+
+    @staticmethod
+    def _close(lanes: Sequence[_Lane]) -> None:
+        for lane in lanes:
+            if lane.credit is not None:
+                lane.credit.close()

@@ -24,7 +24,7 @@ import msgspec
 
 from stages.block_table import BlockTable, Owner
 from stages.contracts import DataRef, Tag
-from stages.credit import Credit
+from stages.credit import Credit, CreditStatistics
 from stages.link_window import FRAME_BYTES_MAX, HEADER_BYTES, LINK_WINDOW_BYTES
 from stages.messages import Closed, Feed, Frame, LinkRole, PayloadFrame, Published, encode, payload_of, with_payload
 
@@ -77,6 +77,14 @@ class GoOn:
 
 
 SendEffect = Write | Place | Pause | GoOn
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingStatistics:
+    """`windows`: bytes by link. `waiting`: the streams that wait for room, each with how many frames do."""
+
+    windows: dict[int, CreditStatistics]
+    waiting: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -316,6 +324,12 @@ class Outgoing:
 
     def _holds(self, owner: Owner) -> bool:
         return self._table is not None and self._table.holds(owner)
+
+    # ---- what is where ---------------------------------------------------------------------------
+
+    def statistics(self) -> OutgoingStatistics:
+        windows = {link: lane.window.statistics() for link, lane in self._lanes.items()}
+        return OutgoingStatistics(windows, {key: len(one.waiting) for key, one in self._streams.items() if one.paused})
 
 
 def _encoded(frame: Frame) -> bytes:

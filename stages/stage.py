@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stages.accounts import EdgeAccounts, StageStatistics
 from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, is_final, payload_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
@@ -65,7 +66,7 @@ from stages.messages import (
 )
 from stages.outbox import GivenUp, Outbox, Overrun, Taken
 from stages.peers import Onward, Peers
-from stages.scheduler import Ready, SchedulerStatistics, StageScheduler
+from stages.scheduler import Ready, StageScheduler
 from stages.stream import (
     BatchingModel,
     Consumed,
@@ -110,14 +111,6 @@ class _Entry:
 _Wanted = Callable[[_Entry], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class StageStatistics:
-    streams: int
-    sessions: int
-    stale_dropped: int
-    scheduler: SchedulerStatistics
-
-
 class Stage:
     """`edges` lead to other stages and to the gateway, `inputs` come in. Each of at most `streams_max` streams reserves
     what it may gather. `observes`: the stage looks on from a side branch. `tenant_weights`: shares of the stage's time,
@@ -136,12 +129,14 @@ class Stage:
         self._model = model
         self._batching = model if isinstance(model, BatchingModel) else None
         self._edges = {edge.target: edge for edge in edges}
+        self._accounts = EdgeAccounts(edges)
         self._inputs = frozenset(edge.payload for edge in inputs)
         self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
         self._streams_max = streams_max
         self._observes = observes
         self._peers = Peers()
         self._onward = Onward(edges)
+        self.target_at = self._onward.target_at
         self._sessions: dict[str, _Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -306,7 +301,8 @@ class Stage:
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
         used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
-        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, Outbox(used), replicas, gatherings)
+        outbox = self._accounts.outbox(used)
+        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, outbox, replicas, gatherings)
         return [Send(link, Opened(tag))]
 
     def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
@@ -574,6 +570,7 @@ class Stage:
         held = entry.model.held() | {f"gathered_{payload}": one.units for payload, one in entry.gatherings.items()}
         released = {kind: count for kind, count in held.items() if count}
         entry.model.close()
+        entry.outbox.close()
         del self._entries[entry.tag.key]
         self._release_session(entry.tag.session)
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
@@ -589,7 +586,10 @@ class Stage:
         return [entry for entry in self._entries.values() if wanted(entry)]
 
     def statistics(self) -> StageStatistics:
-        return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
+        edges = self._accounts.statistics({key: entry.outbox for key, entry in self._entries.items()})
+        return StageStatistics(
+            len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics(), edges
+        )
 
 
 def _is_output(tag: Tag, session: str, epoch: int) -> bool:

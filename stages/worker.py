@@ -34,8 +34,9 @@ from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, Ste
 from stages.engines import registry
 from stages.exchange import Exchange
 from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
-from stages.messages import LINK_VERSION, Frame, Hello, Open, PayloadFrame, Refused, Welcome
+from stages.messages import LINK_VERSION, Frame, Hello, Inspect, Open, PayloadFrame, Refused, Welcome, WorkerSnapshot
 from stages.outgoing import FrameTooLargeError
+from stages.snapshots import Snapshots
 from stages.stage import STREAMS_MAX, Stage
 from stages.stream import Output, StageFailure, StageModel
 
@@ -97,7 +98,9 @@ class Worker:
         self._stage = stage
         self._revision = revision
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
-        self._exchange = Exchange(Arena(BlockTable(spec.replica, spec.incarnation)), self._pause)
+        self._blocks = BlockTable(spec.replica, spec.incarnation)
+        self._exchange = Exchange(Arena(self._blocks), self._pause)
+        self._snapshots = Snapshots(spec.replica, stage.target_at)
         self._links: dict[int, Link] = {}
         self._batches: set[asyncio.Future[None]] = set()
         self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
@@ -112,10 +115,16 @@ class Worker:
     def _frame(self, link: Link, frame: Frame) -> None:
         if isinstance(frame, Hello):
             self._greet(link, frame)
+        elif isinstance(frame, Inspect):
+            link.send(self._snapshot(time.monotonic_ns()))
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
             link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
             self._carry_out(self._stage.handle(link.number, frame, time.monotonic_ns()))
+
+    def _snapshot(self, now_ns: int) -> WorkerSnapshot:
+        arena = self._blocks.statistics(now_ns)
+        return self._snapshots.take(self._stage.statistics(), self._exchange.statistics(), arena, now_ns)
 
     def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec

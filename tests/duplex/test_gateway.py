@@ -22,7 +22,15 @@ from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRec
 from sessions.settings import SessionSettings
 from sessions.store import Ownership
 from stages.contracts import Tag
-from stages.messages import Closed, ReplicaReport, SessionOpened
+from stages.messages import (
+    ArenaSnapshot,
+    Closed,
+    EdgeSnapshot,
+    ReplicaReport,
+    SchedulerSnapshot,
+    SessionOpened,
+    WorkerSnapshot,
+)
 
 S_MAX = 10
 EPOCHS = 1 << 20
@@ -344,3 +352,19 @@ def test_a_part_that_fails_ends_the_whole(tmp_path: Path) -> None:
         await asyncio.wait([asked])
 
     asyncio.run(scenario())
+
+
+def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -> None:
+    edges = (EdgeSnapshot("vocoder", 1, 16, 48, 0, 10, 20),)
+    arena = ArenaSnapshot(64, 1, 2, 0, 0)
+    snapshot = WorkerSnapshot("talker", 1, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, edges)
+
+    async def scenario(one: Bench) -> None:
+        one.gateway._frame("talker", snapshot)
+        assert 'duplex_edge_credit_out{edge="vocoder",replica="talker",stage="talker"} 16.0' in one.metrics()
+        one.gateway._reachable("talker", "talker", True)
+        assert any("duplex_edge_credit_out{" in line for line in one.metrics())
+        one.gateway._reachable("talker", "talker", False)
+        assert not any("duplex_edge_credit_out{" in line for line in one.metrics())
+
+    play(tmp_path, scenario)

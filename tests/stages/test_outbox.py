@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.contracts import AudioOut, Clause, TextDelta
-from stages.credit import CreditError
+from stages.credit import CreditAccount, CreditError
 from stages.edges import GATEWAY, OutEdge
 from stages.outbox import WINDOW_LEAD_NS, GivenUp, Outbox, Overrun, Taken
 from stages.stream import Emit, Publish
@@ -210,3 +210,46 @@ def test_whoever_reads_how_slowly_ever_each_gets_all_of_its_own_in_order(acts: l
     assert not outbox.waits
     assert readers["a"].taken == readers["b"].taken == handed_on
     assert readers[GATEWAY].taken == [output for output in made if isinstance(output, Publish)]
+
+
+# ---- who is waited for -------------------------------------------------------------------------------------
+
+
+def test_an_edge_is_waited_for_by_what_was_made_and_by_what_would_be() -> None:
+    outbox = filled(Outbox((EAR, NEXT)), latents(8), latents(1, 8))
+    outbox.take()
+    assert set(outbox.waiting()) == {"next"}, "an item waits behind a full window"
+    before = outbox.waiting()["next"]
+    assert outbox.give_back("next", 8)
+    outbox.take()
+    assert outbox.waiting() == {}
+    assert not outbox.has_room(8)
+    after = outbox.waiting()
+    assert set(after) == {"next"}, "a step of 8 does not fit beside what is in flight"
+    assert after["next"] > before, "its credit has moved"
+    assert outbox.has_room(4)
+    assert outbox.waiting() == {}
+
+
+def test_nobody_waits_for_an_observer_or_for_credit_that_an_edge_does_not_have() -> None:
+    outbox = filled(Outbox((WATCH,)), sound(12), TEXT)
+    outbox.take()
+    assert outbox.has_room(12)
+    assert outbox.waiting() == {}
+
+
+def test_what_is_in_flight_stands_in_the_accounts_of_the_edges_until_the_stream_ends() -> None:
+    accounts = {"next": CreditAccount(), "other": CreditAccount()}
+    one, another = Outbox((NEXT, OTHER), accounts), Outbox((NEXT,), accounts)
+    for outbox in (one, another):
+        filled(outbox, latents(4)).take()
+    assert {target: account.in_flight for target, account in accounts.items()} == {"next": 8, "other": 4}
+    one.give_back("next", 1)
+    one.lose("other")
+    assert {target: account.in_flight for target, account in accounts.items()} == {"next": 7, "other": 0}
+    one.close()
+    another.close()
+    assert {target: (account.in_flight, account.peak) for target, account in accounts.items()} == {
+        "next": (0, 8),
+        "other": (0, 4),
+    }
