@@ -68,6 +68,8 @@ def graph_of(config: Config) -> Graph:
             ),
         ),
         output_rate=OUTPUT_RATE,
+        arena_blocks=config.arena_blocks,
+        session_blocks_max=config.session_blocks_max,
     )
 
 

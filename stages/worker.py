@@ -28,7 +28,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
 from stages.arena import Arena
-from stages.block_table import BlockTable
+from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX, BlockTable, TableSize
 from stages.edges import InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
@@ -58,7 +58,7 @@ TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; `edges`, `inputs`, `streams_max` and `tenant_weights` as in
-    `stages.stage`.
+    `stages.stage`; `arena_blocks` and `session_blocks_max` as in `stages.block_table`.
 
     `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
     environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
@@ -76,6 +76,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[InEdge, ...] = ()
     streams_max: int = STREAMS_MAX
     payload_bytes_max: int = 0
+    arena_blocks: int = BLOCKS
+    session_blocks_max: int = SESSION_BLOCKS_MAX
     tenant_weights: dict[str, TenantWeight] = {}
 
     def stage_of(self, model: StageModel) -> Stage:
@@ -98,7 +100,8 @@ class Worker:
         self._stage = stage
         self._revision = revision
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
-        self._blocks = BlockTable(spec.replica, spec.incarnation)
+        size = TableSize(spec.arena_blocks, session_blocks_max=spec.session_blocks_max)
+        self._blocks = BlockTable(spec.replica, spec.incarnation, size)
         self._exchange = Exchange(Arena(self._blocks), self._pause)
         self._snapshots = Snapshots(spec.replica, stage.target_at)
         self._links: dict[int, Link] = {}
