@@ -58,6 +58,12 @@ class Metrics:
         self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)
         self.calls_refused = Counter("duplex_calls_refused", "Calls refused at the door", ["reason"], registry=registry)
         self.calls = Gauge("duplex_calls", "Calls in progress", registry=registry)
+        self.pool_streams = Gauge(
+            "duplex_pool_streams",
+            "Streams asked of a stage and not over, those of lost processes among them",
+            ["stage"],
+            registry=registry,
+        )
         self.undrained = Gauge("duplex_undrained_responses", "Responses whose ledger is not empty", registry=registry)
         self.credit_in_use_samples = Gauge(
             "duplex_credit_in_use_samples", "Audio generated and not yet sent, all calls", registry=registry
