@@ -46,6 +46,7 @@ def build_app(gateway: Gateway) -> Starlette:
         refusal = authority.refusal(request.headers)
         if refusal is not None:
             return JSONResponse({"error": {"code": refusal.code, "message": refusal.message}}, refusal.status)
+        await gateway.measure_stages()
         return PlainTextResponse(gateway.render_metrics(), media_type="text/plain; version=0.0.4")
 
     return Starlette(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -263,8 +263,13 @@ class Gateway:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
-    async def resumed_call(self, token: str, transport: Transport | None = None) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`. Raises `RefusedError`. `transport` None: WebSocket."""
+    async def resumed_call(
+        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = ()
+    ) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`, whose client holds `responses` open. Raises `RefusedError`.
+
+        `transport` None: WebSocket.
+        """
         transport = transport or Transport(self.config.transport_lead_ms)
         session, _, secret = token.partition(".")
         digest = token_digest(secret)
@@ -282,7 +287,7 @@ class Gateway:
             previous.end("session_replaced")
             await previous.ended.wait()
         journal = Journal(self._store, ownership, snapshot.entries)
-        async with self._living(conversation, journal, digest, transport) as call:
+        async with self._living(conversation, journal, digest, transport, responses) as call:
             yield Admitted(call, token)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
@@ -327,11 +332,16 @@ class Gateway:
 
     @asynccontextmanager
     async def _living(
-        self, conversation: Conversation, journal: Journal, digest: bytes, transport: Transport
+        self,
+        conversation: Conversation,
+        journal: Journal,
+        digest: bytes,
+        transport: Transport,
+        responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal, transport.input_rate)
+        call = Call(conversation, session, self._services, journal, transport.input_rate, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
@@ -352,6 +362,11 @@ class Gateway:
 
     # ---- metrics -----------------------------------------------------------------------------------
 
+    async def measure_stages(self) -> None:
+        """Have the present of all workers in the next `render_metrics`."""
+        up = [(name, replica) for name, stage in self._stages.items() for replica in stage.replicas_up]
+        await self._inspection.refresh(self._inspect, up)
+
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
         calls = list(self._calls.values())
@@ -361,6 +376,8 @@ class Gateway:
         self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
         self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
+        for name, stage in self._stages.items():
+            self.metrics.pool_streams.labels(name).set(stage.streams)
         self.metrics.threads.set(threading.active_count())
         self.metrics.tasks.set(len(asyncio.all_tasks()))
         return self.metrics.render()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stages.engine_boundary import EngineFault
 from stages.messages import Frame
 from stages.stream import BatchingModel, StageFailure, Step, StepContext
 
@@ -80,3 +81,8 @@ class ReportFault:
 
 
 Effect = Send | StartBatch | ReportFault
+
+
+def report_of(key: str, failure: StageFailure) -> list[Effect]:
+    """What is to be logged of the failure of stream (or session) `key`: that of an engine which threw."""
+    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []

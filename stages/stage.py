@@ -21,7 +21,7 @@ Rules
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
-  output of older epochs. Nobody but its owner can open or end anything of it.
+  output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 """
@@ -32,11 +32,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stages.accounts import EdgeAccounts, StageStatistics
-from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, is_final, payload_of
+from stages.contracts import AudioOut, Event, Item, Payload, Tag, is_final, payload_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
-from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
-from stages.engine_boundary import EngineFault, asked
+from stages.effects import Effect, Send, StartBatch, StartStep, StepFlags, report_of
+from stages.engine_boundary import asked
 from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
@@ -86,6 +86,7 @@ STREAMS_MAX = 256  # a response and a turn for each of far more calls than a wor
 class _Session:
     epoch: int
     control: int
+    is_told: bool = False  # its owner knows that it is open
 
 
 @dataclass(slots=True)
@@ -106,9 +107,6 @@ class _Entry:
     step: Step | None = None
     leaving: tuple[Outcome, str, str] | None = None
     paused: bool = False  # what it sent last waits for room on its link
-
-
-_Wanted = Callable[[_Entry], bool]
 
 
 class Stage:
@@ -258,13 +256,22 @@ class Stage:
             failure = asked(lambda: self._model.open_session(frame.session))
             if failure is not None:
                 refused = SessionRefused(frame.session, failure.code, str(failure))
-                return [*_report(frame.session, failure), Send(link, refused)]
+                return [*report_of(frame.session, failure), Send(link, refused)]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = _Session(frame.epoch, link)
         ended = self._end_output(frame.session, frame.epoch)
         for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
             ended += self._leave(entry, "cancelled")
-        return [*ended, Send(link, SessionOpened(frame.session))]
+        return ended + self._tell_owner(frame.session)
+
+    def _tell_owner(self, session: str) -> list[Effect]:
+        """The session is open for its owner once nothing is left here of who had it before."""
+        held = self._sessions.get(session)
+        if held is None or held.is_told:
+            return []
+        others = self._entries_where(lambda entry: entry.tag.session == session and entry.control != held.control)
+        held.is_told = not others
+        return [] if others else [Send(held.control, SessionOpened(session))]
 
     def _owns(self, link: int, session: str) -> bool:
         held = self._sessions.get(session)
@@ -297,7 +304,7 @@ class Stage:
             return [Send(link, Refused(tag, *refusal))]
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
-            return [*_report(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
+            return [*report_of(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
         used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
@@ -314,7 +321,7 @@ class Stage:
 
     def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
         session = self._sessions[frame.tag.session]
-        if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
+        if frame.tag.is_output_before(session.epoch):
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
@@ -392,7 +399,9 @@ class Stage:
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
         """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: _is_output(entry.tag, session, epoch)):
+        for entry in self._entries_where(
+            lambda entry: entry.tag.session == session and entry.tag.is_output_before(epoch)
+        ):
             effects += self._leave(entry, "cancelled")
         return effects
 
@@ -551,7 +560,7 @@ class Stage:
     # ---- endings ---------------------------------------------------------------------------------
 
     def _fail(self, entry: _Entry, failure: StageFailure) -> list[Effect]:
-        return [*_report(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
+        return [*report_of(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
 
     def _leave(self, entry: _Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""
@@ -576,25 +585,16 @@ class Stage:
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
         media = self._peers.media_of(entry.control) if self._observes else None
         link = entry.control if media is None else media
-        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
+        return [Send(link, Closed(entry.tag, outcome, released, code, message)), *self._tell_owner(entry.tag.session)]
 
     def _drop_stale(self) -> list[Effect]:
         self._stale += 1
         return []
 
-    def _entries_where(self, wanted: _Wanted) -> list[_Entry]:
+    def _entries_where(self, wanted: Callable[[_Entry], bool]) -> list[_Entry]:
         return [entry for entry in self._entries.values() if wanted(entry)]
 
     def statistics(self) -> StageStatistics:
         edges = self._accounts.statistics({key: entry.outbox for key, entry in self._entries.items()})
-        return StageStatistics(
-            len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics(), edges
-        )
-
-
-def _is_output(tag: Tag, session: str, epoch: int) -> bool:
-    return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch
-
-
-def _report(key: str, failure: StageFailure) -> list[Effect]:
-    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []
+        steps = self._scheduler.statistics()
+        return StageStatistics(len(self._entries), len(self._sessions), self._stale, steps, edges)
