@@ -10,7 +10,7 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev torch python test test-torch checks lint types layers tidy pytest browser sim bench format \
+.PHONY: help run install dev torch python test test-torch checks lint types layers tidy pytest browser sim chaos bench format \
 	locks clean
 .NOTPARALLEL:
 
@@ -18,6 +18,7 @@ help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
+	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
 	@echo 'make format  lint  types  layers  tidy  pytest  sim  bench  locks  clean'
 
 run: install
@@ -77,6 +78,10 @@ sim:
 ONLY ?=
 bench: install
 	$(BIN)/python -m benchmarks all --only "$(ONLY)"
+
+# In their order: each phase has a service of its own.
+chaos: dev
+	$(BIN)/python -m pytest tests/chaos -m chaos -p no:randomly -vv
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

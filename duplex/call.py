@@ -34,6 +34,7 @@ from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
 from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -48,6 +49,7 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
     StepDone,
 )
@@ -91,7 +93,7 @@ class Services:
 
 
 class Call:
-    """`input_rate`: samples per second of the client's sound."""
+    """`input_rate`: samples per second of the client's sound. `responses`: those that it holds open from before."""
 
     def __init__(
         self,
@@ -100,6 +102,8 @@ class Call:
         services: Services,
         journal: Journal,
         input_rate: int = OUTPUT_RATE,
+        *,
+        responses: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.conversation = conversation
@@ -110,6 +114,7 @@ class Call:
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
+        self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
@@ -125,6 +130,7 @@ class Call:
     def attach(self, client: Client | None) -> None:
         """Tell `client` what happens from now on; None: nobody."""
         self._client = client
+        self.carry_out(self._takeover.tell(time.monotonic_ns()))
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -175,6 +181,7 @@ class Call:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
+        self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:
             self._client.pace(now_ns)
         self._send_due(now_ns)
@@ -201,6 +208,8 @@ class Call:
                 self._send_due(now_ns)
             case Grant(tag, units) if stage == self._encoder:
                 self.listening.credit_returned(tag, units)
+            case SessionOpened():
+                self.carry_out(self._takeover.opened(stage, now_ns))
             case Opened(tag):
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):

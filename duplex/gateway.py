@@ -14,7 +14,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -281,8 +281,13 @@ class Gateway:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
-    async def resumed_call(self, token: str, transport: Transport | None = None) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`. Raises `RefusedError`. `transport` None: WebSocket."""
+    async def resumed_call(
+        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = ()
+    ) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`, whose client holds `responses` open. Raises `RefusedError`.
+
+        `transport` None: WebSocket.
+        """
         transport = transport or Transport(self.config.transport_lead_ms)
         session, _, secret = token.partition(".")
         digest = token_digest(secret)
@@ -301,7 +306,7 @@ class Gateway:
             previous.leave_stages()
             self._former.setdefault(session, []).append(previous)
         journal = Journal(self._store, ownership, snapshot.entries)
-        async with self._living(conversation, journal, digest, transport) as call:
+        async with self._living(conversation, journal, digest, transport, responses) as call:
             yield Admitted(call, token)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
@@ -353,11 +358,16 @@ class Gateway:
 
     @asynccontextmanager
     async def _living(
-        self, conversation: Conversation, journal: Journal, digest: bytes, transport: Transport
+        self,
+        conversation: Conversation,
+        journal: Journal,
+        digest: bytes,
+        transport: Transport,
+        responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal, transport.input_rate)
+        call = Call(conversation, session, self._services, journal, transport.input_rate, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
@@ -397,8 +407,12 @@ class Gateway:
 
     # ---- metrics -----------------------------------------------------------------------------------
 
-    async def count_events(self) -> None:
-        """Take the figures of the event logs of all processes that answer."""
+    async def measure(self) -> None:
+        """Have the present of all processes in the next `render_metrics`, of those that answer."""
+        up = [(name, replica) for name, stage in self._stages.items() for replica in stage.replicas_up]
+        await asyncio.gather(self._inspection.refresh(self._inspect, up), self._count_events())
+
+    async def _count_events(self) -> None:
         for log in await self.event_reader.counts():
             self.metrics.events_recorded.labels(log.process).set(log.recorded)
             self.metrics.events_overwritten.labels(log.process).set(log.overwritten)
@@ -412,6 +426,8 @@ class Gateway:
         self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
         self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
+        for name, stage in self._stages.items():
+            self.metrics.pool_streams.labels(name).set(stage.streams)
         self.metrics.threads.set(threading.active_count())
         self.metrics.tasks.set(len(asyncio.all_tasks()))
         return self.metrics.render()

@@ -184,6 +184,11 @@ class StagePool:
         return any(client.is_up and all(client.onward & names for names in behind) for client in self._clients.values())
 
     @property
+    def streams(self) -> int:
+        """How many were asked for and are not over, those included that a lost process may still hold."""
+        return len(self._streams) + sum(map(len, self._lost.values()))
+
+    @property
     def replicas_up(self) -> frozenset[str]:
         return frozenset(name for name, client in self._clients.items() if client.is_up)
 

@@ -20,6 +20,7 @@ class Session:
 
     epoch: int
     control: int
+    is_told: bool = False  # its owner knows that it is open
 
 
 @dataclass(slots=True)

@@ -53,6 +53,10 @@ class Overrun:
     units: int
     window: int
 
+    @property
+    def message(self) -> str:
+        return f"{self.units} units never fit the window of {self.window}"
+
 
 @dataclass(slots=True)
 class _Lane:

@@ -22,7 +22,7 @@ Rules
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
-  output of older epochs. Nobody but its owner can open or end anything of it.
+  output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
 * Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
   happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
@@ -38,7 +38,7 @@ from stages.contracts import OUT_OF_BAND, AudioOut, Item, Tag, label_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, Send, StartBatch, StartStep, reports_of
-from stages.engine_boundary import asked
+from stages.engine_boundary import asked, plan_of
 from stages.entries import Entry, Session
 from stages.event_log import EventKind, EventLog
 from stages.gathering import Gathering
@@ -71,7 +71,7 @@ from stages.messages import (
 from stages.outbox import GivenUp, Overrun, Taken
 from stages.peers import Onward, Peers
 from stages.scheduler import Ready, StageScheduler
-from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
+from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
 
@@ -239,7 +239,16 @@ class Stage:
         ended = self._end_output(frame.session, frame.epoch)
         for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
             ended += self._leave(entry, "cancelled")
-        return [*ended, Send(link, SessionOpened(frame.session))]
+        return ended + self._tell_owner(frame.session)
+
+    def _tell_owner(self, session: str) -> list[Effect]:
+        """The session is open for its owner once nothing is left here of who had it before."""
+        held = self._sessions.get(session)
+        if held is None or held.is_told:
+            return []
+        others = self._entries_where(lambda entry: entry.tag.session == session and entry.control != held.control)
+        held.is_told = not others
+        return [] if others else [Send(held.control, SessionOpened(session))]
 
     def _owns(self, link: int, session: str) -> bool:
         held = self._sessions.get(session)
@@ -295,7 +304,7 @@ class Stage:
 
     def _refusal(self, frame: Open, known: Entry | None) -> tuple[str, str] | None:
         session = self._sessions[frame.tag.session]
-        if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
+        if frame.tag.is_output_before(session.epoch):
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
@@ -378,7 +387,9 @@ class Stage:
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
         """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: entry.tag.is_output_before(session, epoch)):
+        for entry in self._entries_where(
+            lambda entry: entry.tag.session == session and entry.tag.is_output_before(epoch)
+        ):
             effects += self._leave(entry, "cancelled")
         return effects
 
@@ -413,7 +424,7 @@ class Stage:
     def _offer(self, entry: Entry, ready_ns: int) -> list[Effect]:
         if not self._may_step(entry):
             return []
-        planned = asked(lambda: self._plan(entry.model))
+        planned = asked(lambda: plan_of(entry.model, self._batching))
         if isinstance(planned, StageFailure):
             return self._fail(entry, planned)
         step, batch_key, finished = planned
@@ -429,13 +440,6 @@ class Stage:
         lead_ns = entry.outbox.lead_ns
         self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
         return []
-
-    def _plan(self, stream: StageStream) -> tuple[Step | None, str, bool]:
-        """The step that `stream` wants to run and its batch key, or none and whether the stream is finished."""
-        step = stream.next_step()
-        if step is None:
-            return None, "", stream.finished
-        return step, self._batching.batch_key(step) if self._batching else "", False
 
     def _may_step(self, entry: Entry) -> bool:
         """Nothing holds the stream up, and none of its steps is on its way."""
@@ -518,8 +522,7 @@ class Stage:
         return self._onward.link_to(entry.replicas[target])
 
     def _leave_too_large(self, entry: Entry, overrun: Overrun) -> list[Effect]:
-        message = f"{overrun.units} units never fit the window of {overrun.window}"
-        return self._leave(entry, "failed", "hand_over_too_large", message)
+        return self._leave(entry, "failed", "hand_over_too_large", overrun.message)
 
     def _published(self, entry: Entry, output: Publish) -> list[Effect]:
         media = self._peers.media_of(entry.control)
@@ -580,7 +583,7 @@ class Stage:
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
         media = self._peers.media_of(entry.control) if self._observes else None
         link = entry.control if media is None else media
-        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
+        return [Send(link, Closed(entry.tag, outcome, released, code, message)), *self._tell_owner(entry.tag.session)]
 
     def _drop_stale(self, what: str, tag: Tag | None = None, session: str = "") -> list[Effect]:
         self._stale += 1

@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from duplex.call import Client
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
 from duplex.pipeline import graph_of
@@ -18,6 +21,7 @@ from duplex.tasks import stop_task
 from duplex.vad_service import Window
 from media.vad import VadState
 from sessions.conversation import ReplyDefaults
+from sessions.events import Event, ResponseLost
 from sessions.items import Item
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRecord, encode_entry, token_digest
@@ -468,7 +472,7 @@ def test_figures_of_replicas_are_those_that_the_supervisor_reports_and_that_are_
 def test_figures_of_the_event_logs_are_those_of_the_processes_that_answer(tmp_path: Path) -> None:
     async def scenario(one: Bench) -> None:
         one.gateway.events.of("sess_1").add(EventKind.STALE)
-        await one.gateway.count_events()
+        await one.gateway.measure()
         lines = one.metrics()
         assert 'duplex_events_recorded{process="gateway"} 1.0' in lines
         assert 'duplex_events_overwritten{process="gateway"} 0.0' in lines
@@ -525,5 +529,34 @@ def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -
         assert any("duplex_edge_credit_out{" in line for line in one.metrics())
         one.gateway._reachable("talker", "talker", False)
         assert not any("duplex_edge_credit_out{" in line for line in one.metrics())
+
+    play(tmp_path, scenario)
+
+
+def test_figures_of_workers_are_those_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = ArenaSnapshot(64, 1, 1, 0, 0)
+    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, ())
+
+    async def scenario(one: Bench) -> None:
+        talker = one.gateway._stages["talker"]
+        monkeypatch.setattr(StagePool, "replicas_up", property(lambda pool: {"talker"} if pool is talker else set()))
+        monkeypatch.setattr(talker, "inspect", lambda: one.gateway._frame("talker", snapshot))
+        await one.gateway.measure()
+        assert 'duplex_stage_streams{replica="talker",stage="talker"} 2.0' in one.metrics()
+        assert 'duplex_pool_streams{stage="talker"} 0.0' in one.metrics()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("_stages_are_there")
+def test_what_a_client_holds_open_is_the_business_of_the_call_that_goes_on(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as first:
+            token = first.resume_token
+        heard: list[Event] = []
+        async with one.gateway.resumed_call(token, responses=["resp_1"]) as again:
+            client = SimpleNamespace(tell=heard.append, pace=lambda _: None, next_frame_ns=lambda _: None)
+            again.call.attach(cast("Client", client))
+            assert heard == [ResponseLost("resp_1")]
 
     play(tmp_path, scenario)
