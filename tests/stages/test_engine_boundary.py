@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stages.engine_boundary import EngineFault, asked
+from stages.contracts import ObserverOptions, Tag
+from stages.engine_boundary import EngineFault, asked, plan_of
 from stages.stream import StageFailure
+from tests.stages.puppet import PuppetStep, PuppetStream
 
 
 def throw(error: BaseException) -> int:
