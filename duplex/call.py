@@ -8,13 +8,15 @@ Theory of operation
 Rules
 * `EndEpoch` is on the wire to every stage before the client is told anything of it.
 * A call ends exactly once, by `end`, whoever asks for it; `ended` is then set.
+* What drives all calls of the process, as pacer, stages' links and shutdown do, comes in by `pace`, `frame`, `lost` and
+  `end`. Whatever goes wrong behind these ends this call and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -52,6 +54,7 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+INTERNAL_ERROR = "internal_error"
 
 _log = structlog.get_logger("duplex.call")
 
@@ -112,6 +115,7 @@ class Call:
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
+        self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self.ended = asyncio.Event()
 
     @property
@@ -136,7 +140,7 @@ class Call:
             return
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
-        self.carry_out(self.conversation.close(time.monotonic_ns()))
+        self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
         for stage in self._services.stages.values():
             stage.order(CloseSession(self.session))
         self.ended.set()
@@ -146,8 +150,23 @@ class Call:
         if not await self._journal.flush(CLOSE_FLUSH_NS_MAX):
             _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
 
+    def _safely(self, act: Callable[[], None]) -> None:
+        """Do what somebody asks for who serves other calls as well; where it fails, this call is over."""
+        if self._is_spoilt:
+            return
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
+            _log.error("call_failed", session=self.session, exc_info=error)
+            self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
+            self.end(INTERNAL_ERROR)
+            self._is_spoilt = True
+
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
+        self._safely(lambda: self._pace(now_ns))
+
+    def _pace(self, now_ns: int) -> None:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
@@ -169,6 +188,9 @@ class Call:
 
     def frame(self, stage: str, frame: Frame) -> None:
         """A worker has sent `frame` about this session."""
+        self._safely(lambda: self._frame(stage, frame))
+
+    def _frame(self, stage: str, frame: Frame) -> None:
         now_ns, talk = time.monotonic_ns(), self.conversation
         match frame:
             case Published(tag, event):
@@ -199,6 +221,9 @@ class Call:
 
     def lost(self, stage: str, tag: Tag) -> None:
         """The worker that had `tag` is out of reach."""
+        self._safely(lambda: self._lost(stage, tag))
+
+    def _lost(self, stage: str, tag: Tag) -> None:
         self._stream_gone(stage, tag)
         self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
 

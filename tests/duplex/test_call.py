@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -58,6 +58,7 @@ EPOCH = 1 << 20
 SESSION = "sess_1"
 STAGES = ("encoder", "thinker", "talker", "vocoder")
 NS_PER_S = 1_000_000_000
+HOUR_NS = 3_600 * NS_PER_S
 S_MAX = 10
 
 
@@ -212,6 +213,56 @@ def test_a_call_ends_once_and_closes_its_session_everywhere() -> None:
         for stage in STAGES:
             assert one.at(stage)[-1] == CloseSession(SESSION)
             assert one.at(stage).count(CloseSession(SESSION)) == 1
+
+    play(scenario)
+
+
+class OurFault(Exception):
+    """What no code expects."""
+
+
+def at_fault(*_args: object, **_named: object) -> NoReturn:
+    raise OurFault
+
+
+# What drives all calls of the process, and the part of the conversation that it drives.
+SHARED = {
+    "tick": lambda one: one.call.pace(HOUR_NS),
+    "take_due": lambda one: one.call.pace(0),
+    "published": lambda one: one.call.frame("thinker", Published(Tag(SESSION, EPOCH, 1, "resp_1"), TextDelta("Well"))),
+    "closed": lambda one: one.call.frame("thinker", Closed(Tag(SESSION, EPOCH, 1, "resp_1"), "finished", {})),
+    "lost": lambda one: one.call.lost("thinker", Tag(SESSION, EPOCH, 1, "resp_1")),
+}
+
+
+@pytest.mark.parametrize("part", SHARED)
+@pytest.mark.parametrize("also", ["", "close"])
+def test_livekit_agents_3637_a_fault_of_ours_ends_its_call_and_no_other(part: str, also: str) -> None:
+    """`also`: what is spoilt so far that not even its end can be worked out."""
+
+    async def scenario(one: Bench) -> None:
+        one.start_reply()
+        for broken in filter(None, (part, also)):
+            setattr(one.call.conversation, broken, at_fault)
+        SHARED[part](one)
+        SHARED[part](one)  # nothing that is spoilt is touched again
+        assert one.call.end_reason == "internal_error"
+        assert one.call.ended.is_set()
+        for stage in STAGES:
+            assert one.at(stage)[-1] == CloseSession(SESSION)
+        assert one.metric('duplex_errors_total{code="internal_error",owner="service"}') == 1 + bool(also)
+        one.call.end("connection_closed")
+
+    play(scenario)
+
+
+def test_a_call_ends_though_its_end_cannot_be_worked_out() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.conversation.close = at_fault  # type: ignore[method-assign]
+        one.call.end("service_shutdown")
+        assert one.call.end_reason == "service_shutdown"
+        assert one.call.ended.is_set()
+        assert one.at("vocoder")[-1] == CloseSession(SESSION)
 
     play(scenario)
 

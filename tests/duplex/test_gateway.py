@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from duplex import gateway
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
 from duplex.pipeline import graph_of
@@ -126,6 +127,22 @@ def test_a_drain_ends_calls_waits_for_them_and_takes_no_more(tmp_path: Path) -> 
             assert not draining.done()
         one.gateway.leave()
         await draining
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("_stages_are_there")
+def test_pipecat_3566_a_drain_waits_for_a_call_that_never_leaves_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "DRAIN_S_MAX", 0.001)
+
+    async def scenario(one: Bench) -> None:
+        one.gateway.admit()
+        async with one.gateway.new_call(SessionSettings()) as admitted:
+            await one.gateway.drain()
+            assert admitted.call.end_reason == "service_shutdown"
+            assert one.gateway.calls == 1
 
     play(tmp_path, scenario)
 
