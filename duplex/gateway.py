@@ -6,6 +6,7 @@ Theory of operation
 
 Rules
 * A call counts from admission to the end of its clean-up. The one over the limit is refused at the door.
+* A call's place is given on only when those that it had at the stages are free: whoever is admitted is served.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
+# A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
+LET_GO_S_MAX = 2
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
 TENANT = "default"
@@ -330,8 +333,15 @@ class Gateway:
             claim.written.set()
             journal.failed.cancel()
             await stop_task(writing)
+            await self._until_let_go(session)
             if self._calls.get(session) is call:
                 del self._calls[session], self._claims[session]
+
+    async def _until_let_go(self, session: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LET_GO_S_MAX):
+                for stage in self._stages.values():
+                    await stage.until_left(session)
 
     # ---- metrics -----------------------------------------------------------------------------------
 

@@ -157,6 +157,33 @@ def test_a_call_that_was_on_its_way_in_during_a_drain_ends_too(tmp_path: Path) -
     play(tmp_path, scenario)
 
 
+def test_fastrtc_53_a_place_is_given_on_when_the_stages_have_theirs_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(one: Bench) -> None:
+        free, asked = asyncio.Event(), asyncio.Event()
+
+        async def until_left(_pool: StagePool, _session: str) -> None:
+            asked.set()
+            await free.wait()
+
+        async def call() -> None:
+            async with one.gateway.new_call(SessionSettings()):
+                pass
+
+        monkeypatch.setattr(StagePool, "until_left", until_left)
+        calling = asyncio.create_task(call())
+        await asked.wait()
+        assert not calling.done()
+        free.set()
+        await calling
+        free.clear()
+        monkeypatch.setattr(gateway, "LET_GO_S_MAX", 0.001)
+        await call()  # a stage that hangs keeps nobody
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REQUEST_LOST])
 def test_without_the_store_no_session_is_made(tmp_path: Path, fault: Fault) -> None:
     async def scenario(one: Bench) -> None:

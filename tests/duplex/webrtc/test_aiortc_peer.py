@@ -28,7 +28,7 @@ from tests.live.rtc_caller import RtcCaller
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 WAIT_S_MAX = 20
-SENT_PACKETS = 6_000
+SENT_PACKETS = 2_000
 LEAKED_BYTES_MAX = 64  # of each packet; PyAV has lost 146
 
 
@@ -187,20 +187,21 @@ def test_aiortc_701_packets_that_were_sent_leave_no_memory_behind() -> None:
         async with connected() as pair, asyncio.timeout(WAIT_S_MAX):
             packet, tick = OpusEncoder().silence(), 0
 
-            async def send(packets: int) -> None:
+            async def send() -> int:
+                """As many as a round has; gives what is held after them."""
                 nonlocal tick
-                last = tick + packets * PACKET_TICKS
+                last = tick + SENT_PACKETS * PACKET_TICKS
                 while tick < last:
                     while pair.peer.waiting < SENDING_PACKETS_MAX:
                         pair.peer.put(SentPacket(tick, packet))
                         tick += PACKET_TICKS
                     await asyncio.sleep(0)
                 pair.caller.heard.clear()
+                return resident_bytes()
 
-            await send(2_000)
-            before = resident_bytes()
-            await send(SENT_PACKETS)
-            assert resident_bytes() - before < SENT_PACKETS * LEAKED_BYTES_MAX
+            held = [await send() for _ in range(5)]
+            kept = min(after - before for before, after in itertools.pairwise(held))
+            assert kept < SENT_PACKETS * LEAKED_BYTES_MAX, "a leak is in every round"
 
     asyncio.run(run())
 
