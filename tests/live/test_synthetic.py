@@ -139,8 +139,8 @@ def test_what_was_read_before_costs_nothing_again(service: Service) -> None:
             start_reply(caller, max_output_tokens=1)
             usages.append(caller.until("response.done")["response"]["usage"])
     first, second = (usage["input_token_details"]["cached_tokens"] for usage in usages)
-    assert first == 0
-    assert second > usages[0]["input_tokens"]
+    # The opening of the prompt may have been read before anything was asked.
+    assert first < usages[0]["input_tokens"] < second
 
 
 def asks_once(service: Service) -> int:
