@@ -12,7 +12,7 @@ import asyncio  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Coroutine  # noqa: E402
 
-from benchmarks import hearing, hop, leaks, page, scheduler, vocoder_batches, webrtc_cpu  # noqa: E402
+from benchmarks import events, hearing, hop, leaks, page, scheduler, vocoder_batches, webrtc_cpu  # noqa: E402
 from benchmarks import turns as voice  # noqa: E402
 
 
@@ -41,6 +41,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
     "torch-omni": lambda _turns, _calls: _torch_omni(_say),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
+    "events": lambda replies, _: events.events(_say, replies or events.REPLIES),
     "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
     "vocoder-batches": lambda _turns, _calls: vocoder_batches.vocoder_batches(_say),
 }

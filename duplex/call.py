@@ -7,7 +7,8 @@ Theory of operation
 
 Rules
 * `EndEpoch` is on the wire to every stage before the client is told anything of it.
-* A call ends exactly once, by `end`, whoever asks for it; `ended` is then set.
+* A call ends exactly once, by `end`, whoever asks for it; `ended` is then set. It is drained once everything of it has
+  been given back: its session stays open at the stages until then.
 * What drives all calls of the process, as pacer, stages' links and shutdown do, comes in by `pace`, `frame`, `lost` and
   `end`. Whatever goes wrong behind these ends this call and no other.
 """
@@ -116,20 +117,24 @@ class Call:
         self._underruns = 0
         self._end_reason: str | None = None
         self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
+        self._is_at_stages = False
         self.ended = asyncio.Event()
+        self._drained = asyncio.Event()
 
     @property
     def end_reason(self) -> str | None:
         """Why the call is over, or None while it lives."""
         return self._end_reason
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: Client | None) -> None:
+        """Tell `client` what happens from now on; None: nobody."""
         self._client = client
 
     # ---- life --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Open the session at every stage and read the prompt into the Thinker."""
+        self._is_at_stages = True
         for stage in self._services.stages.values():
             stage.order(OpenSession(self.session, self.conversation.epoch))
         self.carry_out(self.conversation.warm_up())
@@ -141,14 +146,33 @@ class Call:
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
         self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
-        for stage in self._services.stages.values():
-            stage.order(CloseSession(self.session))
         self.ended.set()
+        self._look_whether_drained()
 
-    async def flush(self) -> None:
-        """Wait, for a bounded time, until the store has everything."""
-        if not await self._journal.flush(CLOSE_FLUSH_NS_MAX):
+    def _look_whether_drained(self) -> None:
+        is_awaited = self._is_at_stages and self.conversation.hearing.is_awaited
+        is_held = self.conversation.speaking.undrained or is_awaited
+        if self._end_reason is not None and not is_held:
+            self._drained.set()
+
+    async def until_drained(self) -> None:
+        """Return once the ended call holds nothing, or its deadlines have passed; for that it must still be paced."""
+        await self._drained.wait()
+
+    def leave_stages(self) -> None:
+        """Close the session at every stage, whatever of it is still there. Idempotent."""
+        if self._is_at_stages:
+            self._is_at_stages = False
+            for stage in self._services.stages.values():
+                stage.order(CloseSession(self.session))
+            self._look_whether_drained()
+
+    async def flush(self) -> bool:
+        """Wait, for a bounded time, until the store has everything; False where it has not."""
+        flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
+        if not flushed:
             _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
+        return flushed
 
     def _safely(self, act: Callable[[], None]) -> None:
         """Do what somebody asks for who serves other calls as well; where it fails, this call is over."""
@@ -161,6 +185,8 @@ class Call:
             self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
             self.end(INTERNAL_ERROR)
             self._is_spoilt = True
+            self.leave_stages()
+            self._drained.set()
 
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
@@ -173,6 +199,7 @@ class Call:
         if self._client is not None:
             self._client.pace(now_ns)
         self._send_due(now_ns)
+        self._look_whether_drained()
 
     def _send_due(self, now_ns: int) -> None:
         while self._client is not None and (frame_ns := self._client.next_frame_ns(now_ns)) is not None:
@@ -214,6 +241,7 @@ class Call:
             case SessionRefused(_, code, _):
                 _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
                 self.end(f"{stage}_{code}")
+        self._look_whether_drained()
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
         if stage == self._encoder:
@@ -289,7 +317,7 @@ class Call:
         stage, tag = self._services.stages[effect.stage], effect.tag
         match effect:
             case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges))
+                stage.order(Open(tag, options, edges, self.conversation.tenant))
             case do.CancelStream():
                 self._stream_gone(effect.stage, tag)
                 stage.order(Cancel(tag))

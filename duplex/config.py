@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from stages.event_log import EVENTS_MAX
 from stages.graph import REPLICAS_MAX
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -77,6 +78,7 @@ class Config(BaseModel):
     generation_lead_ms: int = Field(default=400, ge=400, le=5000)
     # What it says of itself.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    events_max: int = Field(default=EVENTS_MAX, ge=0, le=1 << 18)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -25,19 +26,22 @@ import structlog
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
+from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
-from duplex.vad_service import SpeechModel, VadService, stop_task
+from duplex.tasks import see_through, stop_task
+from duplex.vad_service import SpeechModel, VadService
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.contracts import Tag
 from stages.edges import GATEWAY
+from stages.event_log import EventKind, EventLog
 from stages.graph import Graph, StageNode, address_of
 from stages.messages import Frame, ReplicaReport
 from stages.pool import PoolLimits
@@ -102,12 +106,15 @@ class Gateway:
     ) -> None:
         self.config = config
         self.metrics = Metrics()
+        self.events = EventLog(config.events_max)
         self._garbage = CallGarbage()
         self._name = new_id("gw")
         self._store = store
         self._defaults = defaults
         self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
+        # Calls whose session has gone over to another one here, and that have not drained yet.
+        self._former: dict[str, list[Call]] = {}
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
         self._draining = False
@@ -117,6 +124,8 @@ class Gateway:
         self._pacer = Pacer()
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
+        clients = [client for stage in self._stages.values() for client in stage.clients]
+        self.event_reader = EventReader(self.events, clients)
         self._services = Services(self._stages, self._vad, self.metrics)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
@@ -178,16 +187,25 @@ class Gateway:
     def _frame(self, stage: str, frame: Frame) -> None:
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
-        call = self._calls.get(session)
+        call = self._call_of(session, tag)
         if call is None:
             self.metrics.stale_dropped.labels("gateway").inc()
+            self.events.at(time.monotonic_ns())
+            trail = self.events.of(session, tag.key if tag is not None else "")
+            trail.add(EventKind.STALE, link=stage, state=type(frame).__name__.lower())
             return
         before = call.conversation.speaking.stale_dropped
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
 
+    def _call_of(self, session: str, tag: Tag | None) -> Call | None:
+        """The session's present call, unless a former one still holds the response of `tag`."""
+        former = self._former.get(session, ()) if tag is not None else ()
+        holders = (call for call in former if tag is not None and call.conversation.speaking.knows(tag.response))
+        return next(holders, self._calls.get(session))
+
     def _lost(self, stage: str, tag: Tag) -> None:
-        call = self._calls.get(tag.session)
+        call = self._call_of(tag.session, tag)
         if call is not None:
             call.lost(stage, tag)
 
@@ -266,7 +284,8 @@ class Gateway:
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")
-            await previous.ended.wait()
+            previous.leave_stages()
+            self._former.setdefault(session, []).append(previous)
         journal = Journal(self._store, ownership, snapshot.entries)
         async with self._living(conversation, journal, digest, transport) as call:
             yield Admitted(call, token)
@@ -296,19 +315,26 @@ class Gateway:
     def _conversation(
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
     ) -> Conversation:
-        identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms, route=self._route)
+        return Conversation(
+            Identity(ownership.session, epoch, new_id, TENANT),
+            settings,
+            self._defaults,
+            transport_lead_ms=transport.lead_ms,
+            route=self._route,
+            events=self.events,
+        )
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
         stored = restored(snapshot)
         return Conversation(
-            Identity(ownership.session, stored.epoch, new_id),
+            Identity(ownership.session, stored.epoch, new_id, TENANT),
             stored.settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             items=stored.items,
             route=self._route,
+            events=self.events,
         )
 
     @asynccontextmanager
@@ -328,14 +354,33 @@ class Gateway:
             yield call
         finally:
             call.end("connection_closed")
-            self._pacer.remove(call)
-            await call.flush()
-            claim.written.set()
-            journal.failed.cancel()
-            await stop_task(writing)
-            await self._until_let_go(session)
-            if self._calls.get(session) is call:
-                del self._calls[session], self._claims[session]
+            call.attach(None)
+            await see_through(self._clean_up(call, journal, claim.written, writing))
+
+    async def _clean_up(
+        self, call: Call, journal: Journal, written: asyncio.Event, writing: asyncio.Task[None]
+    ) -> None:
+        """Bounded: the flush by its time, the drain by the deadlines of what is left."""
+        flushed = await call.flush()
+        written.set()
+        await call.until_drained()
+        call.leave_stages()
+        self._pacer.remove(call)
+        if flushed:
+            await call.flush()  # more may have become known of what was said
+        journal.failed.cancel()
+        await stop_task(writing)
+        await self._until_let_go(call.session)
+        self._forget(call)
+
+    def _forget(self, call: Call) -> None:
+        session = call.session
+        if self._calls.get(session) is call:
+            del self._calls[session], self._claims[session]
+            return
+        self._former[session].remove(call)
+        if not self._former[session]:
+            del self._former[session]
 
     async def _until_let_go(self, session: str) -> None:
         with suppress(TimeoutError):
@@ -345,9 +390,15 @@ class Gateway:
 
     # ---- metrics -----------------------------------------------------------------------------------
 
+    async def count_events(self) -> None:
+        """Take the figures of the event logs of all processes that answer."""
+        for log in await self.event_reader.counts():
+            self.metrics.events_recorded.labels(log.process).set(log.recorded)
+            self.metrics.events_overwritten.labels(log.process).set(log.overwritten)
+
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
-        calls = list(self._calls.values())
+        calls = [*self._calls.values(), *(call for former in self._former.values() for call in former)]
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))

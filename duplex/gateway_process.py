@@ -31,8 +31,9 @@ from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of, voices_of
 from duplex.probe_server import ProbeServer
+from duplex.tasks import stop_task
 from duplex.tls_dev import DevelopmentTls, development_tls
-from duplex.vad_service import SpeechModel, stop_task
+from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
 from media.vad import SileroVad, VadState
 from sessions.conversation import ReplyDefaults

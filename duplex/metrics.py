@@ -72,6 +72,12 @@ class Metrics:
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self.events_recorded = Gauge(
+            "duplex_events_recorded", "Events that the process has entered in its log", ["process"], registry=registry
+        )
+        self.events_overwritten = Gauge(
+            "duplex_events_overwritten", "Of these, how many its log holds no more", ["process"], registry=registry
+        )
         self._add_replicas(registry)
         self._add_webrtc(registry)
 

@@ -68,6 +68,7 @@ def graph_of(config: Config) -> Graph:
             ),
         ),
         output_rate=OUTPUT_RATE,
+        events_max=config.events_max,
     )
 
 

@@ -239,13 +239,15 @@ class StagePool:
         return stream if stream is not None and stream.open.tag == tag else None
 
     def _close_session(self, session: str) -> None:
+        """What a worker was asked for is known until it has let go, or has died: somebody may still count on that."""
         del self._epochs[session]
-        for key, stream in [each for each in self._streams.items() if each[1].open.tag.session == session]:
-            if key not in self._held and stream.client is not None:
-                self._leaving.setdefault(session, _Leaving()).streams[stream.open.tag] = stream.client
-            self._forget(key)
-        for lost in self._lost.values():
-            lost[:] = [one for one in lost if one.tag.session != session]
+        for stream in [stream for stream in self._streams.values() if stream.open.tag.session == session]:
+            if stream.open.tag.key in self._held:
+                self._give_up(stream)
+            else:
+                stream.unopened = None
+                if stream.client is not None:
+                    self._leaving.setdefault(session, _Leaving()).streams[stream.open.tag] = stream.client
         self._carry_out(self._core.leave(session, self._surroundings.now_ns()))
 
     def _let_go(self, tags: Sequence[Tag]) -> None:
@@ -276,6 +278,11 @@ class StagePool:
             stream.unopened = None
             stream.client.order(frame)
             return
+        self._give_up(stream)
+
+    def _give_up(self, stream: _Stream) -> None:
+        """No worker was asked for it: nothing is held."""
+        tag = stream.open.tag
         self._drop(tag)
         self._answer(Closed(tag, "cancelled", {}))
 

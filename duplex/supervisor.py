@@ -31,8 +31,8 @@ import structlog
 from duplex import console
 from duplex.child import Child, ChildPlan, StartError
 from duplex.config import Config
+from duplex.tasks import stop_task
 from duplex.tls_dev import CERTIFICATE, host_addresses
-from duplex.vad_service import stop_task
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
 from stages.edges import GATEWAY
 from stages.graph import Graph, StageNode, address_of, worker_spec

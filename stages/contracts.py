@@ -290,6 +290,20 @@ def payload_of(piece: Item | Event) -> Payload | None:
     return _PAYLOADS.get(type(piece))
 
 
+_LABELS: dict[type, str] = {
+    **_PAYLOADS,
+    Transcript: "transcript",
+    TextDelta: "text",
+    TextDone: "text_done",
+    WordTimes: "word_times",
+}
+
+
+def label_of(made: Item | Event) -> str:
+    """What a stage has made, in a word: its payload, or the kind of event."""
+    return _LABELS[type(made)]
+
+
 def is_final(piece: Item | Event) -> bool:
     """Whether `piece` is the last of its payload."""
     return isinstance(piece, Clause | Latents | Embeddings | CodecFrames | AudioOut) and piece.final

@@ -28,6 +28,7 @@ from stages.contracts import Payload
 from stages.edges import GATEWAY, InEdge, Need, OutEdge
 from stages.engines import registry
 from stages.engines.profiles import SOUND_AXES, EngineProfile, Makes, Takes, profile_of
+from stages.event_log import EVENTS_MAX
 from stages.stage import STREAMS_MAX
 from stages.worker import WorkerSpec
 
@@ -109,11 +110,14 @@ class Edge(BaseModel):
 
 
 class Graph(BaseModel):
+    """`events_max`: how many events each worker's log holds."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     stages: tuple[StageNode, ...]
     edges: tuple[Edge, ...]
     output_rate: int = 24_000
+    events_max: int = Field(default=EVENTS_MAX, ge=0)
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -360,6 +364,7 @@ def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, inc
         inputs=tuple(InEdge(edge.payload, edge.window, edge.need) for edge in graph.edges_to(stage.name)),
         streams_max=stage.streams_max,
         payload_bytes_max=chunk_bytes if hands_over_audio else 0,
+        events_max=graph.events_max,
     )
 
 

@@ -37,7 +37,7 @@ from duplex.realtime.connection import (
     wire_bytes,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
-from duplex.vad_service import stop_task
+from duplex.tasks import see_through, stop_task
 from duplex.webrtc.aiortc_peer import AiortcPeer
 from duplex.webrtc.ears import Ears
 from duplex.webrtc.liveness import Liveness
@@ -186,7 +186,7 @@ class RtcVisit:
         except SocketClosedError:
             self._end("client_closed")
         finally:
-            await self._peer.close()
+            await see_through(self._peer.close())
             self._ears.report()
             if not self.answered.done():
                 self.answered.set_exception(RefusedError("internal_error", "the call could not be begun"))

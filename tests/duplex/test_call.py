@@ -16,7 +16,8 @@ from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
-from duplex.vad_service import VadService, Window, stop_task
+from duplex.tasks import stop_task
+from duplex.vad_service import VadService, Window
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CutStream
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
@@ -35,7 +36,7 @@ from sessions.records import (
 )
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.store import LogLimits
-from stages.contracts import AudioIn, AudioOut, Item, Tag, TalkerOptions, TextDelta
+from stages.contracts import AudioIn, AudioOut, Item, Tag, TalkerOptions, TextDelta, Transcript
 from stages.messages import (
     Cancel,
     Closed,
@@ -204,15 +205,45 @@ def test_a_call_opens_its_session_everywhere_and_reads_the_prompt() -> None:
     play(scenario)
 
 
-def test_a_call_ends_once_and_closes_its_session_everywhere() -> None:
+def test_a_call_ends_once_and_closes_its_session_everywhere_once() -> None:
     async def scenario(one: Bench) -> None:
         one.call.end("client_closed")
         one.call.end("idle")
         assert one.call.end_reason == "client_closed"
         assert one.call.ended.is_set()
+        await one.call.until_drained()
+        assert CloseSession(SESSION) not in one.at("talker")
+        one.call.leave_stages()
+        one.call.leave_stages()
         for stage in STAGES:
             assert one.at(stage)[-1] == CloseSession(SESSION)
             assert one.at(stage).count(CloseSession(SESSION)) == 1
+
+    play(scenario)
+
+
+def test_a_call_is_drained_once_every_stage_has_let_go_of_its_responses() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.end("client_closed")
+        draining = asyncio.create_task(one.call.until_drained())
+        for stage in ("thinker", "talker", "vocoder"):  # the first of them is no final one
+            await asyncio.sleep(0)
+            assert not draining.done()
+            one.call.frame(stage, Closed(tag, "cancelled", {}))
+        await draining
+
+    play(scenario)
+
+
+def test_an_ended_call_of_which_a_stage_says_nothing_drains_at_its_deadline() -> None:
+    async def scenario(one: Bench) -> None:
+        one.start_reply()
+        one.call.end("client_closed")
+        while (due_ns := one.call.conversation.next_deadline_ns()) is not None:
+            one.call.pace(due_ns)
+        await one.call.until_drained()
+        assert one.metric('duplex_drain_lag_seconds_count{status="orphaned"}') == 1
 
     play(scenario)
 
@@ -251,7 +282,24 @@ def test_livekit_agents_3637_a_fault_of_ours_ends_its_call_and_no_other(part: st
         for stage in STAGES:
             assert one.at(stage)[-1] == CloseSession(SESSION)
         assert one.metric('duplex_errors_total{code="internal_error",owner="service"}') == 1 + bool(also)
+        await one.call.until_drained()
         one.call.end("connection_closed")
+
+    play(scenario)
+
+
+def test_what_the_caller_said_last_is_understood_before_an_ended_call_is_drained() -> None:
+    async def scenario(one: Bench) -> None:
+        await one.call.listening.hear(silence(300) + tone(400) + silence(800))
+        tag = next(frame.tag for frame in one.at("encoder") if isinstance(frame, Open))
+        one.call.end("client_closed")
+        draining = asyncio.create_task(one.call.until_drained())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        one.call.frame("encoder", Published(tag, Transcript("goodbye", 1, settled=True, final=True)))
+        await draining
+        assert [item.text for item in one.call.conversation.items] == ["goodbye"]
+        assert one.told(ResponseStarted) == []
 
     play(scenario)
 
@@ -509,11 +557,11 @@ def test_figures_of_the_stages() -> None:
 
 def test_without_a_client_the_conversation_goes_on() -> None:
     async def scenario(one: Bench) -> None:
-        one.call._client = None
-        one.start_reply()
+        one.call.attach(None)
+        tag = one.start_reply()
         one.call.pace(NS_PER_S)
         one.call.end("connection_closed")
         assert one.told(ResponseStarted) == []
-        assert one.at("thinker")[-1] == CloseSession(SESSION)
+        assert one.at("thinker")[-1] == Cancel(tag)
 
     play(scenario)

@@ -9,7 +9,7 @@ import pytest
 
 from stages.contracts import Tag
 from stages.messages import Closed, CloseSession, Frame, Opened, OpenSession, Refused
-from tests.duplex.test_stage_pool import S1, S2, TAG, Bench, Worker, asked, bench, tag
+from tests.duplex.pool_bench import S1, S2, TAG, Bench, Worker, asked, bench, tag
 from tests.stages.link_bench import play
 
 OTHER = tag(2)

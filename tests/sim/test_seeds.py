@@ -41,6 +41,7 @@ SEEN = (
     "ended failed stage_lost",
     "ended failed step_failed",
     "ended incomplete",
+    "events checked",
     "entries written twice",
     "frames for calls that are over",
     "frames overtaken on another link",

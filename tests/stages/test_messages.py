@@ -35,6 +35,7 @@ from stages.contracts import (
     Word,
     WordTimes,
 )
+from stages.event_log import EventLogStatistics, Excerpt, LoggedEvent
 from stages.messages import (
     LINK_VERSION,
     ArenaOffer,
@@ -43,6 +44,7 @@ from stages.messages import (
     CloseSession,
     Cut,
     EndEpoch,
+    EventPage,
     Feed,
     Frame,
     FrameError,
@@ -57,6 +59,7 @@ from stages.messages import (
     Ping,
     Pong,
     Published,
+    ReadEvents,
     Refused,
     Release,
     ReplicaReport,
@@ -77,6 +80,7 @@ from stages.messages import (
 TAG = Tag("sess_1", 5 * 2**20 + 3, 7, "resp_1")
 REF = DataRef("talker", 3, 7, 2**40, 4)
 OFFER = ArenaOffer("talker", 3, 9, bytes(16), 64, 2**20)
+LOGGED = LoggedEvent(2**62, "closed", "sess_1", "resp_1", "acme", 5, "vocoder", "clauses", "step_failed")
 OPTIONS = (
     EncoderOptions(partials=False),
     PrefillOptions(),
@@ -135,6 +139,8 @@ FRAMES: tuple[Frame, ...] = (
     Pong(7, 2**62),
     Retire(),
     Retiring(),
+    ReadEvents(7, None, "sess_1", "resp_1", 400),
+    EventPage(7, Excerpt((LOGGED,), 12, more=True), EventLogStatistics(2**62, 3)),
     ReplicaReport("talker", "talker-2", "quarantined", 7, 6, 1),
 )
 

@@ -64,6 +64,7 @@ from stages.messages import (
     StepDone,
 )
 from stages.stream import StageFailure
+from tests.stages.event_promises import WorkerPromises
 from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
 SESSIONS = ("task", "task_1_2")
@@ -148,6 +149,7 @@ class Walk:
         self.next_link = 100
         self.source, self.before_incarnation = SOURCE, 1
         self.lives: dict[Tag, Life] = {}
+        self.names: set[str] = set()
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, int] = {}
         for session, which in zip(SESSIONS, CONTROLS, strict=True):
@@ -174,6 +176,10 @@ class Walk:
         assert not self.lives
         assert not self.model.kept
         assert not self.bench.faults
+        promises = WorkerPromises()
+        promises.check(self.bench.events)
+        promises.nothing_is_left()
+        assert promises.lives.keys() == self.names, "every stream that was open is in the log, and no other"
 
     # ---- what the stage says ------------------------------------------------------------------------
 
@@ -185,6 +191,7 @@ class Walk:
         match sent.frame:
             case Opened(tag):
                 life = self.lives.setdefault(tag, Life(sent.link, onward=self._is_onward))
+                self.names.add(tag.key)
                 assert not life.leaving
                 life.control = sent.link
             case Closed(tag):

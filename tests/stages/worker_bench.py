@@ -53,7 +53,7 @@ class Running:
         edges = edges or ((OutEdge(NEXT, "clauses", onward_window, {NEXT: onward}),) if onward else ())
         edges = (*edges, OutEdge(GATEWAY, "audio", SAMPLES_MAX))
         spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
-        self.worker = Worker(spec, spec.stage_of(self.model), "rev", 1)
+        self.worker = Worker(spec, self.model)
         self.ready = asyncio.Event()
         self.stopped = asyncio.Event()
         self.ends: list[End] = []

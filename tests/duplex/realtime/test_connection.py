@@ -28,7 +28,8 @@ from duplex.realtime.connection import (
     resumed_message,
 )
 from duplex.realtime.dialect import RealtimeDialect
-from duplex.vad_service import VadService, stop_task
+from duplex.tasks import stop_task
+from duplex.vad_service import VadService
 from media.playout import Frame
 from media.rtp_map import Position
 from sessions.conversation import Conversation, Identity, ReplyDefaults

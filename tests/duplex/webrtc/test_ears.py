@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from duplex.webrtc.ears import WAITING_PACKETS_MAX, Ears
 from duplex.webrtc.opus import FRAME_BYTES, OpusEncoder
 from duplex.webrtc.rtp import PACKET_NS, PACKET_TICKS, ReceivedPacket
