@@ -17,13 +17,15 @@ from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.store import LogLimits
 from stages.contracts import AudioOut, Tag, TextDelta, TextDone, Transcript, Word, WordTimes
 from stages.messages import Closed, Open, Opened, Published
+from tests.duplex import test_call
 from tests.duplex.test_call import NS_PER_S, Bench, play, silence, tone
 
 pytestmark = pytest.mark.slow
 
 HISTORY = 24  # items, in place of the usual hundreds, which would take an hour to be filled
 LINE = ("talker", "vocoder", "thinker")
-WARM_TURNS, TURNS = 100, 100
+WARM_TURNS, TURNS = 40, 60
+S_MAX = 60  # every allocation is traced
 KEPT_BYTES_MAX = 32  # of each turn; a set of the ids of its responses would keep twice that
 
 
@@ -78,6 +80,7 @@ async def turn(one: Bench, outbox: Outbox, number: int) -> None:
 
 def test_pipecat_docs_1049_nothing_grows_with_the_length_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "ITEMS_MAX", HISTORY)
+    monkeypatch.setattr(test_call, "S_MAX", S_MAX)
 
     async def scenario(one: Bench) -> None:
         outbox = Outbox(RealtimeDialect(one._new_id, extensions=True))
