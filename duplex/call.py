@@ -9,13 +9,15 @@ Rules
 * `EndEpoch` is on the wire to every stage before the client is told anything of it.
 * A call ends exactly once, by `end`, whoever asks for it; `ended` is then set. It is drained once everything of it has
   been given back: its session stays open at the stages until then.
+* What drives all calls of the process, as pacer, stages' links and shutdown do, comes in by `pace`, `frame`, `lost` and
+  `end`. Whatever goes wrong behind these ends this call and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,6 +57,7 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+INTERNAL_ERROR = "internal_error"
 
 _log = structlog.get_logger("duplex.call")
 
@@ -118,6 +121,7 @@ class Call:
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
+        self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
         self.ended = asyncio.Event()
         self._drained = asyncio.Event()
@@ -147,7 +151,7 @@ class Call:
             return
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
-        self.carry_out(self.conversation.close(time.monotonic_ns()))
+        self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
         self.ended.set()
         self._look_whether_drained()
 
@@ -176,8 +180,25 @@ class Call:
             _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
         return flushed
 
+    def _safely(self, act: Callable[[], None]) -> None:
+        """Do what somebody asks for who serves other calls as well; where it fails, this call is over."""
+        if self._is_spoilt:
+            return
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
+            _log.error("call_failed", session=self.session, exc_info=error)
+            self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
+            self.end(INTERNAL_ERROR)
+            self._is_spoilt = True
+            self.leave_stages()
+            self._drained.set()
+
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
+        self._safely(lambda: self._pace(now_ns))
+
+    def _pace(self, now_ns: int) -> None:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
@@ -201,6 +222,9 @@ class Call:
 
     def frame(self, stage: str, frame: Frame) -> None:
         """A worker has sent `frame` about this session."""
+        self._safely(lambda: self._frame(stage, frame))
+
+    def _frame(self, stage: str, frame: Frame) -> None:
         now_ns, talk = time.monotonic_ns(), self.conversation
         match frame:
             case Published(tag, event):
@@ -234,6 +258,9 @@ class Call:
 
     def lost(self, stage: str, tag: Tag) -> None:
         """The worker that had `tag` is out of reach."""
+        self._safely(lambda: self._lost(stage, tag))
+
+    def _lost(self, stage: str, tag: Tag) -> None:
         self._stream_gone(stage, tag)
         self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
 

@@ -6,6 +6,7 @@ Theory of operation
 
 Rules
 * A call counts from admission to the end of its clean-up. The one over the limit is refused at the door.
+* A call's place is given on only when those that it had at the stages are free: whoever is admitted is served.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
+# A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
+LET_GO_S_MAX = 2
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
 TENANT = "default"
@@ -394,6 +397,7 @@ class Gateway:
             await call.flush()  # more may have become known of what was said
         journal.failed.cancel()
         await stop_task(writing)
+        await self._until_let_go(call.session)
         self._forget(call)
 
     def _forget(self, call: Call) -> None:
@@ -404,6 +408,12 @@ class Gateway:
         self._former[session].remove(call)
         if not self._former[session]:
             del self._former[session]
+
+    async def _until_let_go(self, session: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LET_GO_S_MAX):
+                for stage in self._stages.values():
+                    await stage.until_left(session)
 
     # ---- metrics -----------------------------------------------------------------------------------
 

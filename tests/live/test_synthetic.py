@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from media.coded_tones import EDGE_SAMPLES, response_number
-from tests.live.caller import RATE, Caller, audio_of, calling, utterance
+from tests.live.caller import RATE, Caller, audio_of, calling, silence, tone, utterance
 from tests.live.coded import WORD, heard_of, numbers, transcript, whole
 from tests.live.service import Service, serving
 
@@ -41,6 +42,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     profile.write_text(PROFILE.format(trace=trace, words=WORDS))
     settings = {"synthetic_profile": str(profile), "max_output_tokens": str(WORDS)}
     with serving(folder / "data", settings, engine="synthetic") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def one_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service in which each call has the places of the one before."""
+    with serving(tmp_path_factory.mktemp("one-line"), {"calls_max": "1"}, engine="synthetic") as running:
         yield running
 
 
@@ -109,5 +117,30 @@ def test_what_was_read_before_costs_nothing_again(service: Service) -> None:
             start_reply(caller, max_output_tokens=1)
             usages.append(caller.until("response.done")["response"]["usage"])
     first, second = (usage["input_token_details"]["cached_tokens"] for usage in usages)
-    assert first == 0
-    assert second > usages[0]["input_tokens"]
+    # The opening of the prompt may have been read before anything was asked.
+    assert first < usages[0]["input_tokens"] < second
+
+
+def asks_once(service: Service) -> int:
+    """A call that gets one short reply, of which it hears every word and no other; gives its prompt's length."""
+    with calling(service) as caller:
+        response = start_reply(caller, max_output_tokens=2)
+        done = caller.until("response.done")["response"]
+        assert heard_of(caller.events, response) == whole(response, 2)
+        assert {event["response_id"] for event in caller.events if event["type"] == AUDIO} == {response}
+    service.wait_for_calls(0)
+    prompt: int = done["usage"]["input_tokens"]
+    return prompt
+
+
+def test_speech_to_speech_226_nothing_of_one_caller_reaches_the_next_in_the_same_places(one_line: Service) -> None:
+    fresh = asks_once(one_line)
+    for frames in (0, 1, 12):
+        with calling(one_line) as gone:
+            gone.type_text("canary " * 40)
+            start_reply(gone, frames=frames)
+            gone.hear(silence(300) + tone(99)[:-1])  # amid a turn, and amid a sample
+            gone.settle()
+            gone.socket.socket.shutdown(socket.SHUT_RDWR)
+        one_line.wait_for_calls(0)
+        assert asks_once(one_line) == fresh
