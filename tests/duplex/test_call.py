@@ -30,7 +30,6 @@ from sessions.events import (
     ResponseLost,
     ResponseStarted,
 )
-from sessions.items import Item as ConversationItem
 from sessions.memory_store import MemorySessionStore
 from sessions.records import (
     SessionRecord,
@@ -526,10 +525,6 @@ def test_a_turn_that_was_thrown_away_while_the_encoder_was_gone_holds_nobody_up(
         await one.call.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
 
     play(scenario)
-
-
-def message(number: int) -> ConversationItem:
-    return ConversationItem(f"item_{number}", "user", f"Line {number}.", spoken=False)
 
 
 def test_faults_of_the_client_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sessions.items import Item as ConversationItem
 from sessions.records import (
     Compacted,
     ConfigChanged,
@@ -11,7 +12,11 @@ from sessions.records import (
 )
 from sessions.settings import SessionSettings, TurnDetection
 from sessions.store import LogLimits
-from tests.duplex.test_call import EPOCH, NS_PER_S, S_MAX, Bench, message, play, silence, tone
+from tests.duplex.test_call import EPOCH, NS_PER_S, S_MAX, Bench, play, silence, tone
+
+
+def message(number: int) -> ConversationItem:
+    return ConversationItem(f"item_{number}", "user", f"Line {number}.", spoken=False)
 
 
 def test_what_changes_is_written_down() -> None:
