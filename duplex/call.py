@@ -9,13 +9,15 @@ Rules
 * `EndEpoch` is on the wire to every stage before the client is told anything of it.
 * A call ends exactly once, by `end`, whoever asks for it; `ended` is then set. It is drained once everything of it has
   been given back: its session stays open at the stages until then.
+* What drives all calls of the process, as pacer, stages' links and shutdown do, comes in by `pace`, `frame`, `lost` and
+  `end`. Whatever goes wrong behind these ends this call and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,6 +36,7 @@ from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, TurnHeld
 from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -48,11 +51,13 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
     StepDone,
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+INTERNAL_ERROR = "internal_error"
 
 _log = structlog.get_logger("duplex.call")
 
@@ -91,7 +96,7 @@ class Services:
 
 
 class Call:
-    """`input_rate`: samples per second of the client's sound."""
+    """`input_rate`: samples per second of the client's sound. `responses`: those that it holds open from before."""
 
     def __init__(
         self,
@@ -100,6 +105,8 @@ class Call:
         services: Services,
         journal: Journal,
         input_rate: int = OUTPUT_RATE,
+        *,
+        responses: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.conversation = conversation
@@ -110,9 +117,11 @@ class Call:
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
+        self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
+        self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
         self.ended = asyncio.Event()
         self._drained = asyncio.Event()
@@ -125,6 +134,7 @@ class Call:
     def attach(self, client: Client | None) -> None:
         """Tell `client` what happens from now on; None: nobody."""
         self._client = client
+        self.carry_out(self._takeover.tell(time.monotonic_ns()))
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -141,7 +151,7 @@ class Call:
             return
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
-        self.carry_out(self.conversation.close(time.monotonic_ns()))
+        self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
         self.ended.set()
         self._look_whether_drained()
 
@@ -170,12 +180,30 @@ class Call:
             _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
         return flushed
 
+    def _safely(self, act: Callable[[], None]) -> None:
+        """Do what somebody asks for who serves other calls as well; where it fails, this call is over."""
+        if self._is_spoilt:
+            return
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
+            _log.error("call_failed", session=self.session, exc_info=error)
+            self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
+            self.end(INTERNAL_ERROR)
+            self._is_spoilt = True
+            self.leave_stages()
+            self._drained.set()
+
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
+        self._safely(lambda: self._pace(now_ns))
+
+    def _pace(self, now_ns: int) -> None:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
         self.listening.tick(now_ns)
+        self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:
             self._client.pace(now_ns)
         self._send_due(now_ns)
@@ -195,6 +223,9 @@ class Call:
 
     def frame(self, stage: str, frame: Frame) -> None:
         """A worker has sent `frame` about this session."""
+        self._safely(lambda: self._frame(stage, frame))
+
+    def _frame(self, stage: str, frame: Frame) -> None:
         now_ns, talk = time.monotonic_ns(), self.conversation
         match frame:
             case Published(tag, event):
@@ -202,6 +233,8 @@ class Call:
                 self._send_due(now_ns)
             case Grant(tag, units) if stage == self._encoder:
                 self.listening.credit_returned(tag, units)
+            case SessionOpened():
+                self.carry_out(self._takeover.opened(stage, now_ns))
             case Opened(tag):
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):
@@ -226,6 +259,9 @@ class Call:
 
     def lost(self, stage: str, tag: Tag) -> None:
         """The worker that had `tag` is out of reach."""
+        self._safely(lambda: self._lost(stage, tag))
+
+    def _lost(self, stage: str, tag: Tag) -> None:
         self._stream_gone(stage, tag)
         self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
 

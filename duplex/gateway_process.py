@@ -32,7 +32,7 @@ from duplex.gateway import Gateway
 from duplex.pipeline import graph_of, voices_of
 from duplex.probe_server import ProbeServer
 from duplex.tasks import stop_task
-from duplex.tls_dev import development_tls
+from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
 from media.vad import SileroVad, VadState
@@ -51,6 +51,7 @@ WRITE_BUFFER_BYTES_MAX = 2 * 1_536
 # Linux: how much the kernel takes beyond what the peer has acknowledged. Without it a slow reader's socket holds
 # megabytes of sound that a stop can no longer recall.
 TCP_NOTSENT_LOWAT = 25
+PING_S = 10.0  # a client that has gone without a word, or reads nothing, is let go after twice that
 HANDSHAKE_BYTES_MAX = 16 << 10
 BACKLOG = 128
 
@@ -119,7 +120,9 @@ def _defaults(config: Config) -> ReplyDefaults:
 def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket; raises OSError, which names the address, where that is taken or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only where the protocol is named. Without it, a small message waits up to 40 ms for the
+    # acknowledgement of the one before.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -128,6 +131,26 @@ def bound_socket(host: str, port: int) -> socket.socket:
         listener.close()
         raise OSError(f"cannot listen on {host} port {port} ({error.strerror}): set DUPLEX_PORT") from error
     return listener
+
+
+def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            build_app(gateway),
+            ws=_RealtimeProtocol,
+            ws_max_size=config.message_bytes_max,
+            ws_per_message_deflate=False,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PING_S,
+            h11_max_incomplete_event_size=HANDSHAKE_BYTES_MAX,
+            timeout_graceful_shutdown=2,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ssl_certfile=tls.certificate if tls else None,
+            ssl_keyfile=tls.key if tls else None,
+        )
+    )
 
 
 async def _serve(config: Config) -> None:
@@ -139,23 +162,7 @@ async def _serve(config: Config) -> None:
         offer_loopback()
     tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None
     listener = bound_socket(config.host, config.port)
-    server = _Server(
-        uvicorn.Config(
-            build_app(gateway),
-            ws=_RealtimeProtocol,
-            ws_max_size=config.message_bytes_max,
-            ws_per_message_deflate=False,
-            ws_ping_interval=10,
-            ws_ping_timeout=10,
-            h11_max_incomplete_event_size=HANDSHAKE_BYTES_MAX,
-            timeout_graceful_shutdown=2,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ssl_certfile=tls.certificate if tls else None,
-            ssl_keyfile=tls.key if tls else None,
-        )
-    )
+    server = _web_server(gateway, config, tls)
     probes = ProbeServer(gateway.report)
     probing = await probes.listen(address_of(config.run_dir, GATEWAY))
     running = asyncio.create_task(gateway.run())
