@@ -28,7 +28,7 @@ def main() -> int:
     )
     add = parser.add_argument
     add("--engine", choices=("local", "synthetic", "scripted"), default="local")
-    add("--events", type=int, default=60, choices=range(1, EVENTS_MAX + 1), metavar="N")
+    add("--events", type=int, default=64, choices=range(1, EVENTS_MAX + 1), metavar="N")
     add(
         "--seed",
         type=int,

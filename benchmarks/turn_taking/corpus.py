@@ -28,18 +28,18 @@ from media.pcm import FloatSamples, float_to_pcm16, pcm16_to_float
 SEED_MAX = 1_999
 TEST_SEED_MIN = 1_000
 
-# Of 20 events. A rate needs ten events to be shown; 60 events show every rate of the table.
+# Of 64 events, with which every rate of the table but those of questions and noise has the ten events that it needs.
 SHARES = {
-    Kind.INTERRUPTION: 3.4,
-    Kind.BACKCHANNEL: 3.4,
-    Kind.TIC: 3.4,
-    Kind.SIDE_TALK: 3.4,
-    Kind.PAUSED: 1.8,
-    Kind.DIGITS: 1.6,
-    Kind.QUESTION: 1.4,
-    Kind.BURST: 0.6,
-    Kind.NOISE: 0.6,
-    Kind.SILENCE: 0.4,
+    Kind.INTERRUPTION: 13,
+    Kind.BACKCHANNEL: 10,
+    Kind.TIC: 10,
+    Kind.SIDE_TALK: 10,
+    Kind.PAUSED: 6,
+    Kind.DIGITS: 5,
+    Kind.QUESTION: 4,
+    Kind.BURST: 2,
+    Kind.NOISE: 2,
+    Kind.SILENCE: 2,
 }
 
 TUNING_VOICES = ("en-us+m1", "en-us+f1", "en-gb+m4", "en-gb-x-rp+f3", "en-us-nyc+m6")
@@ -69,14 +69,14 @@ INTERRUPTIONS = (
     "excuse me, what does that cost?",
     "sorry, can I ask you something else?",
     "no, no, that is wrong. I wanted to know when it opens.",
-    "stop please",
+    "no thank you, what else is there?",
     "hang on a moment, I have a question",
     "okay, but what should I do first?",
     "I do not need that. How long does it take?",
     "actually, could you tell me your name?",
 )
 # After these the service may well keep quiet.
-WITHOUT_ANSWER = frozenset({"stop", "stop please", "wait a second"})
+WITHOUT_ANSWER = frozenset({"stop", "wait a second"})
 BACKCHANNELS = ("[[@mh'Vm]]", "uh-huh", "yeah", "okay", "right", "[[h'Vm]]", "I see", "yes", "sure")
 TICS = ("um", "uh", "er")
 SIDE_TALKS = (

@@ -28,6 +28,8 @@ SOUNDS_MAX = 2_000
 NOTES_MAX = 1_000
 ERRORS_MAX = 50
 ITEMS_MAX = 200
+# The answer where an item is taken out that has gone already, as that of a reply of which nothing was heard.
+ITEM_GONE = "item_not_found"
 # Pieces that follow each other begin where the last one ended, but for the rounding of samples to nanoseconds.
 ROUNDING_NS = 1_000
 
@@ -149,7 +151,7 @@ class Ear:
                 self._open[self._newest] = None
             case wire.ResponseDone():
                 self._on_done(event.response, now_ns)
-            case wire.ErrorEvent():
+            case wire.ErrorEvent() if event.error.code != ITEM_GONE:
                 self.errors.append(f"{event.error.code or event.error.type}: {event.error.message}")
             case _:
                 pass

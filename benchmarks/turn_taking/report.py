@@ -14,9 +14,21 @@ from dataclasses import asdict, dataclass
 import msgspec
 
 from benchmarks.turn_taking.corpus import part_of
+from benchmarks.turn_taking.labels import TURNS
 from benchmarks.turn_taking.observation import Observation
 from benchmarks.turn_taking.published import FULL_DUPLEX_BENCH, NOT_COMPARABLE, TAU_VOICE
-from benchmarks.turn_taking.score import EVENTS_MIN, Rate, Scores, Times, kept, score, silent_after_ns
+from benchmarks.turn_taking.score import (
+    EVENTS_MIN,
+    NS_PER_MS,
+    Rate,
+    Scores,
+    Times,
+    answer_ns,
+    ends_early,
+    kept,
+    score,
+    silent_after_ns,
+)
 from loadtest.report import LATENESS_MS_VALID
 
 MS_PER_S = 1_000
@@ -119,6 +131,7 @@ def _own(scores: Scores) -> str:
         ("false end of turn, turns with pauses", scores.false_end_of_turn),
         ("false holds per minute of steady noise", scores.false_holds_noise),
         ("false holds per minute of silence", scores.false_holds_silence),
+        ("halts per minute before anything happened", scores.halts_undisturbed),
     )
     more = [(name, str(one.events), "-" if one.value is None else f"{one.value:.2f}") for name, one in shares]
     first = _table("Our own, from the first voiced sample", ("", "events", "p50 ms", "p95 ms"), rows)
@@ -129,11 +142,11 @@ def _events(run: Evaluation) -> str:
     """How each event went, for somebody who looks for the reason of a figure."""
     rows = []
     for seen in sorted(run.observations, key=lambda one: (one.kind, one.number)):
-        silent_ns = silent_after_ns(seen) if seen.over else None
         went = seen.spoilt or ("" if seen.over is None else "kept" if kept(seen) else "given up")
-        after = "" if silent_ns is None else f"silent after {silent_ns // 1_000_000} ms"
-        rows.append((seen.kind, seen.label, "reply" if seen.over else "silence", went, after))
-    return _table("Events", ("kind", "what", "over", "", ""), rows)
+        went += "ended early" if ends_early(seen) and seen.kind in TURNS else ""
+        silent, answered = (_whole_ms(ns) for ns in (silent_after_ns(seen), answer_ns(seen)))
+        rows.append((seen.kind, seen.label, "reply" if seen.over else "silence", went, silent, answered))
+    return _table("Events", ("kind", "what", "over", "", "silent after ms", "answered after ms"), rows)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -152,6 +165,10 @@ def _seconds(one: Times) -> str:
 
 def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
+
+
+def _whole_ms(ns: int | None) -> str:
+    return "" if ns is None else str(ns // NS_PER_MS)
 
 
 def short(run: Evaluation) -> str:

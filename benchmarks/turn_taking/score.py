@@ -20,7 +20,7 @@ Definitions
         decision time   -> the service gives the reply up, or goes on with it
         pause inserted  how long a reply that went on stood still, per backchannel
         kept            the same reply went on to be heard, or never stopped
-        false holds     per minute of steady noise
+        false holds     per minute of steady noise, of silence; and what stood still before anything happened
         false end of turn   share of turns with pauses that were committed before their last voiced sample
 
 Rules
@@ -250,6 +250,7 @@ class Scores:
     kept_burst: Rate
     false_holds_noise: Rate
     false_holds_silence: Rate
+    halts_undisturbed: Rate
     false_end_of_turn: Rate
     response_latency: Times
 
@@ -290,6 +291,7 @@ def score(observations: Sequence[Observation]) -> Scores:
         kept_burst=rate(_of(good, Kind.BURST), kept),
         false_holds_noise=per_minute(_of(good, Kind.NOISE)),
         false_holds_silence=per_minute(_of(good, Kind.SILENCE)),
+        halts_undisturbed=halts_undisturbed(_spoken_over(good)),
         false_end_of_turn=rate(paused, ends_early),
         response_latency=times(map(answer_ns, turns)),
     )
@@ -304,6 +306,16 @@ def per_minute(seen: Collection[Observation]) -> Rate:
     """False holds per minute of the events' sound."""
     minutes = sum(one.end_ns - one.start_ns for one in seen) / (60 * NS_PER_S)
     return Rate(len(seen), sum(map(false_holds, seen)) / minutes if seen else None)
+
+
+def halts_undisturbed(seen: Collection[Observation]) -> Rate:
+    """Per minute of replies before anything happened in them: what the machine, and not the service, interrupts."""
+    halts, heard_ns = 0, 0
+    for one in seen:
+        before = [sound for sound in one.sounds if sound.response == one.over and sound.end_ns < one.start_ns]
+        halts += sum(after.start_ns - sound.end_ns > HOLD_NS_MIN for sound, after in pairwise(before))
+        heard_ns += sum(sound.end_ns - sound.start_ns for sound in before)
+    return Rate(len(seen), halts * 60 * NS_PER_S / heard_ns if heard_ns else None)
 
 
 def times(values_ns: Iterable[int | None]) -> Times:
