@@ -10,14 +10,15 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev torch python test test-torch checks lint types layers tidy pytest browser sim bench format \
-	locks clean
+.PHONY: help run install dev torch python test test-torch checks lint types layers tidy pytest browser sim bench \
+	eval-turns format locks clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
+	@echo 'make eval-turns  judge turn-taking from the caller'"'"'s ear (EVENTS=64 SEED=1000 CALLS=2 ENGINE=local)'
 	@echo 'make format  lint  types  layers  tidy  pytest  sim  bench  locks  clean'
 
 run: install
@@ -75,6 +76,14 @@ sim:
 
 bench:
 	$(BIN)/python -m benchmarks
+
+# Seeds below 1000 are for tuning, from 1000 on for testing. The report lies in build/turn-taking.
+EVENTS ?= 64
+SEED ?= 1000
+CALLS ?= 2
+ENGINE ?= local
+eval-turns: dev
+	$(BIN)/python -m benchmarks.turn_taking --engine $(ENGINE) --events $(EVENTS) --seed $(SEED) --calls $(CALLS)
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

@@ -75,6 +75,15 @@ def test_what_was_thrown_away_in_a_halt_is_missing(symbols: int) -> None:
     assert whole_words(said[:at], silence(9_000), said[2 * WORD :]) == [0, 2, 3]
 
 
+def test_what_was_lost_in_the_middle_of_a_word_is_missing() -> None:
+    at = WORD + 7 * SYMBOL
+    said = speech(ID, 3)
+    gone = np.concatenate([said[:at], silence(2 * SYMBOL), said[at + 2 * SYMBOL :]])
+    heard = words_heard(float_to_pcm16(gone), RATE)
+    assert [word.word for word in heard if not word.whole] == [1]
+    assert abs(heard[1].lost_samples - 2 * SYMBOL) <= 2 * EDGE_SAMPLES
+
+
 def test_what_was_said_twice_is_told() -> None:
     said = speech(ID, 3)
     again = np.concatenate([said[: 2 * WORD], silence(5_000), said[WORD:]])
