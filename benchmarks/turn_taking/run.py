@@ -44,7 +44,7 @@ class Order:
 
 
 async def evaluate(order: Order, say: Say) -> bool:
-    """Whether every event happened. Raises `VoicesMissing`; RuntimeError where no service comes about."""
+    """Whether every event happened. Raises `VoicesMissing`; RuntimeError where no service comes about, TimeoutError."""
     plans = corpus.plan(order.seed, order.events)
     voices = Voices(order.cache)
     events = [await asyncio.to_thread(corpus.build, one, voices.speak) for one in plans]
@@ -84,51 +84,55 @@ def _settings(order: Order) -> dict[str, str]:
 
 
 class _Progress:
-    """Counts the events of all calls for a person."""
+    """Tells a person what the calls do."""
 
     def __init__(self, total: int, say: Say) -> None:
         self._total = total
         self._done = 0
-        self._say = say
+        self.say = say
 
     def tell(self, examiner: Examiner, told: int) -> int:
         """Tell of the observations from `told` on; how many there are now."""
         for seen in examiner.observations[told:]:
             self._done += 1
             outcome = seen.spoilt or ("heard over a reply" if seen.over else "heard in silence")
-            self._say(f"{self._done:>4}/{self._total}  {seen.kind}: {seen.label}  ({outcome})")
+            self.say(f"{self._done:>4}/{self._total}  {seen.kind}: {seen.label}  ({outcome})")
         return len(examiner.observations)
 
 
 async def _talk(url: str, events: Sequence[Event], progress: _Progress) -> Examiner:
-    """One call. Raises `CallError` where it breaks."""
+    """One call. Where it breaks, what was seen until then is kept, and the other calls go on."""
     examiner, clock = Examiner(events), MonotonicClock()
-    async with connect(Target.parse(url)) as connection:
-        opened = await open_session(connection, wire.settings(INSTRUCTIONS, None), None)
-        for message in examiner.begin(clock.now_ns()):
-            await connection.send(message)
-        for event in opened.events:
-            examiner.on_event(event, clock.now_ns())
-        listening = asyncio.create_task(_listen(connection, examiner, clock))
-        try:
-            await _speak(connection, examiner, clock, progress)
-        finally:
-            listening.cancel()
-            with suppress(asyncio.CancelledError, CallError):
-                await listening
+    try:
+        async with connect(Target.parse(url)) as connection:
+            opened = await open_session(connection, wire.settings(INSTRUCTIONS, None), None)
+            for message in examiner.begin(clock.now_ns()):
+                await connection.send(message)
+            for event in opened.events:
+                examiner.on_event(event, clock.now_ns())
+            await _converse(connection, examiner, clock, progress)
+    except CallError as fault:
+        progress.say(f"a call broke: {fault}")
     return examiner
 
 
-async def _speak(
+async def _converse(
     connection: RealtimeConnection, examiner: Examiner, clock: MonotonicClock, progress: _Progress
 ) -> None:
+    """Speak and listen until all has happened. Raises `CallError`."""
+    listening = asyncio.create_task(_listen(connection, examiner, clock))
     index = told = 0
-    while not examiner.finished:
-        await clock.sleep_until(examiner.deadline_ns(index))
-        for message in examiner.frame(index, clock.now_ns()):
-            await connection.send(message)
-        told = progress.tell(examiner, told)
-        index += 1
+    try:
+        while not examiner.finished and not listening.done():
+            await clock.sleep_until(examiner.deadline_ns(index))
+            for message in examiner.frame(index, clock.now_ns()):
+                await connection.send(message)
+            told = progress.tell(examiner, told)
+            index += 1
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
 
 
 async def _listen(connection: RealtimeConnection, examiner: Examiner, clock: MonotonicClock) -> None:

@@ -38,7 +38,8 @@ class Manner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Times in ms. `reply_ms` take turns; `notice_ms`: how long sound lasts before it is noticed."""
+    """Times in ms. `reply_ms` take turns; `notice_ms`: how long sound lasts before it is noticed. `mute`: typed
+    questions get no reply. `obeys`: a response ends when it is cancelled."""
 
     manner: Manner = Manner.GIVE_UP
     reply_ms: tuple[int, ...] = (8_000,)
@@ -46,6 +47,8 @@ class Habits:
     hold_ms: int = 300
     silence_ms: int = 500
     answers: bool = True
+    mute: bool = False
+    obeys: bool = True
 
 
 class FakeService:
@@ -80,9 +83,9 @@ class FakeService:
                 self.created.append(item.id)
             case wire.DeleteItem(item_id):
                 self.deleted.append(item_id)
-            case wire.CreateResponse():
+            case wire.CreateResponse() if not self._habits.mute:
                 yield from self._begin()
-            case wire.CancelResponse(response) if response == self._response:
+            case wire.CancelResponse(response) if response == self._response and self._habits.obeys:
                 yield self._end("cancelled", "client_cancelled")
             case wire.PlaybackAck(response, _, samples):
                 self.acknowledged.append((response, samples))

@@ -139,6 +139,18 @@ def test_an_event_that_cannot_happen_is_spoilt_after_two_attempts(reply_ms: int,
     assert seen.spoilt == why
 
 
+def test_a_question_without_an_answer_is_not_waited_for_for_ever() -> None:
+    assert observe(event(Kind.BACKCHANNEL, 400), Habits(mute=True)).spoilt == "the question was not answered"
+
+
+def test_a_service_that_does_not_stop_talking_does_not_stop_the_examination() -> None:
+    """Rest is taken for fifteen seconds at most, and the next event happens anyway."""
+    habits = Habits(Manner.TALK_ON, reply_ms=(60_000,), obeys=False)
+    examiner, _ = examine([event(Kind.BACKCHANNEL, 400), event(Kind.QUESTION, 500, number=1)], habits)
+    first, second = examiner.observations
+    assert 15_000 <= (second.start_ns - first.closed_ns) // MS <= 15_040
+
+
 def test_the_callers_own_lateness_is_known() -> None:
     examiner, _ = examine([event(Kind.QUESTION, 500)], Habits())
     assert examiner.lateness_p99_ms == 0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.turn_taking import score
 from benchmarks.turn_taking.labels import Kind
-from benchmarks.turn_taking.observation import Mark, Observation
+from benchmarks.turn_taking.observation import Mark, Note, Observation, Sound
 from benchmarks.turn_taking.score import Rate, Stop, Times
 from tests.benchmarks.turn_taking.timelines import MS, at, seen
 
@@ -44,6 +49,10 @@ CUT_IN = turn(
     answer=[(1_650, 1_950)],
     notes=[(Mark.COMMITTED, 1_550, ""), (Mark.YIELDED, 1_950, "answer")],
     words={"answer": 2},
+)
+
+TIMELINES = (
+    *(BARGED_IN, HELD, HELD_BRIEFLY, TALKED_THROUGH, STANDS_STILL, ENDED_BY_ITSELF, FLUSHED, ANSWERED, CUT_IN),
 )
 
 
@@ -190,6 +199,30 @@ def test_false_holds_are_heard_or_told() -> None:
     assert score.false_holds(late) == 0
     marks = [(Mark.HELD, ms, "") for ms in (-1, 0, 3_999, 4_000)]
     assert score.false_holds(seen(Kind.NOISE, voiced=[(0, 4_000)], reply=[(-500, 5_000)], notes=marks)) == 2
+
+
+@given(st.sampled_from(TIMELINES), st.integers(0, 10**12))
+def test_no_figure_depends_on_where_the_clock_began(timeline: Observation, later_ns: int) -> None:
+    moved = replace(
+        timeline,
+        voiced=tuple((start + later_ns, end + later_ns) for start, end in timeline.voiced),
+        sounds=tuple(Sound(one.response, one.start_ns + later_ns, one.end_ns + later_ns) for one in timeline.sounds),
+        notes=tuple(Note(one.mark, one.at_ns + later_ns, one.response) for one in timeline.notes),
+        closed_ns=timeline.closed_ns + later_ns,
+    )
+    assert score.score([moved]) == score.score([timeline])
+
+
+@given(st.lists(st.integers(1, 400), min_size=2, max_size=30))
+def test_a_stop_lies_between_sounds_and_pauses_add_up(lengths_ms: list[int]) -> None:
+    """Sounds and gaps take turns from -200 ms on; what lies behind the first voiced sample is either."""
+    places = list(accumulate(lengths_ms, initial=-200))
+    sounds = [(start, end) for start, end in pairwise(places)][::2]
+    timeline = seen(reply=sounds, closed=places[-1] + 1_000, notes=[(Mark.MADE, 0, "reply")])
+    gaps = [(end, start) for (_, end), (start, _) in pairwise(sounds) if start > 0]
+    assert score.stops(timeline) == [Stop(at(end), at(start)) for end, start in gaps]
+    assert score.pause_ns(timeline) == sum(start - end for end, start in gaps if start - end > 60) * MS
+    assert score.kept(timeline)
 
 
 # ---- all of them ------------------------------------------------------------------------------------
