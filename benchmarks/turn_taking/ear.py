@@ -43,6 +43,7 @@ class Ear:
         self._newest = ""
         self._items: dict[str, str] = {}
         self._texts: dict[str, str] = {}
+        self._understood = ""
         self._named: deque[str] = deque(maxlen=ITEMS_MAX)
         self._sounds: deque[Sound] = deque(maxlen=SOUNDS_MAX)
         self._notes: deque[Note] = deque(maxlen=NOTES_MAX)
@@ -73,6 +74,11 @@ class Ear:
     def words(self) -> dict[str, int]:
         """How many words each response said."""
         return {response: len(text.split()) for response, text in self._texts.items()}
+
+    @property
+    def heard_as(self) -> str:
+        """What the service told that it understood."""
+        return self._understood
 
     def busy(self, now_ns: int) -> bool:
         """A response is being made, or heard."""
@@ -108,7 +114,7 @@ class Ear:
         self._notes.clear()
         self._texts.clear()
         self._items.clear()
-        self._newest = ""
+        self._newest = self._understood = ""
 
     # ---- what comes ------------------------------------------------------------------------------
 
@@ -142,6 +148,8 @@ class Ear:
             case wire.InputCommitted():
                 self._named.append(event.item_id)
                 self._note(Mark.COMMITTED, now_ns)
+            case wire.InputTranscribed():
+                self._understood = f"{self._understood} {event.transcript}".strip()[:TEXT_CHARS_MAX]
             case wire.TurnHeld():
                 self._note(Mark.HELD, now_ns)
             case wire.TurnResumed():

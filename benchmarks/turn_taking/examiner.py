@@ -179,9 +179,9 @@ class Examiner:
             self._quiet_ns = at_ns
         tired = at_ns - self._since_ns >= REST_NS_MAX
         if at_ns - self._quiet_ns < REST_NS and not tired:
-            unasked = [response for response in self._ear.open_responses if response not in self._cancelled]
-            self._cancelled.update(unasked)
-            return [wire.CancelResponse(response) for response in unasked]
+            uncancelled = [response for response in self._ear.open_responses if response not in self._cancelled]
+            self._cancelled.update(uncancelled)
+            return [wire.CancelResponse(response) for response in uncancelled]
         self._ear.advance(at_ns)
         self._ear.forget()
         messages: list[wire.ClientMessage] = [wire.DeleteItem(item) for item in self._ear.take_items()]
@@ -266,11 +266,11 @@ class Examiner:
         """Done with the event, if the reply lasted as long as it had to."""
         ended_ns = self._ear.last_heard_ns(self._over) if self._over else None
         needed_ns = self._voiced[-1][1] if self._event.kind is Kind.NOISE else self._voiced[0][0] + YIELD_NS_MAX
-        natural = ended_ns is not None and self._ear.is_over(self._over) and not self._ear.gave_up(self._over)
-        if natural and ended_ns is not None and ended_ns < needed_ns:
+        by_itself = self._ear.is_over(self._over) and not self._ear.gave_up(self._over)
+        if by_itself and ended_ns is not None and ended_ns < needed_ns:
             self._spoil("the reply ended meanwhile", at_ns)
-            return
-        self._record("", at_ns)
+        else:
+            self._record("", at_ns)
 
     def _spoil(self, why: str, at_ns: int) -> None:
         """Once more, or never."""
@@ -285,7 +285,7 @@ class Examiner:
         event = self._event
         seen = Observation(
             *(event.number, event.kind, event.clip.label, event.wants_answer, self._over or None, self._voiced),
-            *(self._ear.sounds, self._ear.notes, self._ear.words, at_ns, spoilt),
+            *(self._ear.sounds, self._ear.notes, self._ear.words, at_ns, spoilt, self._ear.heard_as),
         )
         self.observations.append(seen)
         self._go(Phase.RESTING, at_ns)

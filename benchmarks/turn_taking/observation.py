@@ -52,8 +52,8 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One event. `over`: the response that was being heard when it began. `voiced`: the labelled spans of the caller's
-    sound. `words`: how many each response said. `spoilt`: why it says nothing of the service (empty: it does).
-    `closed_ns`: nothing after that was looked at.
+    sound. `words`: how many each response said. `closed_ns`: nothing after that was looked at. `spoilt`: why it says
+    nothing of the service (empty: it does). `heard_as`: what the service told that it understood.
     """
 
     number: int
@@ -67,6 +67,7 @@ class Observation:
     words: Mapping[str, int]
     closed_ns: int
     spoilt: str = ""
+    heard_as: str = ""
 
     @property
     def start_ns(self) -> int:

@@ -145,8 +145,10 @@ def _events(run: Evaluation) -> str:
         went = seen.spoilt or ("" if seen.over is None else "kept" if kept(seen) else "given up")
         went += "ended early" if ends_early(seen) and seen.kind in TURNS else ""
         silent, answered = (_whole_ms(ns) for ns in (silent_after_ns(seen), answer_ns(seen)))
-        rows.append((seen.kind, seen.label, "reply" if seen.over else "silence", went, silent, answered))
-    return _table("Events", ("kind", "what", "over", "", "silent after ms", "answered after ms"), rows)
+        over = "reply" if seen.over else "silence"
+        rows.append((seen.kind, seen.label, over, went, silent, answered, seen.heard_as.replace("|", "/")))
+    columns = ("kind", "what", "over", "", "silent after ms", "answered after ms", "understood as")
+    return _table("Events", columns, rows)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

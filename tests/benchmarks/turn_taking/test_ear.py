@@ -103,6 +103,15 @@ def test_words_are_those_of_the_last_word_on_it() -> None:
     assert ear.words == {"one": 1}
 
 
+def test_what_the_service_understood_is_kept() -> None:
+    ear = Ear()
+    ear.on_event(wire.InputTranscribed(item_id="one", transcript="wait"), 0)
+    ear.on_event(wire.InputTranscribed(item_id="two", transcript="a second"), 0)
+    assert ear.heard_as == "wait a second"
+    ear.forget()
+    assert ear.heard_as == ""
+
+
 def test_holds_and_commits_are_noted() -> None:
     ear = Ear()
     ear.on_event(wire.TurnHeld(), 1)

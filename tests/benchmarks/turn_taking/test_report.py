@@ -40,9 +40,9 @@ def test_our_own_figures_are_shown_with_their_numbers() -> None:
 def test_each_event_tells_how_it_went() -> None:
     spoilt = seen(Kind.TIC, reply=[(-500, 400)], spoilt="the reply ended meanwhile")
     page = report.to_markdown(run(BARGED_IN, COMMITTED_EARLY, spoilt))
-    assert "| interruption | said | reply | given up | 250 | 600 |" in page
-    assert "| dictated digits | said | silence | ended early |  |  |" in page
-    assert "| vocal tic | said | reply | the reply ended meanwhile | 400 |  |" in page
+    assert "| interruption | said | reply | given up | 250 | 600 |  |" in page
+    assert "| dictated digits | said | silence | ended early |  |  |  |" in page
+    assert "| vocal tic | said | reply | the reply ended meanwhile | 400 |  |  |" in page
     assert "Spoilt events: vocal tic 1" in page
 
 
