@@ -32,6 +32,8 @@ from benchmarks.turn_taking.score import (
 from loadtest.report import LATENESS_MS_VALID
 
 MS_PER_S = 1_000
+# Halts per minute of undisturbed reply, from which on those around events may well be the machine's as well.
+HALTS_VALID = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def _head(run: Evaluation, scores: Scores) -> str:
     ]
     if not run.valid:
         lines.append(f"NOT VALID: the callers were late by more than {LATENESS_MS_VALID:g} ms.")
+    if (scores.halts_undisturbed.value or 0) > HALTS_VALID:
+        lines.append("Replies stood still before anything happened: holds and pauses are partly those of the machine.")
     if any(scores.spoilt.values()):
         lines.append("Spoilt events: " + ", ".join(f"{kind} {count}" for kind, count in scores.spoilt.items() if count))
     lines += [f"Error from the service, {count} times: {text}" for text, count in Counter(run.errors).items()]

@@ -51,6 +51,13 @@ def test_a_run_whose_callers_were_late_says_so() -> None:
     assert "NOT VALID" not in report.to_markdown(run(BARGED_IN, lateness_ms=5.0))
 
 
+def test_a_run_on_a_machine_that_could_not_keep_up_says_so() -> None:
+    """100 ms of standing still in 2.4 s of reply are 25 halts a minute."""
+    halted = seen(reply=[(-3_000, -2_000), (-1_900, -500), (-450, 3_000)])
+    assert "partly those of the machine" in report.to_markdown(run(halted))
+    assert "partly those of the machine" not in report.to_markdown(run(TALKED_THROUGH))
+
+
 def test_equal_complaints_are_told_once() -> None:
     assert "Error from the service, 2 times: no" in report.to_markdown(run(BARGED_IN, errors=("no", "no")))
 
