@@ -44,10 +44,11 @@ class AudioFrame:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """`pcm` was played from `start_ns` on."""
+    """`pcm` was played from `start_ns` on; it is of that response."""
 
     start_ns: int
     pcm: bytes
+    response_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,7 @@ class PlayoutModel:
             if reply.first_audible_ns is None:
                 reply.first_audible_ns = queued.start_ns + self._ns(span[0])
             reply.last_audible_ns = queued.start_ns + self._ns(span[1])
-        return Heard(queued.start_ns, queued.pcm)
+        return Heard(queued.start_ns, queued.pcm, queued.response_id)
 
     def _played_samples(self, queued: _Queued, now_ns: int) -> int:
         return min(queued.samples, max(0, (now_ns - queued.start_ns) * self._rate // NS_PER_S))

@@ -140,6 +140,14 @@ class ResponseDrained(ServerMessage, frozen=True, kw_only=True):
     released: object = None
 
 
+class TurnHeld(ServerMessage, frozen=True, kw_only=True):
+    """The reply stands still, until it is known what the caller's sound over it was (extension)."""
+
+
+class TurnResumed(ServerMessage, frozen=True, kw_only=True):
+    """It was nothing: the reply goes on where it stood (extension)."""
+
+
 class OtherEvent(ServerMessage, frozen=True, kw_only=True):
     """An event of a type that a caller has no use for."""
 
@@ -161,6 +169,8 @@ ServerEvent = (
     | TranscriptDone
     | ResponseDone
     | ResponseDrained
+    | TurnHeld
+    | TurnResumed
     | OtherEvent
 )
 
@@ -179,6 +189,8 @@ _DECODERS: dict[str, Callable[[bytes], ServerEvent]] = {
     "response.output_audio_transcript.done": msgspec.json.Decoder(TranscriptDone).decode,
     "response.done": msgspec.json.Decoder(ResponseDone).decode,
     "response.drained": msgspec.json.Decoder(ResponseDrained).decode,
+    "turn.held": msgspec.json.Decoder(TurnHeld).decode,
+    "turn.resumed": msgspec.json.Decoder(TurnResumed).decode,
 }
 _OTHER = msgspec.json.Decoder(OtherEvent)
 
@@ -255,6 +267,32 @@ class AppendAudio(ClientMessageBase, frozen=True, tag="input_audio_buffer.append
     audio: bytes
 
 
+class TextPart(msgspec.Struct, frozen=True):
+    """`type` is `input_text` for what a user says, `output_text` for an assistant."""
+
+    type: str
+    text: str
+
+
+class TextItem(msgspec.Struct, frozen=True):
+    id: str
+    role: str
+    content: tuple[TextPart]
+    type: str = "message"
+
+
+class CreateItem(ClientMessageBase, frozen=True, tag="conversation.item.create"):
+    item: TextItem
+
+
+class DeleteItem(ClientMessageBase, frozen=True, tag="conversation.item.delete"):
+    item_id: str
+
+
+class CreateResponse(ClientMessageBase, frozen=True, tag="response.create"):
+    pass
+
+
 class CancelResponse(ClientMessageBase, frozen=True, tag="response.cancel"):
     response_id: str
 
@@ -274,7 +312,17 @@ class PlaybackAck(ClientMessageBase, frozen=True, tag="playback.ack"):
     sample_rate: int = SAMPLE_RATE
 
 
-ClientMessage = UpdateSession | ResumeSession | AppendAudio | CancelResponse | TruncateItem | PlaybackAck
+ClientMessage = (
+    UpdateSession
+    | ResumeSession
+    | AppendAudio
+    | CreateItem
+    | DeleteItem
+    | CreateResponse
+    | CancelResponse
+    | TruncateItem
+    | PlaybackAck
+)
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -296,6 +344,12 @@ def decode_refusal(body: bytes) -> ErrorBody:
         return msgspec.json.decode(body, type=ErrorAnswer).error
     except msgspec.DecodeError:
         return ErrorBody()
+
+
+def typed(item_id: str, role: str, text: str) -> CreateItem:
+    """What `role`, `user` or `assistant`, is to have said."""
+    kind = "input_text" if role == "user" else "output_text"
+    return CreateItem(TextItem(item_id, role, (TextPart(kind, text),)))
 
 
 def settings(instructions: str | None, silence_ms: int | None) -> SessionSettings:

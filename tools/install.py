@@ -47,7 +47,7 @@ PIP_LINES_SHOWN = 30
 LARGE_DOWNLOAD = re.compile(r"\(\d{2,}(\.\d)? MB\)")
 
 # Debian's packages for them have the same names.
-PROGRAMS_OF_TESTS = ("redis-server", "chromium")
+PROGRAMS_OF_TESTS = ("redis-server", "chromium", "espeak-ng")
 
 COLLECTED = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
 DOWNLOADED = re.compile(r"Downloading (?:\S*/)?([A-Za-z0-9_.]+)-\S+\.whl (\(.+ MB\))")

@@ -1,8 +1,8 @@
 """A browser's side of a call, by aiortc, for tests: speaks or is silent, keeps what it hears and what it is told.
 
 Theory of operation
-    The microphone gives a frame every 20 ms, of a tone while `talk` says so. What comes back is kept as the loudness of
-    each frame with the moment of its arrival. Events are kept as they come; `until` waits for one.
+    The microphone gives a frame every 20 ms, of a tone while `talk` says so. What comes back is kept as sound, and as
+    the loudness of each frame with the moment of its arrival. Events are kept as they come; `until` waits for one.
 
 Rules
 * Every wait has a limit. Nothing but real time paces a call, so these tests are slow.
@@ -75,6 +75,7 @@ class RtcCaller:
         self.channel = self.peer.createDataChannel("oai-events")
         self.events: list[Message] = []
         self.heard: list[Heard] = []
+        self._sound = bytearray()
         self.location = ""
         self._changed = asyncio.Condition()
         self._draining: asyncio.Task[None] | None = None
@@ -115,6 +116,7 @@ class RtcCaller:
             assert isinstance(frame, AudioFrame)
             assert frame.pts is not None
             sound = frame.to_ndarray().astype(np.float64) / 32768
+            self._sound += frame.to_ndarray().reshape(-1, len(frame.layout.channels))[:, 0].astype("<i2").tobytes()
             self.heard.append(Heard(time.monotonic_ns(), frame.pts, float(np.sqrt(np.mean(sound**2)))))
             await self._note()
 
@@ -142,6 +144,10 @@ class RtcCaller:
         event = found()
         assert event is not None
         return event
+
+    def sound(self) -> bytes:
+        """All that has come, the left channel as PCM16 at `RATE`."""
+        return bytes(self._sound)
 
     def is_audible(self) -> bool:
         return bool(self.heard) and self.heard[-1].rms > AUDIBLE

@@ -30,7 +30,9 @@ def test_a_frame_plays_on_arrival_or_behind_what_is_queued() -> None:
     assert model.queue_end_ns == 240 * MS
     assert places(model.advance(139 * MS)) == []
     assert places(model.advance(140 * MS)) == [(100, 40)]
-    assert places(model.advance(300 * MS)) == [(140, 40), (200, 40)]
+    rest = model.advance(300 * MS)
+    assert places(rest) == [(140, 40), (200, 40)]
+    assert {piece.response_id for piece in rest} == {"a"}
     audio = model.replies["a"]
     assert (audio.first_received_ns, audio.last_received_ns) == (100 * MS, 200 * MS)
     assert (audio.first_heard_ns, audio.last_heard_ns) == (100 * MS, 240 * MS)

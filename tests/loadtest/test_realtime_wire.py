@@ -58,6 +58,11 @@ def test_a_terminal_passes_timings_and_reason_on() -> None:
     assert event.response.status_details == wire.StatusDetails("turn_detected")
 
 
+def test_a_held_reply_is_an_event_of_its_own() -> None:
+    assert decoded(type="turn.held", response_id="r") == wire.TurnHeld()
+    assert decoded(type="turn.resumed", response_id="r") == wire.TurnResumed()
+
+
 def test_an_unknown_event_is_no_fault() -> None:
     assert decoded(type="rate_limits.updated", server_event_seq=4) == wire.OtherEvent(
         type="rate_limits.updated", server_event_seq=4
@@ -102,6 +107,12 @@ def test_client_messages_have_the_api_s_shape() -> None:
         "played_samples": 960,
         "sample_rate": 24_000,
     }
+    assert sent(wire.CreateResponse()) == {"type": "response.create"}
+    assert sent(wire.DeleteItem("i")) == {"type": "conversation.item.delete", "item_id": "i"}
+    for role, kind in (("user", "input_text"), ("assistant", "output_text")):
+        content = [{"type": kind, "text": "hello"}]
+        item = {"type": "message", "id": "i", "role": role, "content": content}
+        assert sent(wire.typed("i", role, "hello")) == {"type": "conversation.item.create", "item": item}
 
 
 def test_settings_name_the_format_and_only_what_was_asked_for() -> None:

@@ -42,7 +42,7 @@ def test_each_thing_that_the_system_lacks_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(install, "loads", lambda library: False)
     assert install.missing_packages("run") == ["python3-venv", "libgomp1"]
     for target in ("dev", "torch"):
-        assert install.missing_packages(target) == ["python3-venv", "libgomp1", "redis-server", "chromium"]
+        assert install.missing_packages(target) == ["python3-venv", "libgomp1", "redis-server", "chromium", "espeak-ng"]
 
 
 def test_a_library_loads_or_does_not() -> None:

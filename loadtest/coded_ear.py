@@ -1,0 +1,125 @@
+"""Which coded words a caller heard, and how much of each, from the recording of what the loudspeaker played.
+
+Theory of operation
+    `media.coded_tones.Decoder` finds the pieces of words that can be made out on their own: half a word is. Where a
+    reply stood still within a word and went on, the shorter piece may be too short for that. But it is known what it
+    sounds like: it is looked for in the sound between the longer piece and the next that was made out.
+
+Rules
+* The recording is on the ear's own clock: what was late left silence, what was flushed is not there.
+* A word counts as wholly heard when all but `LOST_MS_MAX` of it was heard, in however many pieces.
+
+Limits
+* A short piece is found where the reply stood still for `HALT_S_MAX` at most.
+* A word that is cut within its last `LOST_MS_MAX` counts as whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from media.chunk import ms_to_samples
+from media.coded_tones import EAR_RATE, WORD, Decoder, Heard, encode, response_number
+from media.pcm import FloatSamples, pcm16_to_float
+from media.resample import StreamResampler
+
+# A reply that stands still fades out and in again, 10 ms each; about half of that is too soft to be made out.
+LOST_MS_MAX = 12
+# How alike a short piece must be to what is missing. Opus at 32 kbit/s adds 0.17 of the power at most (`coded_tones`),
+# which leaves a likeness of 0.9; another symbol has one tone in common at most, a likeness of 0.5.
+ALIKE_MIN = 0.7
+SOFTEST = 0.1  # in parts of the word's loudness
+HALT_S_MAX = 5
+
+Stretch = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WordHeard:
+    """Word number `word` of response number `response`; its first piece began at `start_sample` of the recording.
+
+    `lost_samples` of it were not heard, `repeated_samples` more than once; both at 24 kHz.
+    """
+
+    response: int
+    word: int
+    start_sample: int
+    lost_samples: int
+    repeated_samples: int
+
+    @property
+    def whole(self) -> bool:
+        return self.lost_samples <= ms_to_samples(LOST_MS_MAX, EAR_RATE)
+
+
+def words_heard(pcm: bytes, sample_rate: int) -> list[WordHeard]:
+    """All words in a recording, in the order of their beginnings.
+
+    `pcm` is PCM16 mono at `sample_rate`, one of `media.resample.SAMPLE_RATES`.
+    """
+    resampler = StreamResampler(sample_rate, EAR_RATE)
+    sound = np.concatenate((resampler.process(pcm16_to_float(pcm)), resampler.flush()))
+    decoder = Decoder(EAR_RATE)
+    pieces = [*decoder.feed(sound), *decoder.finish()]
+    by_word: dict[tuple[int, int], list[Heard]] = {}
+    for piece in pieces:
+        by_word.setdefault((piece.response, piece.word), []).append(piece)
+    return [_word(own, pieces, sound) for own in by_word.values()]
+
+
+def wholly_heard(words: Iterable[WordHeard], response_id: str) -> list[int]:
+    """The numbers of the response's words that were wholly heard, in the order of hearing."""
+    return [word.word for word in words if word.response == response_number(response_id) and word.whole]
+
+
+def _word(own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> WordHeard:
+    """The word of which `own` are the pieces, in order of time as all `pieces` are."""
+    known = [(piece.skipped, piece.skipped + piece.samples_heard) for piece in own]
+    found = [gap for gap in _gaps(known) if _is_there(gap, own, pieces, sound)]
+    lost = sum(end - start for start, end in _gaps([*known, *found]))
+    repeated = sum(end - start for start, end in [*known, *found]) + lost - WORD
+    return WordHeard(own[0].response, own[0].word, own[0].start_sample, lost, repeated)
+
+
+def _gaps(known: Sequence[Stretch]) -> list[Stretch]:
+    """What of a word is in none of the stretches."""
+    gaps: list[Stretch] = []
+    place = 0
+    for start, end in (*sorted(known), (WORD, WORD)):
+        if start > place:
+            gaps.append((place, start))
+        place = max(place, end)
+    return gaps
+
+
+def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> bool:
+    """Whether the missing beginning or end of a word is heard before or behind its pieces."""
+    first, last = own[0].start_sample, _end(own[-1])
+    if gap[1] == WORD:
+        begin, end = last, min((one.start_sample for one in pieces if one.start_sample >= last), default=len(sound))
+        where = sound[begin : min(end, begin + HALT_S_MAX * EAR_RATE)]
+    elif gap[0] == 0:
+        begin, end = max((_end(one) for one in pieces if _end(one) <= first), default=0), first
+        where = sound[max(begin, end - HALT_S_MAX * EAR_RATE, 0) : end]
+    else:
+        return False
+    return _is_like(encode(own[0].response, own[0].word, EAR_RATE)[slice(*gap)], where)
+
+
+def _end(piece: Heard) -> int:
+    return piece.start_sample + piece.samples_heard
+
+
+def _is_like(wanted: FloatSamples, where: FloatSamples) -> bool:
+    """Whether there is a place in `where` that sounds like `wanted`."""
+    if len(where) < len(wanted):
+        return False
+    fits = np.correlate(where, wanted, "valid")
+    energies = np.cumsum(np.concatenate(([0.0], where.astype(np.float64) ** 2)))
+    there = energies[len(wanted) :] - energies[: -len(wanted)]
+    energy = float(np.vdot(wanted, wanted))
+    loud = there >= SOFTEST**2 * energy
+    return bool(np.any(loud & (fits >= ALIKE_MIN * np.sqrt(np.maximum(there, 0) * energy))))
