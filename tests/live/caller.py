@@ -40,6 +40,11 @@ def utterance() -> bytes:
     return silence(300) + tone(500) + silence(800)
 
 
+def interruption() -> bytes:
+    """A spoken turn that is too long to be a listener's, whatever its words are."""
+    return silence(300) + tone(1_000) + silence(800)
+
+
 class Caller:
     def __init__(self, connection: ClientConnection) -> None:
         self.socket = connection

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.caller import Caller, Message, calling, silence, tone, utterance
+from tests.live.caller import Caller, Message, calling, interruption, silence, tone, utterance
 from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -15,6 +15,9 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 WORDS = 120  # 24 s of speech: no test waits for its end
 REPLY = " ".join(f"word{number}" for number in range(WORDS))
 AUDIO = "response.output_audio.delta"
+WORD = 4_800
+LEAD = 160 * 24 + 2 * 480  # the transport's lead, and two frames on their way
+FADE = 240
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def test_speech_over_a_reply_ends_it_and_is_answered(service: Service) -> None:
     with calling(service) as caller:
         old = start_reply(caller)
         before = len(caller.events)
-        caller.hear(utterance())
+        caller.hear(interruption())
         cut = done_of(caller, old)
         drained = caller.find(lambda event: event["type"] == "response.drained", since=before)
         created = caller.find(lambda event: event["type"] == "response.created", since=before)["response"]
@@ -66,7 +69,7 @@ def test_speech_over_a_reply_ends_it_and_is_answered(service: Service) -> None:
     assert not [e for e in caller.events[flushed:] if e["type"] == AUDIO and e["response_id"] == old]
 
 
-def test_what_was_cut_off_is_remembered_as_far_as_it_was_sent(service: Service) -> None:
+def test_what_was_cut_off_is_remembered_as_far_as_it_was_heard(service: Service) -> None:
     with calling(service) as caller:
         old = start_reply(caller, frames=25)  # half a second: two words and a part of the third
         caller.send("response.cancel", event_id="stop")
@@ -77,10 +80,28 @@ def test_what_was_cut_off_is_remembered_as_far_as_it_was_sent(service: Service) 
     assert (cut["status"], cut["status_details"]["reason"]) == ("cancelled", "client_cancelled")
     assert said == REPLY.split()[: len(said)]
     samples = max(event["start_sample"] + event["samples"] for event in caller.of_type(AUDIO))
-    # A frame that was handed over and taken back again still counts as sent.
-    assert samples // 4_800 <= len(said) <= (samples + 960) // 4_800
+    # A client that tells nothing has not played what was sent ahead; the stop may have taken a frame back.
+    assert (samples - LEAD) // WORD <= len(said) <= samples // WORD
     assert item["content"][0]["transcript"].split() == said
-    assert item["cut"] is True
+    assert (item["cut"], item["heard_basis"], item["heard_ms"] * 24 // WORD) == (True, "estimated", len(said))
+    assert item["cut_word"] in ("", REPLY.split()[len(said)])
+
+
+def test_what_the_client_says_it_played_is_what_is_remembered(service: Service) -> None:
+    with calling(service) as caller:
+        old = start_reply(caller, frames=25)
+        caller.send("playback.ack", response_id=old, played_samples=10_000)
+        caller.send("response.cancel")
+        cut = done_of(caller, old)
+        item_id = cut["output"][0]["id"]
+        caller.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=250.7)
+        truncated = caller.until("conversation.item.truncated")
+        caller.send("conversation.item.retrieve", item_id=item_id)
+        item = caller.until("conversation.item.retrieved")["item"]
+    assert cut["output"][0]["content"][0]["transcript"].split() == REPLY.split()[:2], "10,000 samples are two words"
+    assert truncated["audio_end_ms"] == 250
+    assert item["content"][0]["transcript"].split() == REPLY.split()[:1]
+    assert (item["cut_word"], item["heard_ms"], item["heard_basis"]) == ("word1", 250, "acked")
 
 
 def test_a_cancel_leaves_the_call_ready_for_the_next_response(service: Service) -> None:
@@ -118,16 +139,32 @@ def test_a_second_response_is_refused_while_one_is_active(service: Service) -> N
     assert refused["type"] == "invalid_request_error"
 
 
-def test_a_cough_that_is_too_short_stops_nothing(service: Service) -> None:
+def test_a_click_stops_nothing(service: Service) -> None:
     with calling(service) as caller:
         name = start_reply(caller)
         before = len(caller.events)
-        caller.hear(silence(200) + tone(100) + silence(300))  # while it speaks, 160 ms of speech are wanted
+        caller.hear(silence(200) + tone(30) + silence(300))
         for _ in range(10):
             caller.until(lambda event: event["type"] == AUDIO and event["response_id"] == name)
         assert set(caller.types(since=before)) <= {AUDIO, "response.output_audio_transcript.delta"}
         caller.send("response.cancel")
         done_of(caller, name)
+
+
+def test_a_short_sound_holds_the_reply_and_lets_it_go_on_where_it_stopped(service: Service) -> None:
+    with calling(service) as caller:
+        name = start_reply(caller, max_output_tokens=10)
+        caller.hear(silence(200) + tone(250) + silence(300))
+        done = done_of(caller, name)
+    types = caller.types()
+    assert types.index("turn.held") < types.index("turn.resumed")
+    assert caller.of_type("turn.resumed")[0]["reason"] == "short"
+    assert done["status"] == "incomplete", "its limit ended it, and nobody else"
+    assert "input_audio_buffer.speech_started" not in types, "it never was a turn"
+    frames = [event for event in caller.of_type(AUDIO) if event["response_id"] == name]
+    assert [event["start_sample"] for event in frames[1:]] == [e["start_sample"] + e["samples"] for e in frames[:-1]]
+    assert frames[-1]["start_sample"] + frames[-1]["samples"] == 10 * WORD, "nothing lost, nothing twice"
+    assert sum(event["samples"] == FADE for event in frames) == 1, "it fades out once"
 
 
 def test_speech_does_not_stop_a_reply_where_it_must_not(service: Service) -> None:
@@ -150,7 +187,7 @@ def test_barge_ins_are_counted(service: Service) -> None:
     before = {name: service.metric(name) for name in names}
     with calling(service) as caller:
         name = start_reply(caller)
-        caller.hear(silence(100) + tone(400))
+        caller.hear(silence(100) + tone(1_000))
         done_of(caller, name)
         after = {name: service.metric(name) for name in names}
     assert {name: after[name] - before[name] for name in names} == dict.fromkeys(names, 1.0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.live.caller import RATE, Caller, Message, audio_of, calling, silence, tone, utterance
+from tests.live.caller import RATE, Caller, Message, audio_of, calling, interruption, silence, tone, utterance
 from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -286,7 +286,7 @@ def test_nothing_that_was_said_stands_in_the_logs(service: Service) -> None:
     with calling(service) as caller:
         caller.settle(instructions="Speak of herons.")
         ask(caller, "Do you know of herons?")
-        caller.hear(utterance())
+        caller.hear(interruption())  # the end of the reply is still on its way to the ear
         caller.until("response.done")
         session = caller.events[0]["session"]
     service.wait_for_event("call_ended", session=session["id"])
