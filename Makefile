@@ -10,14 +10,15 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev torch python test test-torch checks lint types layers tidy cases pytest browser sim bench \
-	format locks clean
+.PHONY: help run install dev torch python test test-torch checks lint types layers tidy cases pytest browser sim chaos \
+	bench format locks clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
+	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
 	@echo 'make format  lint  types  layers  tidy  cases  pytest  sim  bench  locks  clean'
 
 run: install
@@ -76,8 +77,14 @@ SEEDS ?=
 sim:
 	$(if $(SEEDS),$(BIN)/python -m tests.sim.run --seed 0 --count $(SEEDS) --processes $$(nproc),$(BIN)/python -m pytest tests/sim)
 
-bench:
-	$(BIN)/python -m benchmarks
+# `make bench ONLY="hop drain"` runs these alone; all of them take about 25 minutes.
+ONLY ?=
+bench: install
+	$(BIN)/python -m benchmarks all --only "$(ONLY)"
+
+# In their order: each phase has a service of its own.
+chaos: dev
+	$(BIN)/python -m pytest tests/chaos -m chaos -p no:randomly -vv
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

@@ -1,5 +1,5 @@
 """`python -m benchmarks NAME`: measures a service of its own, or a part of it, and prints the figures; exit code 1 on a
-fault."""
+fault. `python -m benchmarks all` runs those that need no more than the service itself, and sums up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ import asyncio  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Coroutine  # noqa: E402
 
-from benchmarks import events, hearing, hop, leaks, page, scheduler, vocoder_batches, webrtc_cpu  # noqa: E402
+from benchmarks import (  # noqa: E402
+    cancel_leaks,
+    chunk_cpu,
+    drain,
+    events,
+    hop,
+    leaks,
+    scheduler,
+    series,
+    vocoder_batches,
+    webrtc_cpu,
+)
 from benchmarks import turns as voice  # noqa: E402
 
 
@@ -21,11 +32,25 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-async def _torch_omni(say: Callable[[str], None]) -> bool:
-    # Only this one needs torch.
+# What needs more than the service does is imported when it is asked for.
+
+
+async def _torch_omni() -> bool:
     from benchmarks.torch_omni import torch_omni
 
-    return await torch_omni(say)
+    return await torch_omni(_say)
+
+
+async def _hearing() -> bool:
+    from benchmarks.hearing import hearing
+
+    return await hearing(_say)
+
+
+async def _page(turns: int) -> bool:
+    from benchmarks.page import page
+
+    return await page(_say, turns=turns)
 
 
 # Each takes how many turns (0: its own number) and how many calls at once.
@@ -33,13 +58,16 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "voice-to-voice": lambda turns, calls: voice.voice_to_voice(_say, turns=turns or 50, calls=calls),
     "barge-in": lambda turns, _: voice.barge_in(_say, times=turns or 100),
     "cancel": lambda turns, _: voice.cancel(_say, times=turns or 100),
+    "drain": lambda cancels, _: drain.drain(_say, cancels=cancels or drain.CANCELS),
+    "cancel-leaks": lambda cancels, _: cancel_leaks.cancel_leaks(_say, cancels=cancels or cancel_leaks.CANCELS),
+    "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),
     "recovery": lambda _turns, _calls: voice.recovery(_say),
-    "hearing": lambda _turns, _calls: hearing.hearing(_say),
-    "page": lambda turns, _: page.page(_say, turns=turns or 10),
+    "hearing": lambda _turns, _calls: _hearing(),
+    "page": lambda turns, _: _page(turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
     "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),
     "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
-    "torch-omni": lambda _turns, _calls: _torch_omni(_say),
+    "torch-omni": lambda _turns, _calls: _torch_omni(),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
     "events": lambda replies, _: events.events(_say, replies or events.REPLIES),
     "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
@@ -50,11 +78,14 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
 def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the service from the caller's ear.")
-    parser.add_argument("name", choices=MEASUREMENTS)
+    parser.add_argument("name", choices=[*MEASUREMENTS, "all"])
     parser.add_argument("--turns", type=int, default=0, help="how many turns, interruptions or calls; 0: the usual")
     parser.add_argument("--calls", type=int, default=1, help="voice-to-voice: calls at once")
     parser.add_argument("--busy", action="store_true", help="hop: the reader's loop is busy 8 of every 20 ms")
+    parser.add_argument("--only", default="", help="all: the names of those to run, separated by blanks")
     arguments = parser.parse_args()
+    if arguments.name == "all":
+        return 0 if asyncio.run(series.run_series(_say, arguments.only.split())) else 1
     name = "hop-busy" if arguments.busy and arguments.name == "hop" else arguments.name
     return 0 if asyncio.run(MEASUREMENTS[name](arguments.turns, arguments.calls)) else 1
 

@@ -48,7 +48,7 @@ def build_app(gateway: Gateway) -> Starlette:
         refusal = authority.refusal(request.headers)
         if refusal is not None:
             return JSONResponse({"error": {"code": refusal.code, "message": refusal.message}}, refusal.status)
-        await gateway.count_events()
+        await gateway.measure()
         return PlainTextResponse(gateway.render_metrics(), media_type="text/plain; version=0.0.4")
 
     return Starlette(

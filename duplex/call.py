@@ -36,6 +36,7 @@ from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
 from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -50,6 +51,7 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
     StepDone,
 )
@@ -94,7 +96,7 @@ class Services:
 
 
 class Call:
-    """`input_rate`: samples per second of the client's sound."""
+    """`input_rate`: samples per second of the client's sound. `responses`: those that it holds open from before."""
 
     def __init__(
         self,
@@ -103,6 +105,8 @@ class Call:
         services: Services,
         journal: Journal,
         input_rate: int = OUTPUT_RATE,
+        *,
+        responses: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.conversation = conversation
@@ -113,6 +117,7 @@ class Call:
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
+        self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
@@ -129,6 +134,7 @@ class Call:
     def attach(self, client: Client | None) -> None:
         """Tell `client` what happens from now on; None: nobody."""
         self._client = client
+        self.carry_out(self._takeover.tell(time.monotonic_ns()))
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -196,6 +202,7 @@ class Call:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
+        self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:
             self._client.pace(now_ns)
         self._send_due(now_ns)
@@ -225,6 +232,8 @@ class Call:
                 self._send_due(now_ns)
             case Grant(tag, units) if stage == self._encoder:
                 self.listening.credit_returned(tag, units)
+            case SessionOpened():
+                self.carry_out(self._takeover.opened(stage, now_ns))
             case Opened(tag):
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):

@@ -48,6 +48,11 @@ class EncoderFeed:
         """How many turns are being heard."""
         return len(self._feeding)
 
+    @property
+    def credit_out(self) -> int:
+        """Samples that the encoder was fed and has not used yet."""
+        return sum(feeding.credit.window - feeding.credit.available for feeding in self._feeding.values())
+
     def judged(self, sample: int) -> list[Feed]:
         """Input was judged up to `sample`."""
         self._judged = sample

@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,11 +23,13 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
+from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
+from duplex.inspection import Inspection
 from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
@@ -43,7 +45,7 @@ from stages.contracts import Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
 from stages.graph import Graph, StageNode, address_of
-from stages.messages import Frame, ReplicaReport
+from stages.messages import Frame, ReplicaReport, WorkerSnapshot
 from stages.pool import PoolLimits
 from stages.replica import ReplicaState
 
@@ -95,6 +97,10 @@ class _Claim:
     written: asyncio.Event
 
 
+def _alert_limits(config: Config) -> AlertLimits:
+    return AlertLimits(int(config.alert_wait_s * 1e9), config.alert_lease_ms * 1_000_000, config.alert_fill_percent)
+
+
 def new_id(prefix: str) -> str:
     """An id that nobody can guess and that is never reused."""
     return f"{prefix}_{secrets.token_hex(12)}"
@@ -107,6 +113,7 @@ class Gateway:
         self.config = config
         self.metrics = Metrics()
         self.events = EventLog(config.events_max)
+        self._inspection = Inspection(_alert_limits(config), self.metrics.registry)
         self._garbage = CallGarbage()
         self._name = new_id("gw")
         self._store = store
@@ -148,6 +155,7 @@ class Gateway:
         """Serve until cancelled."""
         tasks = [asyncio.create_task(client.run()) for stage in self._stages.values() for client in stage.clients]
         tasks += [asyncio.create_task(self._vad.run()), asyncio.create_task(self._pacer.run())]
+        tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -184,7 +192,14 @@ class Gateway:
 
     # ---- stages ------------------------------------------------------------------------------------
 
+    def _inspect(self) -> None:
+        for stage in self._stages.values():
+            stage.inspect()
+
     def _frame(self, stage: str, frame: Frame) -> None:
+        if isinstance(frame, WorkerSnapshot):
+            self._inspection.take(stage, frame)
+            return
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
         call = self._call_of(session, tag)
@@ -215,6 +230,8 @@ class Gateway:
 
     def _reachable(self, stage: str, replica: str, up: bool) -> None:
         self.metrics.stage_up.labels(stage, replica).set(up)
+        if not up:
+            self._inspection.forget(stage, replica)
 
     def report(self, report: ReplicaReport) -> None:
         """The supervisor says how one of its processes has fared."""
@@ -267,8 +284,13 @@ class Gateway:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
-    async def resumed_call(self, token: str, transport: Transport | None = None) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`. Raises `RefusedError`. `transport` None: WebSocket."""
+    async def resumed_call(
+        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = ()
+    ) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`, whose client holds `responses` open. Raises `RefusedError`.
+
+        `transport` None: WebSocket.
+        """
         transport = transport or Transport(self.config.transport_lead_ms)
         session, _, secret = token.partition(".")
         digest = token_digest(secret)
@@ -287,7 +309,7 @@ class Gateway:
             previous.leave_stages()
             self._former.setdefault(session, []).append(previous)
         journal = Journal(self._store, ownership, snapshot.entries)
-        async with self._living(conversation, journal, digest, transport) as call:
+        async with self._living(conversation, journal, digest, transport, responses) as call:
             yield Admitted(call, token)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
@@ -339,11 +361,16 @@ class Gateway:
 
     @asynccontextmanager
     async def _living(
-        self, conversation: Conversation, journal: Journal, digest: bytes, transport: Transport
+        self,
+        conversation: Conversation,
+        journal: Journal,
+        digest: bytes,
+        transport: Transport,
+        responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal, transport.input_rate)
+        call = Call(conversation, session, self._services, journal, transport.input_rate, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
@@ -390,8 +417,12 @@ class Gateway:
 
     # ---- metrics -----------------------------------------------------------------------------------
 
-    async def count_events(self) -> None:
-        """Take the figures of the event logs of all processes that answer."""
+    async def measure(self) -> None:
+        """Have the present of all processes in the next `render_metrics`, of those that answer."""
+        up = [(name, replica) for name, stage in self._stages.items() for replica in stage.replicas_up]
+        await asyncio.gather(self._inspection.refresh(self._inspect, up), self._count_events())
+
+    async def _count_events(self) -> None:
         for log in await self.event_reader.counts():
             self.metrics.events_recorded.labels(log.process).set(log.recorded)
             self.metrics.events_overwritten.labels(log.process).set(log.overwritten)
@@ -402,8 +433,11 @@ class Gateway:
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
+        self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
         self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
+        for name, stage in self._stages.items():
+            self.metrics.pool_streams.labels(name).set(stage.streams)
         self.metrics.threads.set(threading.active_count())
         self.metrics.tasks.set(len(asyncio.all_tasks()))
         return self.metrics.render()

@@ -120,7 +120,9 @@ def _defaults(config: Config) -> ReplyDefaults:
 def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket; raises OSError, which names the address, where that is taken or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only where the protocol is named. Without it, a small message waits up to 40 ms for the
+    # acknowledgement of the one before.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

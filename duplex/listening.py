@@ -88,6 +88,11 @@ class Listening:
         return self._received
 
     @property
+    def credit_out(self) -> int:
+        """Samples, 16 kHz, that the encoder was fed and has not used yet."""
+        return self._feed.credit_out
+
+    @property
     def newest(self) -> int:
         """The end of the input so far, 16 kHz."""
         return self._ring.newest

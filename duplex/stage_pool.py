@@ -41,6 +41,7 @@ from stages.messages import (
     Feed,
     Frame,
     Grant,
+    Inspect,
     OnwardChanged,
     Open,
     Opened,
@@ -193,6 +194,11 @@ class StagePool:
         return any(client.is_up and all(client.onward & names for names in behind) for client in self._clients.values())
 
     @property
+    def streams(self) -> int:
+        """How many were asked for and are not over, those included that a lost process may still hold."""
+        return len(self._streams) + sum(map(len, self._lost.values()))
+
+    @property
     def replicas_up(self) -> frozenset[str]:
         return frozenset(name for name, client in self._clients.items() if client.is_up)
 
@@ -228,6 +234,12 @@ class StagePool:
                 stream = self._stream(tag)
                 if stream is not None and stream.client is not None:
                     stream.client.order(frame)
+
+    def inspect(self) -> None:
+        """Ask every replica for a `WorkerSnapshot`."""
+        for client in self._clients.values():
+            if client.is_up:
+                client.order(Inspect())
 
     def _forget(self, key: str) -> _Stream:
         self._held.pop(key, None)

@@ -56,8 +56,10 @@ from sessions.store import (
 # server, and short enough that a call in progress notices before its caller does.
 CALL_TIMEOUT_MS = 1000
 
-# Shared by all sessions. A script holds the server for tens of microseconds, so more would only queue there.
-CONNECTIONS_MAX = 16
+# Shared by all sessions, each of which writes one entry at a time. The server answers within tens of microseconds, but
+# an answer is taken only at the next turn of our loop, which with many calls takes milliseconds: with fewer connections
+# than calls, writes would wait for turns, and in the end for their deadline.
+CONNECTIONS_MAX = 128
 
 VALKEY_MIN = Version("8")
 REDIS_MIN = Version("7.0")

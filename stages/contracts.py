@@ -44,6 +44,10 @@ class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
         name = self.response or f"{self.session}/{self.epoch}/{self.turn}"
         return f"{name}#{self.attempt}" if self.attempt else name
 
+    def is_output_before(self, epoch: int) -> bool:
+        """This is conversation output, and older than `epoch`."""
+        return bool(self.response) and OUT_OF_BAND < self.epoch < epoch
+
 
 class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where `length` bytes lie now: a block of the arena of one life of a worker. It says nothing about what they are.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stages.engine_boundary import EngineFault
 from stages.messages import Frame
 from stages.stream import BatchingModel, StageFailure, Step, StepContext
 
@@ -80,3 +81,8 @@ class ReportFault:
 
 
 Effect = Send | StartBatch | ReportFault
+
+
+def reports_of(key: str, failure: StageFailure) -> list[ReportFault]:
+    """What is to be reported of the failure of stream, or session, `key`: a fault of its engine."""
+    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, Item, Payload, Tag, is_final, payload_of
+from stages.contracts import Item, Payload, Tag, is_final, payload_of
 from stages.effects import StepFlags
 from stages.event_log import Trail
 from stages.gathering import Gathering
@@ -20,6 +20,7 @@ class Session:
 
     epoch: int
     control: int
+    is_told: bool = False  # its owner knows that it is open
 
 
 @dataclass(slots=True)
@@ -61,8 +62,3 @@ class Entry:
         self.model.close()
         self.outbox.close()
         return {kind: count for kind, count in held.items() if count}
-
-
-def is_output(tag: Tag, session: str, epoch: int) -> bool:
-    """Whether `tag` is output of `session` that was begun before `epoch`."""
-    return tag.session == session and bool(tag.response) and OUT_OF_BAND < tag.epoch < epoch

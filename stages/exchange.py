@@ -16,6 +16,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -23,7 +24,7 @@ import structlog
 from stages.arena import Arena
 from stages.contracts import DataRef, Tag
 from stages.messages import ArenaOffer, Frame, LinkRole
-from stages.outgoing import GoOn, Outgoing, Pause, Place, SendEffect, Write
+from stages.outgoing import GoOn, Outgoing, OutgoingStatistics, Pause, Place, SendEffect, Write
 
 _log = structlog.get_logger("stages.exchange")
 
@@ -38,6 +39,12 @@ def _ignore(key: str, *, paused: bool) -> None:
     """For a process whose streams are held back by their credit alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    write: Callable[[bytes], None]
+    write_soon: Callable[[bytes], None]
+
+
 class Exchange:
     """`arena` is let go of by `close`."""
 
@@ -46,7 +53,7 @@ class Exchange:
         self._on_pause = on_pause
         self._outgoing = Outgoing(arena.table if arena else None)
         self._numbers = itertools.count(1)
-        self._writers: dict[int, Callable[[bytes], None]] = {}
+        self._writers: dict[int, _Writer] = {}
         self._expiry: asyncio.TimerHandle | None = None
 
     # ---- links -----------------------------------------------------------------------------------
@@ -56,10 +63,10 @@ class Exchange:
         """What readers are told of the arena."""
         return self._arena.offer if self._arena else None
 
-    def enrol(self, write: Callable[[bytes], None]) -> int:
-        """A number for a new link; `write` sends one encoded frame on it."""
+    def enrol(self, write: Callable[[bytes], None], write_soon: Callable[[bytes], None] | None = None) -> int:
+        """A number for a new link; `write` sends one encoded frame on it, `write_soon` one that may wait a moment."""
         number = next(self._numbers)
-        self._writers[number] = write
+        self._writers[number] = _Writer(write, write_soon or write)
         return number
 
     def link_up(self, number: int, role: LinkRole, *, lends: bool) -> None:
@@ -93,15 +100,19 @@ class Exchange:
         """See `Outgoing.is_closing`."""
         return self._outgoing.is_closing(key)
 
+    def statistics(self) -> OutgoingStatistics:
+        """What is on its way over the links, and what waits."""
+        return self._outgoing.statistics()
+
     # ---- effects ---------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[SendEffect]) -> None:
         for effect in effects:
             match effect:
-                case Write(number, encoded):
-                    write = self._writers.get(number)
-                    if write is not None:
-                        write(encoded)
+                case Write(number, encoded, may_wait):
+                    writer = self._writers.get(number)
+                    if writer is not None:
+                        (writer.write_soon if may_wait else writer.write)(encoded)
                 case Place():
                     self._place(effect)
                 case Pause(key):

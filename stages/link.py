@@ -6,8 +6,12 @@ Theory of operation
     this host. What is sent goes through the process's `Exchange`; what comes is handed on whole: a payload that lies in
     the peer's arena is copied out before, and its block and its bytes of the window are given back after.
 
+    Credit comes back in many small frames at once, as when the pacer lets the frames of a dozen calls go. `Grant`s are
+    therefore kept until the loop's turn is over, or until anything else is sent, and then written together.
+
 Rules
 * A readable socket is the only wake-up; nothing polls.
+* All but `Grant` is with the kernel when `send` returns, and everything before it too.
 * A frame is at most `FRAME_BYTES_MAX`. What waits in the write buffer is at most `BACKLOG_BYTES_MAX`: the window bounds
   payload far below it, so a fuller buffer means a peer that no longer reads, and the link is given up.
 * What a peer may not send is refused: `LinkRefused` says why, both sides log it, and the link ends.
@@ -56,6 +60,7 @@ from stages.messages import (
 )
 
 BACKLOG_BYTES_MAX = 4 << 20
+KEPT_PIECES_MAX = 256  # headers and frames that may wait a moment: about 10 KiB
 CONNECT_RETRY_MS_MIN = 20
 CONNECT_RETRY_MS_MAX = 200  # a worker that comes back is used again at once
 REFUSED_RETRY_MS = 2_000  # what was refused is refused again until somebody has acted
@@ -92,7 +97,7 @@ class Link(asyncio.BufferedProtocol):
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._exchange = exchange or Exchange()
-        self.number = self._exchange.enrol(self._write)
+        self.number = self._exchange.enrol(self._write, self._write_soon)
         self._buffer = bytearray(HEADER_BYTES + FRAME_BYTES_MAX)
         self._view = memoryview(self._buffer)
         self._filled = 0
@@ -105,6 +110,8 @@ class Link(asyncio.BufferedProtocol):
         self._lost = False
         self._refused = False
         self._stale = 0
+        self._kept: list[bytes] = []  # headers and frames
+        self._writing: asyncio.Handle | None = None
 
     # ---- state -----------------------------------------------------------------------------------
 
@@ -156,6 +163,8 @@ class Link(asyncio.BufferedProtocol):
             self._exchange.link_lost(self.number)
             if self._arena is not None:
                 self._arena.close()
+            # Who kept the link may know it for longer, in a cycle even; what it read into is of no more use.
+            self._buffer, self._view, self._filled = bytearray(), memoryview(b""), 0
 
     # ---- what comes ------------------------------------------------------------------------------
 
@@ -283,9 +292,24 @@ class Link(asyncio.BufferedProtocol):
         return msgspec.structs.replace(greeting, arena=offer)
 
     def _write(self, encoded: bytes) -> None:
-        if self._transport is None or not self.is_up:
+        self._kept += _HEADER.pack(len(encoded)), encoded
+        self._write_kept()
+
+    def _write_soon(self, encoded: bytes) -> None:
+        self._kept += _HEADER.pack(len(encoded)), encoded
+        if len(self._kept) >= KEPT_PIECES_MAX:
+            self._write_kept()
+        elif self._writing is None:
+            self._writing = asyncio.get_running_loop().call_soon(self._write_kept)
+
+    def _write_kept(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        kept, self._kept = self._kept, []
+        if self._transport is None or not kept or not self.is_up:
             return
-        self._transport.write(_HEADER.pack(len(encoded)) + encoded)
+        self._transport.write(b"".join(kept))
         if self._transport.get_write_buffer_size() > BACKLOG_BYTES_MAX:
             _log.error("link_backlog", bytes=self._transport.get_write_buffer_size())
             self.abort()
@@ -302,6 +326,7 @@ class Link(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close once what was sent has been written."""
         if self._transport is not None and not self._lost:
+            self._write_kept()
             self._transport.close()
 
     def abort(self) -> None:

@@ -275,6 +275,70 @@ class EventPage(Wire, frozen=True):
     statistics: EventLogStatistics
 
 
+class Inspect(Wire, frozen=True):
+    """From a gateway, on its control link: say how full and how late things are. Answered by `WorkerSnapshot`."""
+
+
+class EdgeSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way out of a stage, to `target`. Credit is that of all its streams, in the edge's unit; 0 where it has none.
+
+    `wait_ns_max`: how long a stream has been held up by credit that does not move. `link_bytes`: in flight on the
+    fullest of the edge's links. Peaks are since the process, or its link, began.
+    """
+
+    target: str
+    streams: int
+    credit_out: int
+    credit_out_peak: int
+    wait_ns_max: int
+    link_bytes: int
+    link_bytes_peak: int
+
+
+class ArenaSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Blocks; `lease_ns_max` is the age of the oldest lease."""
+
+    blocks: int
+    used: int
+    used_peak: int
+    orphaned: int
+    lease_ns_max: int
+
+
+class KindSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps of one kind: what a batch is expected to take, what batches took, and how far off that was, either way."""
+
+    kind: str
+    batches: int
+    predicted_ns: int
+    service_ns_mean: int
+    error_ns_mean: int
+
+
+class SchedulerSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps that wait, and batches that run. `wait_ns_max`: of the step that has been ready for longest."""
+
+    waiting: int
+    waiting_peak: int
+    wait_ns_max: int
+    running: int
+    kinds: tuple[KindSnapshot, ...]
+
+
+class WorkerSnapshot(Wire, frozen=True):
+    """How a worker stands. `room_waiting`: streams that wait for room on a link or in the arena, the first of them for
+    `room_wait_ns_max`."""
+
+    replica: str
+    streams: int
+    sessions: int
+    room_waiting: int
+    room_wait_ns_max: int
+    scheduler: SchedulerSnapshot
+    arena: ArenaSnapshot
+    edges: tuple[EdgeSnapshot, ...]
+
+
 class ReplicaReport(Wire, frozen=True):
     """What the supervisor tells the gateway of one process that it keeps. `state` as in `stages.replica`."""
 
@@ -314,6 +378,8 @@ Frame = (
     | Retiring
     | ReadEvents
     | EventPage
+    | Inspect
+    | WorkerSnapshot
     | ReplicaReport
 )
 

@@ -18,11 +18,11 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stages.contracts import AudioOut, payload_of
-from stages.credit import Credit
+from stages.credit import Credit, CreditAccount
 from stages.edges import GATEWAY, OutEdge
 from stages.event_log import NO_TRAIL, EventKind, Trail
 from stages.stream import Emit, Publish
@@ -52,6 +52,10 @@ class Overrun:
 
     units: int
     window: int
+
+    @property
+    def message(self) -> str:
+        return f"{self.units} units never fit the window of {self.window}"
 
 
 @dataclass(slots=True)
@@ -85,6 +89,10 @@ class _Lane:
         room = self.edge.window if self.edge.need == "chunks" else self.credit.available
         return units > room
 
+    def lacks(self, units: int) -> bool:
+        """There is too little credit for `units`, and the stream must wait for it."""
+        return self.credit is not None and not self.is_observed and units > self.credit.available
+
     def lead_ns(self, sample_rate: int) -> int | None:
         """The sound that the reader has not used up; None where it gives nothing back as it goes."""
         if self.edge is None or self.credit is None or self.is_observed or self.edge.need != "chunks":
@@ -97,27 +105,33 @@ class _Lane:
 
 @dataclass(slots=True)
 class Outbox:
-    """`edges`: those that the stream uses. `trail`: where its credit is entered."""
+    """`edges`: those that the stream uses. `accounts`: of the stage's edges, by target. `trail`: where its credit is
+    entered."""
 
     edges: Sequence[OutEdge]
+    accounts: Mapping[str, CreditAccount] = field(default_factory=dict)
     trail: Trail = NO_TRAIL
     _waiting: deque[Emit | Publish] = field(default_factory=deque)
     _dropped: int = 0
     _sample_rate: int = 0
+    _units_wanted: int = 0  # of a step for which there was no room
     _lanes: list[_Lane] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        lanes = {edge.target: _Lane(edge.target, edge, Credit(edge.window)) for edge in self.edges}
+        lanes = {
+            edge.target: _Lane(edge.target, edge, Credit(edge.window, self.accounts.get(edge.target)))
+            for edge in self.edges
+        }
         gateway = lanes.pop(GATEWAY, _Lane(GATEWAY, None, None))
         self._lanes = [*lanes.values(), gateway]  # the gateway's turn depends on how far the others have come
 
     @property
     def waits(self) -> bool:
         """A reader lags; observers are none."""
-        return any(lane.place < self._end for lane in self._lanes if not lane.is_observed)
+        return any(self._is_behind(lane) for lane in self._lanes)
 
     @property
-    def waiting(self) -> int:
+    def untaken(self) -> int:
         """Outputs that not every reader has taken."""
         return len(self._waiting)
 
@@ -195,9 +209,27 @@ class Outbox:
 
     def has_room(self, units: int) -> bool:
         """There is credit for a step that may make `units`."""
-        return all(
-            units <= lane.credit.available for lane in self._lanes if lane.credit is not None and not lane.is_observed
-        )
+        has_room = not any(lane.lacks(units) for lane in self._lanes)
+        self._units_wanted = 0 if has_room else units
+        return has_room
+
+    def waiting(self) -> dict[str, int]:
+        """The edges whose credit holds the stream up now, each with a number that rises whenever it moves."""
+        return {
+            lane.target: lane.credit.moves
+            for lane in self._lanes
+            if lane.credit is not None and (lane.lacks(self._units_wanted) or self._is_held_up(lane))
+        }
+
+    def _is_held_up(self, lane: _Lane) -> bool:
+        """It lacks credit for its next output, and does not just wait for its turn."""
+        if not self._is_behind(lane):
+            return False
+        output = self._waiting[lane.place - self._dropped]
+        return lane.carries(output) and lane.lacks(output.units)
+
+    def _is_behind(self, lane: _Lane) -> bool:
+        return lane.place < self._end and not lane.is_observed
 
     @property
     def lead_ns(self) -> int | None:
@@ -216,17 +248,18 @@ class Outbox:
 
     def lose(self, target: str) -> None:
         """Nothing more goes to `target`."""
-        self._give_up([lane for lane in self._lanes if lane.target == target], "lost")
+        self._close([lane for lane in self._lanes if lane.target == target], "lost")
         self._lanes = [lane for lane in self._lanes if lane.target != target]
 
     def close(self) -> None:
-        """The stream is over; its credit goes with it."""
-        self._give_up(self._lanes, "closed")
+        """The stream has ended: what its readers still have comes back to nobody."""
+        self._close(self._lanes, "closed")
 
-    def _give_up(self, lanes: Sequence[_Lane], cause: str) -> None:
+    def _close(self, lanes: Sequence[_Lane], cause: str) -> None:
         for lane in lanes:
             if lane.credit is not None:
                 self._returned(lane, lane.credit.window - lane.credit.available, cause)
+                lane.credit.close()
 
     def _returned(self, lane: _Lane, units: int, cause: str) -> None:
         if units:

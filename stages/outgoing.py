@@ -24,9 +24,20 @@ import msgspec
 
 from stages.block_table import BlockTable, Owner
 from stages.contracts import DataRef, Tag
-from stages.credit import Credit
+from stages.credit import Credit, CreditStatistics
 from stages.link_window import FRAME_BYTES_MAX, HEADER_BYTES, LINK_WINDOW_BYTES
-from stages.messages import Closed, Feed, Frame, LinkRole, PayloadFrame, Published, encode, payload_of, with_payload
+from stages.messages import (
+    Closed,
+    Feed,
+    Frame,
+    Grant,
+    LinkRole,
+    PayloadFrame,
+    Published,
+    encode,
+    payload_of,
+    with_payload,
+)
 
 INLINE_BYTES_MAX = 1 << 14  # below that, copying into a frame costs less than a block and its release
 
@@ -45,10 +56,11 @@ class ControlPayloadError(SendError):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the encoded frame on `link`."""
+    """Write the encoded frame on `link`. `may_wait`: together with what else is sent there in this moment."""
 
     link: int
     encoded: bytes
+    may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,14 @@ class GoOn:
 
 
 SendEffect = Write | Place | Pause | GoOn
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingStatistics:
+    """`windows`: bytes by link. `waiting`: the streams that wait for room, each with how many frames do."""
+
+    windows: dict[int, CreditStatistics]
+    waiting: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -179,7 +199,7 @@ class Outgoing:
                 return self._close(link, frame)
             case Feed() | Published():
                 return self._send_payload(link, frame)
-        return [Write(link, _encoded(frame))]
+        return [Write(link, _encoded(frame), may_wait=isinstance(frame, Grant))]
 
     def _send_payload(self, link: int, frame: PayloadFrame) -> list[SendEffect]:
         lane = self._lanes.get(link)
@@ -316,6 +336,12 @@ class Outgoing:
 
     def _holds(self, owner: Owner) -> bool:
         return self._table is not None and self._table.holds(owner)
+
+    # ---- what is where ---------------------------------------------------------------------------
+
+    def statistics(self) -> OutgoingStatistics:
+        windows = {link: lane.window.statistics() for link, lane in self._lanes.items()}
+        return OutgoingStatistics(windows, {key: len(one.waiting) for key, one in self._streams.items() if one.paused})
 
 
 def _encoded(frame: Frame) -> bytes:

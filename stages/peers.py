@@ -113,6 +113,10 @@ class Onward:
         """The stage of `replica`; the gateway where it is none."""
         return GATEWAY if replica is None else self._targets[replica]
 
+    def target_at(self, link: int) -> str:
+        """Where the payload of `link` goes: a next stage, or else the gateway."""
+        return self.target_of(self.at(link))
+
     def refusal(self, replicas: Collection[str]) -> tuple[str, str] | None:
         """Why no stream can be opened that hands over to `replicas`, if so: code and message."""
         unknown = sorted(replica for replica in replicas if replica not in self._targets)

@@ -20,12 +20,13 @@ FALL_SHIFT = 4  # one that was too high by a sixteenth
 
 @dataclass(frozen=True, slots=True)
 class KindService:
-    """`predicted_ns`: what the next batch is expected to take. `error_ns_mean`: by how much, either way, batches have
-    differed from what was expected when they started."""
+    """`predicted_ns`: what the next batch is expected to take. `service_ns_mean`: what batches have taken.
+    `error_ns_mean`: by how much, either way, that differed from what was expected when they started."""
 
     kind: str
     batches: int
     predicted_ns: int
+    service_ns_mean: int
     error_ns_mean: int
 
 
@@ -33,6 +34,7 @@ class KindService:
 class _Estimate:
     predicted_ns: int
     batches: int = 0
+    service_ns: int = 0
     error_ns: int = 0
 
 
@@ -51,12 +53,13 @@ class ServiceTimes:
         """A batch of `kind`, expected to take `predicted_ns`, took `service_ns`."""
         estimate = self._estimates.setdefault(kind, _Estimate(service_ns))
         estimate.batches += 1
+        estimate.service_ns += service_ns
         estimate.error_ns += abs(service_ns - predicted_ns)
         off_ns = service_ns - estimate.predicted_ns
         estimate.predicted_ns += off_ns >> (RISE_SHIFT if off_ns > 0 else FALL_SHIFT)
 
     def statistics(self) -> tuple[KindService, ...]:
         return tuple(
-            KindService(kind, one.batches, one.predicted_ns, one.error_ns // one.batches)
+            KindService(kind, one.batches, one.predicted_ns, one.service_ns // one.batches, one.error_ns // one.batches)
             for kind, one in self._estimates.items()
         )

@@ -22,22 +22,24 @@ Rules
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
-  output of older epochs. Nobody but its owner can open or end anything of it.
+  output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
+* Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
+  happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from stages.accounts import EdgeAccounts, StageStatistics
 from stages.contracts import OUT_OF_BAND, AudioOut, Item, Tag, label_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
-from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep
-from stages.engine_boundary import EngineFault, asked
-from stages.entries import Entry, Session, is_output
+from stages.effects import Effect, Send, StartBatch, StartStep, reports_of
+from stages.engine_boundary import asked, plan_of
+from stages.entries import Entry, Session
 from stages.event_log import EventKind, EventLog
 from stages.gathering import Gathering
 from stages.messages import (
@@ -66,33 +68,12 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
-from stages.outbox import GivenUp, Outbox, Overrun, Taken
+from stages.outbox import GivenUp, Overrun, Taken
 from stages.peers import Onward, Peers
-from stages.scheduler import Ready, SchedulerStatistics, StageScheduler
-from stages.stream import (
-    BatchingModel,
-    Consumed,
-    Emit,
-    Output,
-    Publish,
-    StageFailure,
-    StageModel,
-    StageStream,
-    Step,
-)
+from stages.scheduler import Ready, StageScheduler
+from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
-
-
-_Wanted = Callable[[Entry], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class StageStatistics:
-    streams: int
-    sessions: int
-    stale_dropped: int
-    scheduler: SchedulerStatistics
 
 
 class Stage:
@@ -115,12 +96,14 @@ class Stage:
         self._events = events or EventLog(0)
         self._batching = model if isinstance(model, BatchingModel) else None
         self._edges = {edge.target: edge for edge in edges}
+        self._accounts = EdgeAccounts(edges)
         self._inputs = frozenset(edge.payload for edge in inputs)
         self._gathered = tuple(edge for edge in inputs if edge.need != "chunks")
         self._streams_max = streams_max
         self._observes = observes
         self._peers = Peers()
         self._onward = Onward(edges)
+        self.target_at = self._onward.target_at
         self._sessions: dict[str, Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
@@ -200,6 +183,7 @@ class Stage:
     def handle(self, link: int, frame: Frame, now_ns: int) -> list[Effect]:
         """Take one frame from `link`."""
         effects: list[Effect]
+        held = len(self._entries)
         match frame:
             case OpenSession():
                 effects = self._open_session(link, frame)
@@ -226,7 +210,19 @@ class Stage:
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
                 effects = self._drop_stale(type(frame).__name__.lower())
-        return effects + self.run_steps(now_ns)
+        return effects + self.run_steps(now_ns, self._stirred_by(frame) if len(self._entries) == held else None)
+
+    def _stirred_by(self, frame: Frame) -> list[str] | None:
+        """The streams that `frame` may have made ready; None for all."""
+        match frame:
+            case Grant(tag):
+                return [tag.key]
+            case Feed(tag):
+                return self._streams_of({tag.session})
+        return None
+
+    def _streams_of(self, sessions: Collection[str]) -> list[str]:
+        return [key for key, entry in self._entries.items() if entry.tag.session in sessions]
 
     def _open_session(self, link: int, frame: OpenSession) -> list[Effect]:
         held = self._sessions.get(frame.session)
@@ -237,13 +233,22 @@ class Stage:
             failure = asked(lambda: self._model.open_session(frame.session))
             if failure is not None:
                 refused = SessionRefused(frame.session, failure.code, str(failure))
-                return [*_report(frame.session, failure), Send(link, refused)]
+                return [*reports_of(frame.session, failure), Send(link, refused)]
             self._closing.discard(frame.session)
         self._sessions[frame.session] = Session(frame.epoch, link)
         ended = self._end_output(frame.session, frame.epoch)
         for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
             ended += self._leave(entry, "cancelled")
-        return [*ended, Send(link, SessionOpened(frame.session))]
+        return ended + self._tell_owner(frame.session)
+
+    def _tell_owner(self, session: str) -> list[Effect]:
+        """The session is open for its owner once nothing is left here of who had it before."""
+        held = self._sessions.get(session)
+        if held is None or held.is_told:
+            return []
+        others = self._entries_where(lambda entry: entry.tag.session == session and entry.control != held.control)
+        held.is_told = not others
+        return [] if others else [Send(held.control, SessionOpened(session))]
 
     def _owns(self, link: int, session: str) -> bool:
         held = self._sessions.get(session)
@@ -276,12 +281,11 @@ class Stage:
             return self._refuse(link, frame, *refusal)
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
-            return [*_report(tag.key, stream), *self._refuse(link, frame, stream.code, str(stream))]
+            return [*reports_of(tag.key, stream), *self._refuse(link, frame, stream.code, str(stream))]
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
-        used = [edge for target, edge in self._edges.items() if target == GATEWAY or target in replicas]
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
         trail = self._events.of(tag.session, tag.key, frame.tenant)
-        outbox = Outbox(used, trail)
+        outbox = self._accounts.outbox(replicas, trail)
         self._entries[tag.key] = Entry(tag, trail, stream, link, frame.tenant, outbox, replicas, gatherings)
         trail.add(EventKind.OPENED, len(self._entries))
         return [Send(link, Opened(tag))]
@@ -300,7 +304,7 @@ class Stage:
 
     def _refusal(self, frame: Open, known: Entry | None) -> tuple[str, str] | None:
         session = self._sessions[frame.tag.session]
-        if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
+        if frame.tag.is_output_before(session.epoch):
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
@@ -383,17 +387,24 @@ class Stage:
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
         """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: is_output(entry.tag, session, epoch)):
+        for entry in self._entries_where(
+            lambda entry: entry.tag.session == session and entry.tag.is_output_before(epoch)
+        ):
             effects += self._leave(entry, "cancelled")
         return effects
 
     # ---- steps -----------------------------------------------------------------------------------
 
-    def run_steps(self, now_ns: int) -> list[Effect]:
-        """Offer what has become ready, and start as much as the engine threads allow."""
+    def run_steps(self, now_ns: int, stirred: Sequence[str] | None = None) -> list[Effect]:
+        """Offer what has become ready, and start as much as the engine threads allow. `stirred`: the only streams that
+        may have become ready, where that is known."""
         effects: list[Effect] = []
-        for entry in list(self._entries.values()):
-            effects += self._offer(entry, now_ns)
+        keys = list(self._entries) if stirred is None else stirred
+        while keys:
+            held = len(self._entries)
+            for key in keys:
+                effects += self._offer(self._entries[key], now_ns) if key in self._entries else []
+            keys = list(self._entries) if len(self._entries) < held else []
         while batch := self._scheduler.start(now_ns):
             steps = tuple(map(self._start_step, batch.keys, batch.queued_ns))
             effects.append(StartBatch(batch.number, steps, self._batching))
@@ -413,7 +424,7 @@ class Stage:
     def _offer(self, entry: Entry, ready_ns: int) -> list[Effect]:
         if not self._may_step(entry):
             return []
-        planned = asked(lambda: self._plan(entry.model))
+        planned = asked(lambda: plan_of(entry.model, self._batching))
         if isinstance(planned, StageFailure):
             return self._fail(entry, planned)
         step, batch_key, finished = planned
@@ -429,13 +440,6 @@ class Stage:
         lead_ns = entry.outbox.lead_ns
         self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
         return []
-
-    def _plan(self, stream: StageStream) -> tuple[Step | None, str, bool]:
-        """The step that `stream` wants to run and its batch key, or none and whether the stream is finished."""
-        step = stream.next_step()
-        if step is None:
-            return None, "", stream.finished
-        return step, self._batching.batch_key(step) if self._batching else "", False
 
     def _may_step(self, entry: Entry) -> bool:
         """Nothing holds the stream up, and none of its steps is on its way."""
@@ -457,11 +461,13 @@ class Stage:
         batch = self._scheduler.done(number, now_ns)
         service_ns = now_ns - batch.started_ns
         effects: list[Effect] = []
+        tags, held = [self._entries[key].tag for key in batch.keys], len(self._entries)
         for key, queued_ns, result in zip(batch.keys, batch.queued_ns, results, strict=True):
             entry = self._entries[key]
             timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
             effects += self._step_done(entry, result, timing)
-        return effects + self.run_steps(now_ns)
+        shares = len(self._entries) < held or any(tag.epoch == OUT_OF_BAND for tag in tags)
+        return effects + self.run_steps(now_ns, None if shares else self._streams_of({tag.session for tag in tags}))
 
     def _step_done(self, entry: Entry, result: object, timing: StepDone) -> list[Effect]:
         entry.step = None
@@ -516,8 +522,7 @@ class Stage:
         return self._onward.link_to(entry.replicas[target])
 
     def _leave_too_large(self, entry: Entry, overrun: Overrun) -> list[Effect]:
-        message = f"{overrun.units} units never fit the window of {overrun.window}"
-        return self._leave(entry, "failed", "hand_over_too_large", message)
+        return self._leave(entry, "failed", "hand_over_too_large", overrun.message)
 
     def _published(self, entry: Entry, output: Publish) -> list[Effect]:
         media = self._peers.media_of(entry.control)
@@ -551,7 +556,7 @@ class Stage:
     # ---- endings ---------------------------------------------------------------------------------
 
     def _fail(self, entry: Entry, failure: StageFailure) -> list[Effect]:
-        return [*_report(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
+        return [*reports_of(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
 
     def _leave(self, entry: Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""
@@ -560,7 +565,7 @@ class Stage:
         entry.leaving = (outcome, code, message)
         entry.flags.cancel()
         if outcome != "finished":
-            entry.trail.add(EventKind.CANCELLED, entry.outbox.waiting, cause=code or outcome)
+            entry.trail.add(EventKind.CANCELLED, entry.outbox.untaken, cause=code or outcome)
         if self._scheduler.runs(entry.tag.key):
             return []
         if self._scheduler.waits(entry.tag.key):
@@ -578,7 +583,7 @@ class Stage:
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
         media = self._peers.media_of(entry.control) if self._observes else None
         link = entry.control if media is None else media
-        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
+        return [Send(link, Closed(entry.tag, outcome, released, code, message)), *self._tell_owner(entry.tag.session)]
 
     def _drop_stale(self, what: str, tag: Tag | None = None, session: str = "") -> list[Effect]:
         self._stale += 1
@@ -586,12 +591,10 @@ class Stage:
         whose.add(EventKind.STALE, state=what)
         return []
 
-    def _entries_where(self, wanted: _Wanted) -> list[Entry]:
+    def _entries_where(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
         return [entry for entry in self._entries.values() if wanted(entry)]
 
     def statistics(self) -> StageStatistics:
-        return StageStatistics(len(self._entries), len(self._sessions), self._stale, self._scheduler.statistics())
-
-
-def _report(key: str, failure: StageFailure) -> list[Effect]:
-    return [ReportFault(key, failure.error)] if isinstance(failure, EngineFault) else []
+        edges = self._accounts.statistics({key: entry.outbox for key, entry in self._entries.items()})
+        counts = len(self._entries), len(self._sessions), self._stale
+        return StageStatistics(*counts, self._scheduler.statistics(), edges)

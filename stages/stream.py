@@ -114,7 +114,8 @@ class StageStream(Protocol):
         ...
 
     def next_step(self) -> Step | None:
-        """The next piece of work, or None until more input (or a model resource) is there."""
+        """The next piece of work, or None until more input (or a model resource) is there. It may wait for other
+        streams of its session; for those of others only to close, or to come back from a step out of band."""
         ...
 
     def finish_step(self, result: object) -> Sequence[Output]:

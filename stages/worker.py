@@ -28,7 +28,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
 from stages.arena import Arena
-from stages.block_table import BlockTable
+from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX, BlockTable, TableSize
 from stages.edges import InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
@@ -40,13 +40,16 @@ from stages.messages import (
     EventPage,
     Frame,
     Hello,
+    Inspect,
     Open,
     PayloadFrame,
     ReadEvents,
     Refused,
     Welcome,
+    WorkerSnapshot,
 )
 from stages.outgoing import FrameTooLargeError
+from stages.snapshots import Snapshots
 from stages.stage import STREAMS_MAX, Stage
 from stages.stream import Output, StageFailure, StageModel
 
@@ -68,7 +71,7 @@ TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; `edges`, `inputs`, `streams_max` and `tenant_weights` as in
-    `stages.stage`.
+    `stages.stage`; `arena_blocks` and `session_blocks_max` as in `stages.block_table`.
 
     `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
     environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
@@ -87,6 +90,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams_max: int = STREAMS_MAX
     payload_bytes_max: int = 0
     events_max: int = EVENTS_MAX
+    arena_blocks: int = BLOCKS
+    session_blocks_max: int = SESSION_BLOCKS_MAX
     tenant_weights: dict[str, TenantWeight] = {}
 
     def stage_of(self, model: StageModel, events: EventLog) -> Stage:
@@ -111,8 +116,10 @@ class Worker:
         self._stage = spec.stage_of(model, self._events)
         self._revision = model.revision
         self._threads = ThreadPoolExecutor(model.concurrency, thread_name_prefix=f"{spec.replica}-engine")
-        table = BlockTable(spec.replica, spec.incarnation, events=self._events)
-        self._exchange = Exchange(Arena(table), self._pause)
+        size = TableSize(spec.arena_blocks, session_blocks_max=spec.session_blocks_max)
+        self._blocks = BlockTable(spec.replica, spec.incarnation, size, events=self._events)
+        self._exchange = Exchange(Arena(self._blocks), self._pause)
+        self._snapshots = Snapshots(spec.replica, self._stage.target_at)
         self._links: dict[int, Link] = {}
         self._batches: set[asyncio.Future[None]] = set()
         self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
@@ -129,6 +136,8 @@ class Worker:
             self._greet(link, frame)
         elif isinstance(frame, ReadEvents):
             link.send(self._event_page(frame))
+        elif isinstance(frame, Inspect):
+            link.send(self._snapshot(time.monotonic_ns()))
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
             link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
@@ -148,6 +157,10 @@ class Worker:
         now_ns = time.monotonic_ns()
         self._events.at(now_ns)
         return now_ns
+
+    def _snapshot(self, now_ns: int) -> WorkerSnapshot:
+        arena = self._blocks.statistics(now_ns)
+        return self._snapshots.take(self._stage.statistics(), self._exchange.statistics(), arena, now_ns)
 
     def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec

@@ -28,13 +28,15 @@ from duplex.realtime.connection import (
     SocketClosedError,
     created_message,
     resumed_message,
+    write_next,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from sessions.settings import SessionSettings, TurnDetection
 
 SUBPROTOCOL = "realtime"
-MINUTE_NS = 60_000_000_000
+NS_PER_S = 1_000_000_000
+MINUTE_NS = 60 * NS_PER_S
 CLOSE_S_MAX = 5  # for a client that does not even read its close frame
 
 _CLOSE_CODES = {
@@ -107,8 +109,8 @@ class _Visit:
         self._websocket = websocket
         self._socket = _StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
-        self._outbox = Outbox(self._dialect)
         config = gateway.config
+        self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S)
         self._limits = Limits(
             config.input_bytes_per_second_max,
             config.call_minutes_max * MINUTE_NS,
@@ -144,7 +146,7 @@ class _Visit:
                 return
         await self._gateway.forget(admitted.call.session)
         self._dialect.answered = first.event_id
-        async with self._gateway.resumed_call(first.token) as admitted:
+        async with self._gateway.resumed_call(first.token, responses=first.responses) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = [item_dict(item) for item in admitted.call.conversation.items]
@@ -185,7 +187,7 @@ class _Visit:
 
     async def _send_now(self, message: Message) -> None:
         self._outbox.post(message)
-        await self._socket.send(await self._outbox.next())
+        await write_next(self._outbox, self._socket)
 
     async def _say_last_words(self, reason: str) -> None:
         """What is still queued, and where the session went."""

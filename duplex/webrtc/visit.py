@@ -71,9 +71,9 @@ class Asked:
 class _ResumeAskedError(Exception):
     """The client goes on with an earlier session."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, asked: ask.SessionResume) -> None:
         super().__init__("session.resume")
-        self.token = token
+        self.asked = asked
 
 
 class _Socket:
@@ -99,7 +99,7 @@ class _Socket:
         except ClientEventError:
             return  # the connection parses it again, and answers
         if isinstance(command, ask.SessionResume):
-            raise _ResumeAskedError(command.token)
+            raise _ResumeAskedError(command)
 
     async def send(self, text: str) -> None:
         await self._peer.send(text)
@@ -208,22 +208,22 @@ class RtcVisit:
             self._outbox.post(
                 created_message(admitted.call.session, self._asked.settings, admitted.resume_token, self._dialect)
             )
-            token = await self._converse(admitted)
-        if token is not None:
+            asked = await self._converse(admitted)
+        if asked is not None:
             await self._gateway.forget(admitted.call.session)
-            await self._resume(token)
+            await self._resume(asked)
 
-    async def _resume(self, token: str) -> None:
+    async def _resume(self, asked: ask.SessionResume) -> None:
         self._outbox.clear()
-        async with self._gateway.resumed_call(token, TRANSPORT) as admitted:
+        async with self._gateway.resumed_call(asked.token, TRANSPORT, responses=asked.responses) as admitted:
             self._begin(admitted.call)
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = _newest([item_dict(item) for item in admitted.call.conversation.items])
             self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items))
             await self._converse(admitted)
 
-    async def _converse(self, admitted: Admitted) -> str | None:
-        """Serve the call to its end; the token, where the client wants another session instead."""
+    async def _converse(self, admitted: Admitted) -> ask.SessionResume | None:
+        """Serve the call to its end; what the client asked for, where it wants another session instead."""
         config = self._gateway.config
         limits = Limits(
             config.input_bytes_per_second_max,
@@ -235,9 +235,9 @@ class RtcVisit:
         connection = RealtimeConnection(socket, admitted.call, self._outbox, self._dialect, limits, medium=self._medium)
         try:
             reason = await connection.serve(None)
-        except _ResumeAskedError as asked:
+        except _ResumeAskedError as resuming:
             self._end("resumed_another")
-            return asked.token
+            return resuming.asked
         self._end(reason)
         if reason not in _UNHEARD:
             self._outbox.clear()

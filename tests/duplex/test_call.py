@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,15 @@ from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CutStream
-from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
+from sessions.events import (
+    CommandRefused,
+    Event,
+    ReplyAudio,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseLost,
+    ResponseStarted,
+)
 from sessions.items import Item as ConversationItem
 from sessions.memory_store import MemorySessionStore
 from sessions.records import (
@@ -34,6 +43,7 @@ from sessions.records import (
     decode_entry,
     token_digest,
 )
+from sessions.response import Deadlines
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.store import LogLimits
 from stages.contracts import AudioIn, AudioOut, Item, Tag, TalkerOptions, TextDelta, Transcript
@@ -50,6 +60,7 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
     StepDone,
 )
@@ -59,7 +70,6 @@ EPOCH = 1 << 20
 SESSION = "sess_1"
 STAGES = ("encoder", "thinker", "talker", "vocoder")
 NS_PER_S = 1_000_000_000
-HOUR_NS = 3_600 * NS_PER_S
 S_MAX = 10
 
 
@@ -130,11 +140,17 @@ class Bench:
     async def open(self) -> None:
         record = SessionRecord(SESSION, "default", 0, b"{}", token_digest("x"))
         self.journal = Journal(self.store, await self.store.create(record, "gw_1", 10_000))
-        identity = Identity(SESSION, EPOCH, self._new_id)
-        talk = Conversation(identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
+        self._identity = Identity(SESSION, EPOCH, self._new_id)
+        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
         self.call = Call(talk, SESSION, Services(self.stages, self.vad, self.metrics), self.journal)
         self.call.attach(self.client)
         self.call.begin()
+
+    def another(self, *, responses: Sequence[str]) -> Call:
+        """The same session, taken up by a client that holds `responses` open."""
+        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=0)
+        services = Services(self.stages, self.vad, self.metrics)
+        return Call(talk, SESSION, services, self.journal, responses=responses)
 
     def _new_id(self, prefix: str) -> str:
         self._ids[prefix] += 1
@@ -248,46 +264,6 @@ def test_an_ended_call_of_which_a_stage_says_nothing_drains_at_its_deadline() ->
     play(scenario)
 
 
-class OurFault(Exception):
-    """What no code expects."""
-
-
-def at_fault(*_args: object, **_named: object) -> NoReturn:
-    raise OurFault
-
-
-# What drives all calls of the process, and the part of the conversation that it drives.
-SHARED = {
-    "tick": lambda one: one.call.pace(HOUR_NS),
-    "take_due": lambda one: one.call.pace(0),
-    "published": lambda one: one.call.frame("thinker", Published(Tag(SESSION, EPOCH, 1, "resp_1"), TextDelta("Well"))),
-    "closed": lambda one: one.call.frame("thinker", Closed(Tag(SESSION, EPOCH, 1, "resp_1"), "finished", {})),
-    "lost": lambda one: one.call.lost("thinker", Tag(SESSION, EPOCH, 1, "resp_1")),
-}
-
-
-@pytest.mark.parametrize("part", SHARED)
-@pytest.mark.parametrize("also", ["", "close"])
-def test_livekit_agents_3637_a_fault_of_ours_ends_its_call_and_no_other(part: str, also: str) -> None:
-    """`also`: what is spoilt so far that not even its end can be worked out."""
-
-    async def scenario(one: Bench) -> None:
-        one.start_reply()
-        for broken in filter(None, (part, also)):
-            setattr(one.call.conversation, broken, at_fault)
-        SHARED[part](one)
-        SHARED[part](one)  # nothing that is spoilt is touched again
-        assert one.call.end_reason == "internal_error"
-        assert one.call.ended.is_set()
-        for stage in STAGES:
-            assert one.at(stage)[-1] == CloseSession(SESSION)
-        assert one.metric('duplex_errors_total{code="internal_error",owner="service"}') == 1 + bool(also)
-        await one.call.until_drained()
-        one.call.end("connection_closed")
-
-    play(scenario)
-
-
 def test_what_the_caller_said_last_is_understood_before_an_ended_call_is_drained() -> None:
     async def scenario(one: Bench) -> None:
         await one.call.listening.hear(silence(300) + tone(400) + silence(800))
@@ -300,17 +276,6 @@ def test_what_the_caller_said_last_is_understood_before_an_ended_call_is_drained
         await draining
         assert [item.text for item in one.call.conversation.items] == ["goodbye"]
         assert one.told(ResponseStarted) == []
-
-    play(scenario)
-
-
-def test_a_call_ends_though_its_end_cannot_be_worked_out() -> None:
-    async def scenario(one: Bench) -> None:
-        one.call.conversation.close = at_fault  # type: ignore[method-assign]
-        one.call.end("service_shutdown")
-        assert one.call.end_reason == "service_shutdown"
-        assert one.call.ended.is_set()
-        assert one.at("vocoder")[-1] == CloseSession(SESSION)
 
     play(scenario)
 
@@ -385,6 +350,34 @@ def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
         (ledger,) = one.call.ledgers()
         assert (ledger.basis, ledger.sent) == ("acked", 24_000)
         assert ledger.heard >= 9_000
+
+    play(scenario)
+
+
+def test_responses_that_the_client_holds_open_are_ended_once_it_is_there_and_drain_with_the_stages() -> None:
+    async def scenario(one: Bench) -> None:
+        call = one.another(responses=["resp_old"])
+        call.frame("encoder", SessionOpened(SESSION))
+        one.log.clear()
+        call.attach(one.client)
+        assert one.log == [("client", ResponseLost("resp_old"))]
+        for stage in STAGES[1:]:
+            call.frame(stage, SessionOpened(SESSION))
+        _, event = one.log[-1]
+        assert isinstance(event, ResponseDrained)
+        assert (event.response, event.status) == ("resp_old", "complete")
+
+    play(scenario)
+
+
+def test_a_stage_that_does_not_open_the_session_leaves_them_orphaned() -> None:
+    async def scenario(one: Bench) -> None:
+        call = one.another(responses=["resp_old"])
+        call.attach(one.client)
+        call.pace(time.monotonic_ns())
+        assert [event for _, event in one.log if isinstance(event, ResponseDrained)] == []
+        call.pace(time.monotonic_ns() + Deadlines().drain_ns_max)
+        assert [event.status for _, event in one.log if isinstance(event, ResponseDrained)] == ["orphaned"]
 
     play(scenario)
 

@@ -68,6 +68,19 @@ def test_pieces_are_bounded_and_so_is_what_is_in_flight() -> None:
     )
 
 
+def test_credit_is_out_until_it_comes_back_or_its_stream_is_gone() -> None:
+    ears = Ears()
+    ears.feed.hear_from(TAG, 0, None)
+    ears.feed.hear_from(OTHER, 0, None)
+    ears.hear(1_000)
+    assert ears.feed.credit_out == 2_000
+    ears.feed.credit_returned(TAG, 400)
+    assert ears.feed.credit_out == 1_600
+    ears.feed.drop(TAG)
+    ears.feed.drop(OTHER)
+    assert ears.feed.credit_out == 0
+
+
 def test_what_is_told_waits_for_the_sound_before_it() -> None:
     ears = Ears()
     ears.hear(3 * INPUT_RATE)

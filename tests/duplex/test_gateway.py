@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
-from duplex import gateway
+from duplex.call import Client
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
 from duplex.pipeline import graph_of
@@ -19,6 +21,7 @@ from duplex.tasks import stop_task
 from duplex.vad_service import Window
 from media.vad import VadState
 from sessions.conversation import ReplyDefaults
+from sessions.events import Event, ResponseLost
 from sessions.items import Item
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRecord, encode_entry, token_digest
@@ -26,7 +29,18 @@ from sessions.settings import ResponseSpec, SessionSettings
 from sessions.store import Ownership
 from stages.contracts import Tag
 from stages.event_log import EventKind
-from stages.messages import Closed, CloseSession, Frame, Opened, ReplicaReport, SessionOpened
+from stages.messages import (
+    ArenaSnapshot,
+    Closed,
+    CloseSession,
+    EdgeSnapshot,
+    Frame,
+    Opened,
+    ReplicaReport,
+    SchedulerSnapshot,
+    SessionOpened,
+    WorkerSnapshot,
+)
 
 S_MAX = 10
 EPOCHS = 1 << 20
@@ -135,54 +149,11 @@ def test_a_drain_ends_calls_waits_for_them_and_takes_no_more(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("_stages_are_there")
-def test_pipecat_3566_a_drain_waits_for_a_call_that_never_leaves_only_so_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "DRAIN_S_MAX", 0.001)
-
-    async def scenario(one: Bench) -> None:
-        one.gateway.admit()
-        async with one.gateway.new_call(SessionSettings()) as admitted:
-            await one.gateway.drain()
-            assert admitted.call.end_reason == "service_shutdown"
-            assert one.gateway.calls == 1
-
-    play(tmp_path, scenario)
-
-
-@pytest.mark.usefixtures("_stages_are_there")
 def test_a_call_that_was_on_its_way_in_during_a_drain_ends_too(tmp_path: Path) -> None:
     async def scenario(one: Bench) -> None:
         await one.gateway.drain()
         async with one.gateway.new_call(SessionSettings()) as admitted:
             assert admitted.call.end_reason == "service_shutdown"
-
-    play(tmp_path, scenario)
-
-
-def test_fastrtc_53_a_place_is_given_on_when_the_stages_have_theirs_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(one: Bench) -> None:
-        free, asked = asyncio.Event(), asyncio.Event()
-
-        async def until_left(_pool: StagePool, _session: str) -> None:
-            asked.set()
-            await free.wait()
-
-        async def call() -> None:
-            async with one.gateway.new_call(SessionSettings()):
-                pass
-
-        monkeypatch.setattr(StagePool, "until_left", until_left)
-        calling = asyncio.create_task(call())
-        await asked.wait()
-        assert not calling.done()
-        free.set()
-        await calling
-        free.clear()
-        monkeypatch.setattr(gateway, "LET_GO_S_MAX", 0.001)
-        await call()  # a stage that hangs keeps nobody
 
     play(tmp_path, scenario)
 
@@ -501,7 +472,7 @@ def test_figures_of_replicas_are_those_that_the_supervisor_reports_and_that_are_
 def test_figures_of_the_event_logs_are_those_of_the_processes_that_answer(tmp_path: Path) -> None:
     async def scenario(one: Bench) -> None:
         one.gateway.events.of("sess_1").add(EventKind.STALE)
-        await one.gateway.count_events()
+        await one.gateway.measure()
         lines = one.metrics()
         assert 'duplex_events_recorded{process="gateway"} 1.0' in lines
         assert 'duplex_events_overwritten{process="gateway"} 0.0' in lines
@@ -544,3 +515,48 @@ def test_a_part_that_fails_ends_the_whole(tmp_path: Path) -> None:
         await asyncio.wait([asked])
 
     asyncio.run(scenario())
+
+
+def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -> None:
+    edges = (EdgeSnapshot("vocoder", 1, 16, 48, 0, 10, 20),)
+    arena = ArenaSnapshot(64, 1, 2, 0, 0)
+    snapshot = WorkerSnapshot("talker", 1, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, edges)
+
+    async def scenario(one: Bench) -> None:
+        one.gateway._frame("talker", snapshot)
+        assert 'duplex_edge_credit_out{edge="vocoder",replica="talker",stage="talker"} 16.0' in one.metrics()
+        one.gateway._reachable("talker", "talker", True)
+        assert any("duplex_edge_credit_out{" in line for line in one.metrics())
+        one.gateway._reachable("talker", "talker", False)
+        assert not any("duplex_edge_credit_out{" in line for line in one.metrics())
+
+    play(tmp_path, scenario)
+
+
+def test_figures_of_workers_are_those_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = ArenaSnapshot(64, 1, 1, 0, 0)
+    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, ())
+
+    async def scenario(one: Bench) -> None:
+        talker = one.gateway._stages["talker"]
+        monkeypatch.setattr(StagePool, "replicas_up", property(lambda pool: {"talker"} if pool is talker else set()))
+        monkeypatch.setattr(talker, "inspect", lambda: one.gateway._frame("talker", snapshot))
+        await one.gateway.measure()
+        assert 'duplex_stage_streams{replica="talker",stage="talker"} 2.0' in one.metrics()
+        assert 'duplex_pool_streams{stage="talker"} 0.0' in one.metrics()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("_stages_are_there")
+def test_what_a_client_holds_open_is_the_business_of_the_call_that_goes_on(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as first:
+            token = first.resume_token
+        heard: list[Event] = []
+        async with one.gateway.resumed_call(token, responses=["resp_1"]) as again:
+            client = SimpleNamespace(tell=heard.append, pace=lambda _: None, next_frame_ns=lambda _: None)
+            again.call.attach(cast("Client", client))
+            assert heard == [ResponseLost("resp_1")]
+
+    play(tmp_path, scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,26 @@ HANDSHAKE = (
 def test_any_free_port(host: str) -> None:
     with gateway_process.bound_socket(host, 0) as listener:
         assert listener.getsockname()[1] > 0
+
+
+def test_small_messages_go_without_waiting_for_the_acknowledgement_of_others() -> None:
+    async def scenario() -> None:
+        accepted: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+
+        class Serving(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport)
+
+        with gateway_process.bound_socket("127.0.0.1", 0) as listener:
+            server = await asyncio.get_running_loop().create_server(Serving, sock=listener)
+            with socket.create_connection(listener.getsockname()):
+                transport = await accepted
+                connection = transport.get_extra_info("socket")
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                transport.close()
+            server.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_taken_port_is_named() -> None:

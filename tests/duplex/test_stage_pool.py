@@ -216,6 +216,7 @@ def test_a_stream_that_had_begun_is_lost_and_given_back_when_its_process_is_dead
             await one.told.until("talker", Opened(TAG))
             await one.dies(worker)
             assert one.lost == [TAG]
+            assert one.pool.streams == 1
             assert not one.pool.ready
             one.pool.feed(TAG, Pause(0))
             worker = await one.worker(incarnation=1)  # its link was down, and no more
@@ -223,7 +224,9 @@ def test_a_stream_that_had_begun_is_lost_and_given_back_when_its_process_is_dead
             await one.dies(worker)
             worker = await one.worker(incarnation=2)
             assert one.heard == [Opened(TAG), Closed(TAG, "cancelled", {"process_exit": 1})]
+            assert one.pool.streams == 0
             one.pool.order(asked(tag(2)))
+            assert one.pool.streams == 1
             assert await worker.orders(2) == [OpenSession(S1, 5), asked(tag(2))]
 
     play(scenario())

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.caller import BROKEN, Caller, calling, silence
+from tests.live.caller import BROKEN, Caller, calling, silence, slow_reader
 from tests.live.service import Service, serving
-from tests.live.test_slow_callers import slow_reader
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
-from tests.live.caller import RATE, Caller, Message, calling
+from tests.live.caller import RATE, Caller, Message, calling, slow_reader
 from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -24,15 +23,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     settings = {"scripted_replies": " ".join(f"word{number}" for number in range(WORDS)), "max_output_tokens": "60"}
     with serving(tmp_path_factory.mktemp("slow"), settings) as running:
         yield running
-
-
-def slow_reader(service: Service) -> socket.socket:
-    """A socket that takes little before somebody reads it."""
-    host, _, port = service.address.partition(":")
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    connection.connect((host, int(port)))
-    return connection
 
 
 def begin_reply(caller: Caller, **response: object) -> str:

@@ -69,7 +69,7 @@ class Watch:
                     assert not self._unsaved_epoch, "an epoch is saved before anybody is told of its end"
                     self._told(event)
                     for message in self._dialect.encode(event):
-                        self._on_the_wire(message)
+                        self._on_the_wire(self._dialect.stamp(message))
                 case _:
                     pass
 

@@ -118,12 +118,14 @@ class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()
+        self.writes = 0
         self.backlog_bytes = 0
         self.closed_by = ""
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         assert not self.closed_by, "nothing is written to a closed link"
         self.written += data
+        self.writes += 1
 
     def get_write_buffer_size(self) -> int:
         return self.backlog_bytes

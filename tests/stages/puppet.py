@@ -27,7 +27,8 @@ class PuppetStep:
 
 @dataclass(slots=True)
 class PuppetStream:
-    """Offers the first of `steps` until it has been finished. `plan_fails` is raised where a step is asked for."""
+    """Offers the first of `steps` until it has been finished. `plan_fails` is raised where a step is asked for.
+    `frees`: steps that other streams can run once this one was closed."""
 
     tag: Tag
     options: Options
@@ -40,6 +41,7 @@ class PuppetStream:
     fed: list[Item] = field(default_factory=list)
     asked: int = 0
     closed: int = 0
+    frees: list[tuple[PuppetStream, PuppetStep]] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
@@ -69,6 +71,8 @@ class PuppetStream:
 
     def close(self) -> None:
         self.closed += 1
+        for stream, step in self.frees:
+            stream.steps.append(step)
 
 
 class PuppetModel:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.credit import Credit, CreditError, CreditStatistics
+from stages.credit import Credit, CreditAccount, CreditError, CreditStatistics
 
 
 @given(
@@ -70,3 +70,36 @@ def test_what_can_never_fit_is_a_bug_and_no_wait() -> None:
 def test_a_window_lets_something_pass(window: int) -> None:
     with pytest.raises(CreditError, match="lets nothing pass"):
         Credit(window)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(("take", "give_back", "close")), st.integers(0, 6)), max_size=60
+    )
+)
+def test_an_account_holds_what_its_credits_have_in_flight(moves: list[tuple[int, str, int]]) -> None:
+    account, peak = CreditAccount(), 0
+    lent = [Credit(6, account) for _ in range(4)]
+    for number, move, units in moves:
+        one = lent[number]
+        match move:
+            case "take":
+                one.take(units)
+            case "give_back":
+                one.give_back(min(units, one.window - one.available))
+            case _:
+                one.close()
+        in_flight = sum(credit.window - credit.available for credit in lent)
+        peak = max(peak, in_flight)
+        assert (account.in_flight, account.peak) == (in_flight, peak)
+    for credit in lent:
+        credit.close()
+    assert account.in_flight == 0
+
+
+def test_credit_moves_when_units_go_or_come_and_not_when_they_are_refused() -> None:
+    credit = Credit(4)
+    assert (credit.take(4), credit.moves) == (True, 1)
+    assert (credit.take(1), credit.moves) == (False, 1)
+    credit.give_back(1)
+    assert credit.moves == 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stages.contracts import OUT_OF_BAND, AudioIn, Clause, Latents, ObserverOptions, Payload, Tag
+from stages.contracts import AudioIn, Clause, Latents, ObserverOptions, Payload, Tag
 from stages.edges import GATEWAY, InEdge, OutEdge
-from stages.entries import Entry, is_output
+from stages.entries import Entry
 from stages.event_log import EventLog
 from stages.gathering import Gathering
 from stages.outbox import Outbox
@@ -20,7 +20,7 @@ def entry(response: str = "r", *gathered: InEdge) -> Entry:
     tag = Tag("s", 1, 1, response)
     trail = EventLog().of("s", tag.key)
     gatherings = {edge.payload: Gathering(edge) for edge in gathered}
-    outbox = Outbox((OutEdge(GATEWAY, "audio", 8),), trail)
+    outbox = Outbox((OutEdge(GATEWAY, "audio", 8),), trail=trail)
     return Entry(tag, trail, PuppetStream(tag, ObserverOptions()), 1, "", outbox, {}, gatherings)
 
 
@@ -58,17 +58,3 @@ def test_what_it_held_is_given_back_once() -> None:
     one.gatherings["clauses"].add(Clause(0, "Hi."), 3)
     assert one.close() == {"frames": 3, "gathered_clauses": 3}
     assert one.model.closed == 1
-
-
-@pytest.mark.parametrize(
-    ("tag", "expected"),
-    [
-        (Tag("s", 4, 1, "r"), True),
-        (Tag("s", 5, 1, "r"), False),
-        (Tag("s", 4, 1), False),
-        (Tag("t", 4, 1, "r"), False),
-        (Tag("s", OUT_OF_BAND, 1, "r"), False),
-    ],
-)
-def test_output_of_an_epoch(tag: Tag, expected: bool) -> None:
-    assert is_output(tag, "s", 5) is expected

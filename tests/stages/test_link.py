@@ -137,11 +137,15 @@ def test_a_frame_comes_with_its_last_byte() -> None:
 
 
 def test_what_is_sent_is_what_the_other_end_takes() -> None:
-    sender, taker = Wired(), Wired()
-    for frame in FRAMES:
-        sender.link.send(frame)
-    taker.come(bytes(sender.transport.written))
-    assert taker.frames == list(FRAMES)
+    async def scenario() -> None:
+        sender, taker = Wired(), Wired()
+        for frame in FRAMES:
+            sender.link.send(frame)
+        await asyncio.sleep(0)
+        taker.come(bytes(sender.transport.written))
+        assert taker.frames == list(FRAMES)
+
+    play(scenario())
 
 
 @pytest.mark.parametrize(
@@ -188,6 +192,14 @@ def test_a_link_that_is_closing_or_down_swallows_what_is_sent() -> None:
     wired.link.connection_lost(None)
     wired.link.send(FRAMES[0])
     assert (bytes(wired.transport.written), wired.losses) == (b"", 1)
+
+
+def test_a_lost_link_gives_its_buffer_back_though_somebody_still_knows_it() -> None:
+    wired = Wired()
+    wired.come(wire(FRAMES[0])[:-1])
+    assert wired.link.get_buffer(-1).nbytes > FRAME_BYTES_MAX // 2
+    wired.link.connection_lost(None)
+    assert wired.link.get_buffer(-1).nbytes == 0
 
 
 def test_a_lost_link_can_be_closed_again() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.contracts import AudioOut, Clause, TextDelta
-from stages.credit import CreditError
+from stages.credit import CreditAccount, CreditError
 from stages.edges import GATEWAY, OutEdge
 from stages.event_log import EventLog, EventLogStatistics
 from stages.outbox import WINDOW_LEAD_NS, GivenUp, Outbox, Overrun, Taken
@@ -233,12 +233,12 @@ def in_flight(outbox: Outbox) -> dict[str, int]:
 
 def test_credit_is_entered_as_it_goes_and_comes() -> None:
     log = EventLog()
-    outbox = filled(Outbox((EAR, NEXT, WATCH), log.of("s", "r")), latents(6), sound(8), TEXT, latents(0, 6))
+    outbox = filled(Outbox((EAR, NEXT, WATCH), trail=log.of("s", "r")), latents(6), sound(8), TEXT, latents(0, 6))
     outbox.take()
-    assert outbox.waiting == 0
+    assert outbox.untaken == 0
     outbox.add(latents(4, 6))
     outbox.take()
-    assert outbox.waiting == 1
+    assert outbox.untaken == 1
     outbox.give_back("next", 5)
     outbox.lose("watch")
     outbox.close()
@@ -255,7 +255,7 @@ def test_credit_is_entered_as_it_goes_and_comes() -> None:
 
 def test_where_no_credit_is_none_is_entered() -> None:
     log = EventLog()
-    outbox = filled(Outbox((NEXT,), log.of("s", "r")), TEXT)
+    outbox = filled(Outbox((NEXT,), trail=log.of("s", "r")), TEXT)
     assert outbox.take() == [Taken(GATEWAY, TEXT)]
     outbox.close()
     assert log.statistics() == EventLogStatistics(0, 0)
@@ -264,7 +264,7 @@ def test_where_no_credit_is_none_is_entered() -> None:
 @given(st.lists(st.one_of(OUTPUTS, st.sampled_from(["a", "b", GATEWAY])), max_size=60), st.booleans())
 def test_what_the_log_says_of_credit_is_what_is_in_flight(acts: list[Emit | Publish | str], loses: bool) -> None:
     log = EventLog()
-    outbox = Outbox(EDGES, log.of("s", "r"))
+    outbox = Outbox(EDGES, trail=log.of("s", "r"))
     for act in acts:
         if isinstance(act, str):
             outbox.give_back(act, in_flight(outbox).get(act, 0))
@@ -276,3 +276,46 @@ def test_what_the_log_says_of_credit_is_what_is_in_flight(acts: list[Emit | Publ
         outbox.lose("c")
     outbox.close()
     assert balance(log) == {}
+
+
+# ---- who is waited for -------------------------------------------------------------------------------------
+
+
+def test_an_edge_is_waited_for_by_what_was_made_and_by_what_would_be() -> None:
+    outbox = filled(Outbox((EAR, NEXT)), latents(8), latents(1, 8))
+    outbox.take()
+    assert set(outbox.waiting()) == {"next"}, "an item waits behind a full window"
+    before = outbox.waiting()["next"]
+    assert outbox.give_back("next", 8)
+    outbox.take()
+    assert outbox.waiting() == {}
+    assert not outbox.has_room(8)
+    after = outbox.waiting()
+    assert set(after) == {"next"}, "a step of 8 does not fit beside what is in flight"
+    assert after["next"] > before, "its credit has moved"
+    assert outbox.has_room(4)
+    assert outbox.waiting() == {}
+
+
+def test_nobody_waits_for_an_observer_or_for_credit_that_an_edge_does_not_have() -> None:
+    outbox = filled(Outbox((WATCH,)), sound(12), TEXT)
+    outbox.take()
+    assert outbox.has_room(12)
+    assert outbox.waiting() == {}
+
+
+def test_what_is_in_flight_stands_in_the_accounts_of_the_edges_until_the_stream_ends() -> None:
+    accounts = {"next": CreditAccount(), "other": CreditAccount()}
+    one, another = Outbox((NEXT, OTHER), accounts), Outbox((NEXT,), accounts)
+    for outbox in (one, another):
+        filled(outbox, latents(4)).take()
+    assert {target: account.in_flight for target, account in accounts.items()} == {"next": 8, "other": 4}
+    one.give_back("next", 1)
+    one.lose("other")
+    assert {target: account.in_flight for target, account in accounts.items()} == {"next": 7, "other": 0}
+    one.close()
+    another.close()
+    assert {target: (account.in_flight, account.peak) for target, account in accounts.items()} == {
+        "next": (0, 8),
+        "other": (0, 4),
+    }

@@ -551,3 +551,21 @@ def test_in_any_order_all_goes_in_order_and_nothing_is_left(seed: int) -> None:
     assert walk.bench.paused == set()
     assert walk.bench.table.statistics(0).free == 3
     assert walk.bench.out._streams == {}
+
+
+# ---- what is known ------------------------------------------------------------------------------------------
+
+
+def test_statistics_tell_the_bytes_of_each_link_and_the_streams_that_wait() -> None:
+    bench = Bench()
+    went = bench.fill_window(FAR)
+    bench.send(bulky(number=went + 1), FAR)
+    seen = bench.out.statistics()
+    assert set(seen.windows) == {CONTROL, DATA, MEDIA, FAR}
+    assert seen.windows[FAR].in_flight == sum(bench.bytes[FAR])
+    assert seen.windows[DATA].in_flight == 0
+    assert seen.waiting == {TAG.key: 2}
+    bench.take(FAR)
+    seen = bench.out.statistics()
+    assert seen.waiting == {}
+    assert seen.windows[FAR].in_flight == sum(bench.bytes[FAR]) < seen.windows[FAR].in_flight_peak

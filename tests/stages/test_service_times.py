@@ -33,8 +33,8 @@ def test_kinds_are_apart_and_errors_are_told_by_their_mean() -> None:
     times.observe("decode", 10 * MS, 6 * MS)
     times.observe("say", 0, 3 * MS)
     assert times.statistics() == (
-        KindService("decode", 2, 10 * MS - MS // 4, 7 * MS),
-        KindService("say", 1, 3 * MS, 3 * MS),
+        KindService("decode", 2, 10 * MS - MS // 4, 8 * MS, 7 * MS),
+        KindService("say", 1, 3 * MS, 3 * MS, 3 * MS),
     )
 
 

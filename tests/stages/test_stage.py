@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stages.accounts import EdgeStatistics, StageStatistics
 from stages.contracts import OUT_OF_BAND, AudioOut, Clause, ObserverOptions, Tag, TextDelta
+from stages.edges import GATEWAY
 from stages.effects import Send
 from stages.messages import (
     Cancel,
@@ -26,7 +28,7 @@ from stages.messages import (
     Welcome,
 )
 from stages.scheduler import StageScheduler
-from stages.stage import STREAMS_MAX, StageStatistics
+from stages.stage import STREAMS_MAX
 from stages.stream import Consumed, Publish, StageFailure
 from tests.stages.puppet import PuppetModel, PuppetStep
 from tests.stages.stage_bench import (
@@ -59,7 +61,7 @@ def test_a_session_is_opened_once_and_its_model_told() -> None:
     assert bench.frame(OpenSession("s", 1)) == [SessionOpened("s")]
     assert bench.frame(OpenSession("s", 1)) == [SessionOpened("s")]
     assert model.calls == ["open s"]
-    assert bench.stage.statistics() == StageStatistics(0, 1, 0, StageScheduler(1).statistics())
+    assert bench.stage.statistics() == StageStatistics(0, 1, 0, StageScheduler(1).statistics(), ())
 
 
 def test_a_model_without_room_refuses_the_session() -> None:
@@ -561,3 +563,27 @@ def test_progress_of_a_stream_that_has_left_is_stale() -> None:
     (bench := Puppets()).frame(Cancel(TAG))
     assert bench.progress(Publish(TEXT)) == []
     assert bench.stale() == 1
+
+
+# ---- what is lent -------------------------------------------------------------------------------------------
+
+
+def test_credit_of_a_stream_stands_in_its_edges_account_until_it_leaves() -> None:
+    bench = Puppets(onward_window=10)
+
+    def edge() -> EdgeStatistics:
+        (one,) = bench.stage.statistics().edges
+        return one
+
+    bench.progress(latents(10), latents(2, 10))
+    assert (edge().streams, edge().credit_out, edge().credit_out_peak) == (1, 10, 10)
+    assert set(edge().waiting) == {TAG.key}
+    bench.frame(Grant(TAG, 4), ONWARD)
+    assert (edge().credit_out, edge().waiting) == (8, {})
+    bench.frame(Cancel(TAG))
+    assert edge() == EdgeStatistics(NEXT, 0, 0, 10, {})
+
+
+def test_a_link_leads_to_a_next_stage_or_to_the_gateway() -> None:
+    bench = Puppets(onward_window=10)
+    assert [bench.stage.target_at(link) for link in (ONWARD, MEDIA)] == [NEXT, GATEWAY]

@@ -152,6 +152,7 @@ class Walk:
         self.names: set[str] = set()
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, int] = {}
+        self.told: set[str] = set()  # those that know it
         for session, which in zip(SESSIONS, CONTROLS, strict=True):
             self._open_session(session, 1, self.controls[which])
         self.check()
@@ -208,8 +209,12 @@ class Walk:
                 assert life.given_back <= life.fed_units
             case StepDone(tag):
                 assert not self.lives[tag].leaving
+            case SessionOpened(session):
+                assert sent.link == self.owners[session]
+                assert session not in self.told
+                self.told.add(session)
             case _:
-                assert isinstance(sent.frame, Refused | SessionOpened | SessionRefused | OnwardChanged)
+                assert isinstance(sent.frame, Refused | SessionRefused | OnwardChanged)
 
     @property
     def _is_onward(self) -> bool:
@@ -241,6 +246,9 @@ class Walk:
         assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
+        # Its owner is told of a session as soon as nothing is left there of who had it before.
+        unread = {tag.session for tag, life in self.lives.items() if life.control != self.owners.get(tag.session)}
+        assert self.told == self.owners.keys() - unread
 
     # ---- gateways -----------------------------------------------------------------------------------
 
@@ -253,16 +261,18 @@ class Walk:
         if not stale:
             self.owners[session] = link
             self.epochs[session] = epoch
+            self.told.discard(session)
             self._leave(lambda tag: is_output(tag, session, epoch))
             self._leave(lambda tag: tag.session == session and self.lives[tag].control != link)
         answers = self.bench.frame(OpenSession(session, epoch), link)
-        assert isinstance(answers[-1], SessionRefused if stale else SessionOpened)
+        assert stale == isinstance(answers[-1] if answers else None, SessionRefused)
 
     def close_session(self) -> None:
         session, link = self.random.choice(SESSIONS), self._control()
         owned = self.owners.get(session) == link
         if owned:
             del self.owners[session], self.epochs[session]
+            self.told.discard(session)
             self._leave_session(session)
         self._expect_stale(not owned, CloseSession(session), link)
 
@@ -297,6 +307,7 @@ class Walk:
         lost = self.controls[which]
         for session in [name for name, owner in self.owners.items() if owner == lost]:
             del self.owners[session], self.epochs[session]
+            self.told.discard(session)
             self._leave_session(session)
         self._leave(lambda tag: self.lives[tag].control == lost)
         noticed = self.random.random() < 0.5

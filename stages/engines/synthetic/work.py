@@ -8,7 +8,8 @@ Theory of operation
 Rules
 * A stream that wants the same as before is given the same step. One that wants something else instead gives up a step
   that has not begun, and with it the time that was drawn.
-* No step keeps its thread after a cancel for longer than one block takes to be hashed.
+* No step keeps its thread after a cancel for longer than one block takes to be hashed, unless the profile says that
+  steps cannot be interrupted: those run to their end, as a pass on a GPU does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.contracts import Item, Options
@@ -56,6 +57,7 @@ class TimedStep:
     want: Want
     service_ns: int
     cpu_share: float
+    interruptible: bool = True
 
     @property
     def kind(self) -> str:
@@ -71,15 +73,23 @@ class TimedStep:
 
     def run(self, context: StepContext) -> object:
         ends_ns = time.monotonic_ns() + self.service_ns
-        _compute(int(self.service_ns * self.cpu_share), context)
-        context.wait_cancelled(max(0, ends_ns - time.monotonic_ns()))
+        _compute(int(self.service_ns * self.cpu_share), context.cancelled if self.interruptible else _never)
+        rest_ns = max(0, ends_ns - time.monotonic_ns())
+        if self.interruptible:
+            context.wait_cancelled(rest_ns)
+        else:
+            time.sleep(rest_ns / 1e9)
         return self
 
 
-def _compute(cpu_ns: int, context: StepContext) -> None:
+def _never() -> bool:
+    return False
+
+
+def _compute(cpu_ns: int, cancelled: Callable[[], bool]) -> None:
     """Keep a core busy for `cpu_ns`, however long that takes beside others."""
     ends_ns = time.thread_time_ns() + cpu_ns
-    while time.thread_time_ns() < ends_ns and not context.cancelled():
+    while time.thread_time_ns() < ends_ns and not cancelled():
         hashlib.sha256(_BLOCK)
 
 
@@ -88,6 +98,7 @@ class Work:
 
     def __init__(self, stage: str, profile: StageProfile, costs: Mapping[str, Cost]) -> None:
         self._cpu_share = profile.cpu_share
+        self._interruptible = profile.interruptible
         self._draws = {
             kind: (
                 drawing(cost.fixed_ms, f"{profile.seed}/{stage}/{kind}/fixed"),
@@ -99,7 +110,7 @@ class Work:
     def step(self, want: Want) -> TimedStep:
         fixed, each = self._draws[want.kind]
         ms = min(fixed() + each() * want.count, VALUE_MAX)
-        return TimedStep(want, int(ms * NS_PER_MS), self._cpu_share)
+        return TimedStep(want, int(ms * NS_PER_MS), self._cpu_share, self._interruptible)
 
 
 class TimedStream(ABC):

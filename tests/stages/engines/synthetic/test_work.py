@@ -50,6 +50,20 @@ def test_the_time_is_slept() -> None:
     assert time.thread_time_ns() - before_ns < 1_000_000_000
 
 
+def test_a_step_that_cannot_be_interrupted_runs_to_its_end() -> None:
+    watch = Watch(is_cancelled=True)
+    before_ns, began_ns = time.thread_time_ns(), time.monotonic_ns()
+    TimedStep(Want("word"), 4_000_000, 0.25, interruptible=False).run(watch)
+    assert time.thread_time_ns() - before_ns >= 1_000_000
+    assert time.monotonic_ns() - began_ns >= 4_000_000
+    assert watch.waited_ns == []
+
+
+def test_the_profile_says_whether_steps_can_be_interrupted() -> None:
+    makes = [Work("stage", StageProfile(interruptible=can), {"read": Cost()}) for can in (True, False)]
+    assert [one.step(Want("read")).interruptible for one in makes] == [True, False]
+
+
 def test_a_share_of_it_is_computed() -> None:
     watch, before_ns = Watch(), time.thread_time_ns()
     TimedStep(Want("word"), 10_000_000, 0.5).run(watch)

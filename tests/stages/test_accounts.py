@@ -1,0 +1,31 @@
+"""What all streams of a stage have lent by each of its edges."""
+
+from __future__ import annotations
+
+from stages.accounts import EdgeAccounts, EdgeStatistics
+from stages.edges import GATEWAY, OutEdge
+from stages.event_log import NO_TRAIL
+from tests.stages.stage_bench import latents, sound
+
+EAR = OutEdge(GATEWAY, "audio", 8)
+NEXT = OutEdge("next", "latents", 8)
+
+
+def test_each_edge_tells_its_streams_their_credit_and_who_waits_for_it() -> None:
+    accounts = EdgeAccounts((EAR, NEXT))
+    spoken, written = accounts.outbox(["next"], NO_TRAIL), accounts.outbox({"next": "next-1"}, NO_TRAIL)
+    for outbox in (spoken, written):
+        outbox.add(latents(6))
+        outbox.take()
+    spoken.add(sound(5))
+    spoken.take()
+    written.add(latents(3, 6))
+    written.take()
+    moves = written.waiting()["next"]
+    assert accounts.statistics({"spoken": spoken, "written": written}) == (
+        EdgeStatistics(GATEWAY, 2, 5, 5, {}),
+        EdgeStatistics("next", 2, 12, 12, {"written": moves}),
+    )
+    spoken.close()
+    written.close()
+    assert accounts.statistics({}) == (EdgeStatistics(GATEWAY, 0, 0, 5, {}), EdgeStatistics("next", 0, 0, 12, {}))
