@@ -86,6 +86,7 @@ class RealtimeEndpoint:
         if refusal is not None:
             await _deny(websocket, refusal.status, refusal.code, refusal.message)
             return
+        await self._gateway.until_room()
         try:
             self._gateway.admit()
         except RefusedError as error:

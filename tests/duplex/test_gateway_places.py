@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from duplex import gateway
+from duplex.gateway import AT_THE_DOOR_MAX, RefusedError
 from duplex.stage_pool import StagePool
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import GatedGateway
@@ -64,5 +65,42 @@ def test_fastrtc_53_a_place_is_given_on_when_the_stages_have_theirs_back(
         free.clear()
         monkeypatch.setattr(gateway, "LET_GO_S_MAX", 0.001)
         await call()  # a stage that hangs keeps nobody
+
+    play(tmp_path, monkeypatch, scenario)
+
+
+def test_who_comes_as_somebody_leaves_waits_for_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(one: GatedGateway) -> None:
+        await one.gateway.until_room()
+        for _ in range(one.gateway.config.calls_max):
+            one.gateway.admit()
+        waiting = [asyncio.create_task(one.gateway.until_room()) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        one.gateway.leave()
+        await asyncio.gather(*waiting)
+        one.gateway.admit()
+
+    play(tmp_path, monkeypatch, scenario)
+
+
+def test_nobody_waits_at_the_door_for_long_nor_do_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "ROOM_S_MAX", 0.001)
+
+    async def scenario(one: GatedGateway) -> None:
+        for _ in range(one.gateway.config.calls_max):
+            one.gateway.admit()
+        await one.gateway.until_room()
+        with pytest.raises(RefusedError, match="lines are in use"):
+            one.gateway.admit()
+        monkeypatch.setattr(gateway, "ROOM_S_MAX", S_MAX)
+        waiting = [asyncio.create_task(one.gateway.until_room()) for _ in range(AT_THE_DOOR_MAX)]
+        await asyncio.sleep(0)
+        await one.gateway.until_room()
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert one.gateway._at_the_door == 0
 
     play(tmp_path, monkeypatch, scenario)
