@@ -51,6 +51,9 @@ from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
+# Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step.
+ROOM_S_MAX = 0.5
+AT_THE_DOOR_MAX = 8
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
 LET_GO_S_MAX = 2
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
@@ -127,6 +130,8 @@ class Gateway:
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
         self._draining = False
+        self._at_the_door = 0
+        self._left = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._vad = VadService(vad)
@@ -245,6 +250,21 @@ class Gateway:
 
     # ---- calls -------------------------------------------------------------------------------------
 
+    async def until_room(self) -> None:
+        """Where all lines are in use, wait a moment: the one that somebody has just left is about to be free."""
+        if self._admitted < self.config.calls_max or self._at_the_door >= AT_THE_DOOR_MAX:
+            return
+        self._at_the_door += 1
+        try:
+            async with asyncio.timeout(ROOM_S_MAX):
+                while self._admitted >= self.config.calls_max:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._at_the_door -= 1
+
     def admit(self) -> None:
         """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`."""
         reason = self.not_ready()
@@ -267,6 +287,7 @@ class Gateway:
         self._admitted -= 1
         self.metrics.calls.set(self._admitted)
         self._garbage.call_ended(self._admitted)
+        self._left.set()
         if not self._admitted:
             self._empty.set()
 

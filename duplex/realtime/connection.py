@@ -182,6 +182,16 @@ class Outbox:
         self._unsent = text
 
 
+async def write_next(outbox: Outbox, socket: Socket) -> None:
+    """Write the next message, whole or, where this is cancelled, not at all; raises `SocketClosedError`."""
+    text = await outbox.next()
+    try:
+        await socket.send(text)
+    except asyncio.CancelledError:
+        outbox.put_back(text)
+        raise
+
+
 def wire_bytes(message: str | bytes) -> int:
     """How much of the wire a message took: text travels as UTF-8."""
     return len(message) if isinstance(message, bytes) or message.isascii() else len(message.encode())
@@ -246,12 +256,7 @@ class RealtimeConnection:
 
     async def _write(self) -> None:
         while True:
-            text = await self._outbox.next()
-            try:
-                await self._socket.send(text)
-            except asyncio.CancelledError:
-                self._outbox.put_back(text)
-                raise
+            await write_next(self._outbox, self._socket)
 
     async def _watch_limits(self) -> str:
         deadline_ns = time.monotonic_ns() + self._limits.call_ns_max

@@ -28,6 +28,7 @@ from duplex.realtime.connection import (
     SocketClosedError,
     created_message,
     resumed_message,
+    write_next,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
@@ -85,6 +86,7 @@ class RealtimeEndpoint:
         if refusal is not None:
             await _deny(websocket, refusal.status, refusal.code, refusal.message)
             return
+        await self._gateway.until_room()
         try:
             self._gateway.admit()
         except RefusedError as error:
@@ -186,7 +188,7 @@ class _Visit:
 
     async def _send_now(self, message: Message) -> None:
         self._outbox.post(message)
-        await self._socket.send(await self._outbox.next())
+        await write_next(self._outbox, self._socket)
 
     async def _say_last_words(self, reason: str) -> None:
         """What is still queued, and where the session went."""

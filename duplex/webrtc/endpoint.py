@@ -94,6 +94,7 @@ class CallsEndpoint:
         try:
             body = await self._body(request)
             asked = self._asked(request, body)
+            await self._gateway.until_room()
             visit = self._admit(request, asked, body)
             answer = await visit.answered
         except OfferError as error:

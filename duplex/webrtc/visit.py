@@ -161,7 +161,7 @@ class RtcVisit:
         self._peer: Peer = AiortcPeer(self._ears.put)
         self._socket = _Socket(self._peer)
         self._dialect = RealtimeDialect(new_id, extensions=asked.extensions, sound_in_messages=False)
-        self._outbox = Outbox(self._dialect)
+        self._outbox = Outbox(self._dialect, gateway.config.client_stall_s * NS_PER_S)
         mouth = Mouth(self._peer, OpusEncoder(), self._outbox)
         self._medium = _Medium(self._peer, self._socket, self._ears, mouth, gateway.config.webrtc_silence_s)
         self._call: Call | None = None

@@ -11,7 +11,6 @@ from typing import cast
 import numpy as np
 import pytest
 
-from duplex import gateway
 from duplex.call import Client
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
@@ -146,54 +145,11 @@ def test_a_drain_ends_calls_waits_for_them_and_takes_no_more(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("_stages_are_there")
-def test_pipecat_3566_a_drain_waits_for_a_call_that_never_leaves_only_so_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "DRAIN_S_MAX", 0.001)
-
-    async def scenario(one: Bench) -> None:
-        one.gateway.admit()
-        async with one.gateway.new_call(SessionSettings()) as admitted:
-            await one.gateway.drain()
-            assert admitted.call.end_reason == "service_shutdown"
-            assert one.gateway.calls == 1
-
-    play(tmp_path, scenario)
-
-
-@pytest.mark.usefixtures("_stages_are_there")
 def test_a_call_that_was_on_its_way_in_during_a_drain_ends_too(tmp_path: Path) -> None:
     async def scenario(one: Bench) -> None:
         await one.gateway.drain()
         async with one.gateway.new_call(SessionSettings()) as admitted:
             assert admitted.call.end_reason == "service_shutdown"
-
-    play(tmp_path, scenario)
-
-
-def test_fastrtc_53_a_place_is_given_on_when_the_stages_have_theirs_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(one: Bench) -> None:
-        free, asked = asyncio.Event(), asyncio.Event()
-
-        async def until_left(_pool: StagePool, _session: str) -> None:
-            asked.set()
-            await free.wait()
-
-        async def call() -> None:
-            async with one.gateway.new_call(SessionSettings()):
-                pass
-
-        monkeypatch.setattr(StagePool, "until_left", until_left)
-        calling = asyncio.create_task(call())
-        await asked.wait()
-        assert not calling.done()
-        free.set()
-        await calling
-        free.clear()
-        monkeypatch.setattr(gateway, "LET_GO_S_MAX", 0.001)
-        await call()  # a stage that hangs keeps nobody
 
     play(tmp_path, scenario)
 

@@ -101,7 +101,7 @@ def test_speech_over_a_reply_is_answered_by_words_of_another(service: Service) -
         caller.send("response.cancel")
         caller.until("response.drained")
     transcripts = caller.of_type("conversation.item.input_audio_transcription.completed")
-    assert [event["transcript"] for event in transcripts] == ["heard0 heard1"]
+    assert [event["transcript"].split()[:2] for event in transcripts] == [["heard0", "heard1"]]
     assert numbers(transcript(cut)) == list(range(len(transcript(cut))))
     words = [piece for piece in heard_of(caller.events, old) if piece.whole]
     assert words == whole(old, len(words))
