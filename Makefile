@@ -10,15 +10,16 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev torch python test test-torch checks lint types layers tidy pytest browser sim bench format \
-	locks clean
+.PHONY: help run install dev torch python test test-torch checks lint types layers tidy cases pytest browser sim chaos \
+	bench format locks clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
-	@echo 'make format  lint  types  layers  tidy  pytest  sim  bench  locks  clean'
+	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
+	@echo 'make format  lint  types  layers  tidy  cases  pytest  sim  bench  locks  clean'
 
 run: install
 	@exec $(BIN)/duplex serve
@@ -42,7 +43,7 @@ test: dev
 test-torch: torch
 	$(BIN)/python -m pytest tests/stages/engines/torch_omni
 
-checks: lint types layers tidy pytest
+checks: lint types layers tidy cases pytest
 
 format:
 	$(BIN)/ruff check --fix-only --quiet .
@@ -61,6 +62,9 @@ layers:
 tidy:
 	$(BIN)/python -m tools.tidy
 
+cases:
+	$(BIN)/python -m tools.cases
+
 pytest:
 	$(BIN)/python -m pytest
 
@@ -77,6 +81,10 @@ sim:
 ONLY ?=
 bench: install
 	$(BIN)/python -m benchmarks all --only "$(ONLY)"
+
+# In their order: each phase has a service of its own.
+chaos: dev
+	$(BIN)/python -m pytest tests/chaos -m chaos -p no:randomly -vv
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

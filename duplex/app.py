@@ -11,6 +11,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from duplex.auth import Authority
 from duplex.client_secrets import ClientSecrets
+from duplex.events_endpoint import EventsEndpoint
 from duplex.gateway import RETRY_AFTER_S, Gateway
 from duplex.pages import page_routes
 from duplex.realtime.websocket import RealtimeEndpoint
@@ -24,6 +25,7 @@ def build_app(gateway: Gateway) -> Starlette:
     authority = Authority(gateway.config, client_secrets)
     realtime = RealtimeEndpoint(gateway, authority)
     calls = CallsEndpoint(gateway, authority)
+    events = EventsEndpoint(gateway.event_reader, authority)
     minting = SecretsEndpoint(authority, client_secrets)
 
     async def health(_request: Request) -> Response:
@@ -46,6 +48,7 @@ def build_app(gateway: Gateway) -> Starlette:
         refusal = authority.refusal(request.headers)
         if refusal is not None:
             return JSONResponse({"error": {"code": refusal.code, "message": refusal.message}}, refusal.status)
+        await gateway.measure()
         return PlainTextResponse(gateway.render_metrics(), media_type="text/plain; version=0.0.4")
 
     return Starlette(
@@ -54,6 +57,7 @@ def build_app(gateway: Gateway) -> Starlette:
             Route("/readyz", ready),
             Route("/metrics", metrics),
             Route("/v1/capabilities", capabilities),
+            Route("/v1/events", events.read),
             WebSocketRoute("/v1/realtime", realtime.serve),
             Route("/v1/realtime/client_secrets", minting.mint, methods=["POST"]),
             Route("/v1/realtime/calls", calls.begin, methods=["POST"]),

@@ -7,14 +7,17 @@ Theory of operation
 
 Rules
 * `EndEpoch` is on the wire to every stage before the client is told anything of it.
-* A call ends exactly once, by `end`, whoever asks for it; `ended` is then set.
+* A call ends exactly once, by `end`, whoever asks for it; `ended` is then set. It is drained once everything of it has
+  been given back: its session stays open at the stages until then.
+* What drives all calls of the process, as pacer, stages' links and shutdown do, comes in by `pace`, `frame`, `lost` and
+  `end`. Whatever goes wrong behind these ends this call and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,6 +36,7 @@ from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished
 from sessions.records import TurnRecord
 from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -47,11 +51,13 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
     StepDone,
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+INTERNAL_ERROR = "internal_error"
 
 _log = structlog.get_logger("duplex.call")
 
@@ -90,7 +96,7 @@ class Services:
 
 
 class Call:
-    """`input_rate`: samples per second of the client's sound."""
+    """`input_rate`: samples per second of the client's sound. `responses`: those that it holds open from before."""
 
     def __init__(
         self,
@@ -99,6 +105,8 @@ class Call:
         services: Services,
         journal: Journal,
         input_rate: int = OUTPUT_RATE,
+        *,
+        responses: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.conversation = conversation
@@ -109,23 +117,30 @@ class Call:
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(conversation, services.vad, ports, input_rate)
+        self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
         self._end_reason: str | None = None
+        self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
+        self._is_at_stages = False
         self.ended = asyncio.Event()
+        self._drained = asyncio.Event()
 
     @property
     def end_reason(self) -> str | None:
         """Why the call is over, or None while it lives."""
         return self._end_reason
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: Client | None) -> None:
+        """Tell `client` what happens from now on; None: nobody."""
         self._client = client
+        self.carry_out(self._takeover.tell(time.monotonic_ns()))
 
     # ---- life --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Open the session at every stage and read the prompt into the Thinker."""
+        self._is_at_stages = True
         for stage in self._services.stages.values():
             stage.order(OpenSession(self.session, self.conversation.epoch))
         self.carry_out(self.conversation.warm_up())
@@ -136,24 +151,62 @@ class Call:
             return
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
-        self.carry_out(self.conversation.close(time.monotonic_ns()))
-        for stage in self._services.stages.values():
-            stage.order(CloseSession(self.session))
+        self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
         self.ended.set()
+        self._look_whether_drained()
 
-    async def flush(self) -> None:
-        """Wait, for a bounded time, until the store has everything."""
-        if not await self._journal.flush(CLOSE_FLUSH_NS_MAX):
+    def _look_whether_drained(self) -> None:
+        is_awaited = self._is_at_stages and self.conversation.hearing.is_awaited
+        is_held = self.conversation.speaking.undrained or is_awaited
+        if self._end_reason is not None and not is_held:
+            self._drained.set()
+
+    async def until_drained(self) -> None:
+        """Return once the ended call holds nothing, or its deadlines have passed; for that it must still be paced."""
+        await self._drained.wait()
+
+    def leave_stages(self) -> None:
+        """Close the session at every stage, whatever of it is still there. Idempotent."""
+        if self._is_at_stages:
+            self._is_at_stages = False
+            for stage in self._services.stages.values():
+                stage.order(CloseSession(self.session))
+            self._look_whether_drained()
+
+    async def flush(self) -> bool:
+        """Wait, for a bounded time, until the store has everything; False where it has not."""
+        flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
+        if not flushed:
             _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
+        return flushed
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        """Do what somebody asks for who serves other calls as well; where it fails, this call is over."""
+        if self._is_spoilt:
+            return
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
+            _log.error("call_failed", session=self.session, exc_info=error)
+            self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
+            self.end(INTERNAL_ERROR)
+            self._is_spoilt = True
+            self.leave_stages()
+            self._drained.set()
 
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
+        self._safely(lambda: self._pace(now_ns))
+
+    def _pace(self, now_ns: int) -> None:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.carry_out(self.conversation.tick(now_ns))
+        self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:
             self._client.pace(now_ns)
         self._send_due(now_ns)
+        self._look_whether_drained()
 
     def _send_due(self, now_ns: int) -> None:
         while self._client is not None and (frame_ns := self._client.next_frame_ns(now_ns)) is not None:
@@ -169,6 +222,9 @@ class Call:
 
     def frame(self, stage: str, frame: Frame) -> None:
         """A worker has sent `frame` about this session."""
+        self._safely(lambda: self._frame(stage, frame))
+
+    def _frame(self, stage: str, frame: Frame) -> None:
         now_ns, talk = time.monotonic_ns(), self.conversation
         match frame:
             case Published(tag, event):
@@ -176,6 +232,8 @@ class Call:
                 self._send_due(now_ns)
             case Grant(tag, units) if stage == self._encoder:
                 self.listening.credit_returned(tag, units)
+            case SessionOpened():
+                self.carry_out(self._takeover.opened(stage, now_ns))
             case Opened(tag):
                 self.carry_out(talk.opened(tag, stage, now_ns))
             case Refused(tag, code, message):
@@ -192,6 +250,7 @@ class Call:
             case SessionRefused(_, code, _):
                 _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
                 self.end(f"{stage}_{code}")
+        self._look_whether_drained()
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
         if stage == self._encoder:
@@ -199,6 +258,9 @@ class Call:
 
     def lost(self, stage: str, tag: Tag) -> None:
         """The worker that had `tag` is out of reach."""
+        self._safely(lambda: self._lost(stage, tag))
+
+    def _lost(self, stage: str, tag: Tag) -> None:
         self._stream_gone(stage, tag)
         self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
 
@@ -264,7 +326,7 @@ class Call:
         stage, tag = self._services.stages[effect.stage], effect.tag
         match effect:
             case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges))
+                stage.order(Open(tag, options, edges, self.conversation.tenant))
             case do.CancelStream():
                 self._stream_gone(effect.stage, tag)
                 stage.order(Cancel(tag))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from duplex.watchdog import Watchdog
 from stages.link import LinkError
 from stages.liveness import Liveness

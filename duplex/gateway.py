@@ -6,6 +6,7 @@ Theory of operation
 
 Rules
 * A call counts from admission to the end of its clean-up. The one over the limit is refused at the door.
+* A call's place is given on only when those that it had at the stages are free: whoever is admitted is served.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
+from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
 from duplex.inspection import Inspection
 from duplex.journal import Journal
@@ -32,13 +35,15 @@ from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
-from duplex.vad_service import SpeechModel, VadService, stop_task
+from duplex.tasks import see_through, stop_task
+from duplex.vad_service import SpeechModel, VadService
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.contracts import Tag
 from stages.edges import GATEWAY
+from stages.event_log import EventKind, EventLog
 from stages.graph import Graph, StageNode, address_of
 from stages.messages import Frame, ReplicaReport, WorkerSnapshot
 from stages.pool import PoolLimits
@@ -46,6 +51,8 @@ from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
+# A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
+LET_GO_S_MAX = 2
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
 TENANT = "default"
@@ -105,6 +112,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.metrics = Metrics()
+        self.events = EventLog(config.events_max)
         self._inspection = Inspection(_alert_limits(config), self.metrics.registry)
         self._garbage = CallGarbage()
         self._name = new_id("gw")
@@ -112,6 +120,8 @@ class Gateway:
         self._defaults = defaults
         self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
+        # Calls whose session has gone over to another one here, and that have not drained yet.
+        self._former: dict[str, list[Call]] = {}
         self._claims: dict[str, _Claim] = {}
         self._admitted = 0
         self._draining = False
@@ -121,6 +131,8 @@ class Gateway:
         self._pacer = Pacer()
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
+        clients = [client for stage in self._stages.values() for client in stage.clients]
+        self.event_reader = EventReader(self.events, clients)
         self._services = Services(self._stages, self._vad, self.metrics)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
@@ -190,16 +202,25 @@ class Gateway:
             return
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
-        call = self._calls.get(session)
+        call = self._call_of(session, tag)
         if call is None:
             self.metrics.stale_dropped.labels("gateway").inc()
+            self.events.at(time.monotonic_ns())
+            trail = self.events.of(session, tag.key if tag is not None else "")
+            trail.add(EventKind.STALE, link=stage, state=type(frame).__name__.lower())
             return
         before = call.conversation.speaking.stale_dropped
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
 
+    def _call_of(self, session: str, tag: Tag | None) -> Call | None:
+        """The session's present call, unless a former one still holds the response of `tag`."""
+        former = self._former.get(session, ()) if tag is not None else ()
+        holders = (call for call in former if tag is not None and call.conversation.speaking.knows(tag.response))
+        return next(holders, self._calls.get(session))
+
     def _lost(self, stage: str, tag: Tag) -> None:
-        call = self._calls.get(tag.session)
+        call = self._call_of(tag.session, tag)
         if call is not None:
             call.lost(stage, tag)
 
@@ -263,8 +284,13 @@ class Gateway:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
-    async def resumed_call(self, token: str, transport: Transport | None = None) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`. Raises `RefusedError`. `transport` None: WebSocket."""
+    async def resumed_call(
+        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = ()
+    ) -> AsyncIterator[Admitted]:
+        """A call that goes on with the session of `token`, whose client holds `responses` open. Raises `RefusedError`.
+
+        `transport` None: WebSocket.
+        """
         transport = transport or Transport(self.config.transport_lead_ms)
         session, _, secret = token.partition(".")
         digest = token_digest(secret)
@@ -280,9 +306,10 @@ class Gateway:
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")
-            await previous.ended.wait()
+            previous.leave_stages()
+            self._former.setdefault(session, []).append(previous)
         journal = Journal(self._store, ownership, snapshot.entries)
-        async with self._living(conversation, journal, digest, transport) as call:
+        async with self._living(conversation, journal, digest, transport, responses) as call:
             yield Admitted(call, token)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
@@ -310,28 +337,40 @@ class Gateway:
     def _conversation(
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
     ) -> Conversation:
-        identity = Identity(ownership.session, epoch, new_id)
-        return Conversation(identity, settings, self._defaults, transport_lead_ms=transport.lead_ms, route=self._route)
+        return Conversation(
+            Identity(ownership.session, epoch, new_id, TENANT),
+            settings,
+            self._defaults,
+            transport_lead_ms=transport.lead_ms,
+            route=self._route,
+            events=self.events,
+        )
 
     def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
         stored = restored(snapshot)
         return Conversation(
-            Identity(ownership.session, stored.epoch, new_id),
+            Identity(ownership.session, stored.epoch, new_id, TENANT),
             stored.settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             items=stored.items,
             route=self._route,
+            events=self.events,
         )
 
     @asynccontextmanager
     async def _living(
-        self, conversation: Conversation, journal: Journal, digest: bytes, transport: Transport
+        self,
+        conversation: Conversation,
+        journal: Journal,
+        digest: bytes,
+        transport: Transport,
+        responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal, transport.input_rate)
+        call = Call(conversation, session, self._services, journal, transport.input_rate, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
@@ -342,25 +381,63 @@ class Gateway:
             yield call
         finally:
             call.end("connection_closed")
-            self._pacer.remove(call)
-            await call.flush()
-            claim.written.set()
-            journal.failed.cancel()
-            await stop_task(writing)
-            if self._calls.get(session) is call:
-                del self._calls[session], self._claims[session]
+            call.attach(None)
+            await see_through(self._clean_up(call, journal, claim.written, writing))
+
+    async def _clean_up(
+        self, call: Call, journal: Journal, written: asyncio.Event, writing: asyncio.Task[None]
+    ) -> None:
+        """Bounded: the flush by its time, the drain by the deadlines of what is left."""
+        flushed = await call.flush()
+        written.set()
+        await call.until_drained()
+        call.leave_stages()
+        self._pacer.remove(call)
+        if flushed:
+            await call.flush()  # more may have become known of what was said
+        journal.failed.cancel()
+        await stop_task(writing)
+        await self._until_let_go(call.session)
+        self._forget(call)
+
+    def _forget(self, call: Call) -> None:
+        session = call.session
+        if self._calls.get(session) is call:
+            del self._calls[session], self._claims[session]
+            return
+        self._former[session].remove(call)
+        if not self._former[session]:
+            del self._former[session]
+
+    async def _until_let_go(self, session: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LET_GO_S_MAX):
+                for stage in self._stages.values():
+                    await stage.until_left(session)
 
     # ---- metrics -----------------------------------------------------------------------------------
 
+    async def measure(self) -> None:
+        """Have the present of all processes in the next `render_metrics`, of those that answer."""
+        up = [(name, replica) for name, stage in self._stages.items() for replica in stage.replicas_up]
+        await asyncio.gather(self._inspection.refresh(self._inspect, up), self._count_events())
+
+    async def _count_events(self) -> None:
+        for log in await self.event_reader.counts():
+            self.metrics.events_recorded.labels(log.process).set(log.recorded)
+            self.metrics.events_overwritten.labels(log.process).set(log.overwritten)
+
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
-        calls = list(self._calls.values())
+        calls = [*self._calls.values(), *(call for former in self._former.values() for call in former)]
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
         self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
         self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
+        for name, stage in self._stages.items():
+            self.metrics.pool_streams.labels(name).set(stage.streams)
         self.metrics.threads.set(threading.active_count())
         self.metrics.tasks.set(len(asyncio.all_tasks()))
         return self.metrics.render()

@@ -31,8 +31,9 @@ from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of, voices_of
 from duplex.probe_server import ProbeServer
-from duplex.tls_dev import development_tls
-from duplex.vad_service import SpeechModel, stop_task
+from duplex.tasks import stop_task
+from duplex.tls_dev import DevelopmentTls, development_tls
+from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
 from media.vad import SileroVad, VadState
 from sessions.conversation import ReplyDefaults
@@ -50,6 +51,7 @@ WRITE_BUFFER_BYTES_MAX = 2 * 1_536
 # Linux: how much the kernel takes beyond what the peer has acknowledged. Without it a slow reader's socket holds
 # megabytes of sound that a stop can no longer recall.
 TCP_NOTSENT_LOWAT = 25
+PING_S = 10.0  # a client that has gone without a word, or reads nothing, is let go after twice that
 HANDSHAKE_BYTES_MAX = 16 << 10
 BACKLOG = 128
 
@@ -131,23 +133,15 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(config: Config) -> None:
-    assert config.redis_url, "the supervisor has started a store where none was configured"
-    store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
-    await store.verify()
-    gateway = Gateway(config, graph_of(config), store, _vad_model(config), _defaults(config))
-    if config.host in LOOPBACK_HOSTS:
-        offer_loopback()
-    tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None
-    listener = bound_socket(config.host, config.port)
-    server = _Server(
+def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) -> _Server:
+    return _Server(
         uvicorn.Config(
             build_app(gateway),
             ws=_RealtimeProtocol,
             ws_max_size=config.message_bytes_max,
             ws_per_message_deflate=False,
-            ws_ping_interval=10,
-            ws_ping_timeout=10,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PING_S,
             h11_max_incomplete_event_size=HANDSHAKE_BYTES_MAX,
             timeout_graceful_shutdown=2,
             log_config=None,
@@ -157,6 +151,18 @@ async def _serve(config: Config) -> None:
             ssl_keyfile=tls.key if tls else None,
         )
     )
+
+
+async def _serve(config: Config) -> None:
+    assert config.redis_url, "the supervisor has started a store where none was configured"
+    store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
+    await store.verify()
+    gateway = Gateway(config, graph_of(config), store, _vad_model(config), _defaults(config))
+    if config.host in LOOPBACK_HOSTS:
+        offer_loopback()
+    tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None
+    listener = bound_socket(config.host, config.port)
+    server = _web_server(gateway, config, tls)
     probes = ProbeServer(gateway.report)
     probing = await probes.listen(address_of(config.run_dir, GATEWAY))
     running = asyncio.create_task(gateway.run())

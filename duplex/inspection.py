@@ -2,7 +2,8 @@
 
 Theory of operation
     Each replica that is up is sent `Inspect` on its control link and answers with a `WorkerSnapshot`. The newest of
-    each is kept, and told as metrics when those are asked for; each is also held against the limits (`duplex.alerts`).
+    each is kept, and told as metrics when those are asked for, which are asked anew then: what is shown is the present.
+    Each that is asked for by the second is also held against the limits (`duplex.alerts`).
 
 Rules
 * A replica that is down has no figures: the last ones would pass for the present.
@@ -12,7 +13,9 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -22,6 +25,7 @@ from prometheus_client.registry import Collector
 from duplex.alerts import AlertLimits, Alerts, Cause, Cleared, Raised, readings_of
 from stages.messages import WorkerSnapshot
 
+ANSWER_S_MAX = 0.2  # an event loop answers within a millisecond; of one that does not, the last answer is told
 INSPECT_INTERVAL_S = 1.0  # five answers of about 100 µs; an alert is raised within two of them
 
 _log = structlog.get_logger("duplex.inspection")
@@ -39,6 +43,8 @@ class Inspection(Collector):
         self._limits = limits
         self._alerts = Alerts()
         self._snapshots: dict[tuple[str, str], WorkerSnapshot] = {}
+        self._awaited: Counter[tuple[str, str]] = Counter()  # answers to be shown, and held against no limit
+        self._answered = asyncio.Event()
         registry.register(self)
 
     async def run(self, ask: Callable[[], None]) -> None:
@@ -47,9 +53,24 @@ class Inspection(Collector):
             ask()
             await asyncio.sleep(INSPECT_INTERVAL_S)
 
+    async def refresh(self, ask: Callable[[], None], replicas: Collection[tuple[str, str]]) -> None:
+        """Ask now, and come back when `replicas` (stage, replica), all that are up, have answered."""
+        self._awaited.update(replicas)
+        ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S_MAX):
+                while any(self._awaited[one] for one in replicas):
+                    self._answered.clear()
+                    await self._answered.wait()
+
     def take(self, stage: str, snapshot: WorkerSnapshot) -> None:
         """A replica of `stage` has answered."""
-        self._snapshots[stage, snapshot.replica] = snapshot
+        name = stage, snapshot.replica
+        self._snapshots[name] = snapshot
+        if self._awaited[name]:
+            self._awaited[name] -= 1
+            self._answered.set()
+            return
         for reading in readings_of(stage, snapshot, self._limits):
             said = self._alerts.observe(reading)
             if said is not None:
@@ -58,6 +79,8 @@ class Inspection(Collector):
     def forget(self, stage: str, replica: str) -> None:
         """The replica is down."""
         self._snapshots.pop((stage, replica), None)
+        self._awaited.pop((stage, replica), None)
+        self._answered.set()
         for cleared in self._alerts.forget(stage, replica):
             _say(cleared)
 

@@ -19,6 +19,13 @@ class Metrics:
         ProcessCollector(registry=registry)
         self.threads = Gauge("duplex_threads", "Threads of the gateway", registry=registry)
         self.tasks = Gauge("duplex_tasks", "Tasks of the gateway's event loop", registry=registry)
+        self._add_latencies(registry)
+        self._add_outcomes(registry)
+        self._add_present(registry)
+        self._add_replicas(registry)
+        self._add_webrtc(registry)
+
+    def _add_latencies(self, registry: CollectorRegistry) -> None:
         self.first_audio_seconds = Histogram(
             "duplex_first_audio_seconds",
             "Caller's last sound to the first reply frame handed to the kernel",
@@ -40,6 +47,8 @@ class Metrics:
         self.drain_lag_seconds = Histogram(
             "duplex_drain_lag_seconds", "Terminal to empty ledger", ["status"], buckets=_SHORT_S, registry=registry
         )
+
+    def _add_outcomes(self, registry: CollectorRegistry) -> None:
         self.epochs_ended = Counter("duplex_epochs_ended", "Epochs ended", ["reason"], registry=registry)
         self.stale_dropped = Counter(
             "duplex_stale_dropped", "What came for something that had ended", ["where"], registry=registry
@@ -57,7 +66,19 @@ class Metrics:
         self.responses = Counter("duplex_responses", "Responses by terminal status", ["status"], registry=registry)
         self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)
         self.calls_refused = Counter("duplex_calls_refused", "Calls refused at the door", ["reason"], registry=registry)
+        self.store_errors = Counter(
+            "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
+        )
+
+    def _add_present(self, registry: CollectorRegistry) -> None:
+        """Gauges that are read when asked."""
         self.calls = Gauge("duplex_calls", "Calls in progress", registry=registry)
+        self.pool_streams = Gauge(
+            "duplex_pool_streams",
+            "Streams asked of a stage and not over, those of lost processes among them",
+            ["stage"],
+            registry=registry,
+        )
         self.undrained = Gauge("duplex_undrained_responses", "Responses whose ledger is not empty", registry=registry)
         self.credit_in_use_samples = Gauge(
             "duplex_credit_in_use_samples", "Audio generated and not yet sent, all calls", registry=registry
@@ -73,11 +94,12 @@ class Metrics:
         self.pacer_lateness_seconds = Gauge(
             "duplex_pacer_lateness_seconds", "Worst lateness of the pacer since the last scrape", registry=registry
         )
-        self.store_errors = Counter(
-            "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
+        self.events_recorded = Gauge(
+            "duplex_events_recorded", "Events that the process has entered in its log", ["process"], registry=registry
         )
-        self._add_replicas(registry)
-        self._add_webrtc(registry)
+        self.events_overwritten = Gauge(
+            "duplex_events_overwritten", "Of these, how many its log holds no more", ["process"], registry=registry
+        )
 
     def _add_replicas(self, registry: CollectorRegistry) -> None:
         """Of the processes that the supervisor keeps; the gateway is one of them."""

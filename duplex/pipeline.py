@@ -68,6 +68,9 @@ def graph_of(config: Config) -> Graph:
             ),
         ),
         output_rate=OUTPUT_RATE,
+        events_max=config.events_max,
+        arena_blocks=config.arena_blocks,
+        session_blocks_max=config.session_blocks_max,
     )
 
 

@@ -12,14 +12,25 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from duplex.replica_port import Greeting, ReplicaPort
-from stages.link import Link, connect
-from stages.messages import LINK_VERSION, Feed, Frame, Hello, LinkRole, OnwardChanged, Welcome
+from stages.link import Link, LinkError, connect
+from stages.messages import (
+    LINK_VERSION,
+    EventPage,
+    Feed,
+    Frame,
+    Hello,
+    LinkRole,
+    OnwardChanged,
+    ReadEvents,
+    Welcome,
+)
 
 _log = structlog.get_logger("duplex.stage")
 
@@ -46,10 +57,23 @@ class StageClient:
         self._port = ReplicaPort()
         self._lost = asyncio.Event()
         self._retry_ms = 0
+        self._revision = ""
+        self._questions = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[EventPage]] = {}
 
     @property
     def is_up(self) -> bool:
         return self._port.is_up
+
+    @property
+    def incarnation(self) -> int:
+        """Of the worker that was there last."""
+        return self._port.incarnation
+
+    @property
+    def revision(self) -> str:
+        """Of its model."""
+        return self._revision
 
     @property
     def onward(self) -> frozenset[str]:
@@ -99,6 +123,9 @@ class StageClient:
                 self._retry_ms = max(self._retry_ms, link.retry_ms)
                 link.abort()
         self._control = self._media = None
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(LinkError(f"{self.replica} was lost before it had answered"))
 
     # ---- frames ----------------------------------------------------------------------------------
 
@@ -106,9 +133,17 @@ class StageClient:
         if isinstance(frame, Welcome):
             self._welcome(link, frame)
             return
+        if isinstance(frame, EventPage):
+            self._answered(frame)
+            return
         if isinstance(frame, OnwardChanged):
             self._port.changed(frame)
         self._callbacks.frame(self.replica, frame)
+
+    def _answered(self, page: EventPage) -> None:
+        answer = self._answers.get(page.number)
+        if answer is not None and not answer.done():
+            answer.set_result(page)
 
     def _welcome(self, link: Link, welcome: Welcome) -> None:
         greeting = self._port.welcomed(welcome, on_control=link is self._control)
@@ -116,6 +151,7 @@ class StageClient:
             _log.warning("stage_of_the_past", stage=self.replica, incarnation=welcome.incarnation)
             self._lose()
         elif greeting is Greeting.UP:
+            self._revision = welcome.revision
             _log.info("stage_up", stage=self.replica, incarnation=welcome.incarnation, revision=welcome.revision)
             self._callbacks.up(self.replica, welcome.incarnation)
 
@@ -123,6 +159,20 @@ class StageClient:
         """Send on the control link."""
         if self._control is not None:
             self._control.send(frame)
+
+    async def read_events(self, before: int | None, session: str, response: str, events_max: int) -> EventPage:
+        """A page of the worker's log, see `ReadEvents`. Raises `LinkError` where the worker is away, or lost before it
+        has answered; whoever asks bounds the wait."""
+        if self._control is None or not self.is_up:
+            raise LinkError(f"{self.replica} is not connected")
+        number = next(self._questions)
+        answer: asyncio.Future[EventPage] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            self._control.send(ReadEvents(number, before, session, response, events_max))
+            return await answer
+        finally:
+            del self._answers[number]
 
     def feed(self, feed: Feed) -> None:
         """Send on the media link."""

@@ -13,6 +13,7 @@ Theory of operation
 Rules
 * All streams of a session at this stage run at its home.
 * A waiting stream that is cancelled, or refused by the pool, is answered as its worker would have done.
+* A session that is closed has left its worker, and its place there is free, once all its streams were answered for.
 * What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream, streams that wait by the pool.
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -137,6 +138,14 @@ class _Stream:
 
 
 @dataclass(slots=True)
+class _Leaving:
+    """A closed session, the streams that its workers have yet to answer for, and whom it keeps waiting."""
+
+    streams: dict[Tag, Replica] = field(default_factory=dict)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
 class _Lost:
     tag: Tag
     incarnation: int
@@ -168,6 +177,7 @@ class StagePool:
         self._streams: dict[str, _Stream] = {}
         self._held: dict[str, _Stream] = {}  # of these, those that no worker was asked for yet
         self._lost: dict[str, list[_Lost]] = {name: [] for name in addresses}
+        self._leaving: dict[str, _Leaving] = {}
         self._usable = asyncio.Event()
 
     # ---- life ------------------------------------------------------------------------------------
@@ -182,6 +192,11 @@ class StagePool:
         """Streams can be opened, through to the last stages behind this one."""
         behind = [pool.replicas_up for pool in self._onward.values()]
         return any(client.is_up and all(client.onward & names for names in behind) for client in self._clients.values())
+
+    @property
+    def streams(self) -> int:
+        """How many were asked for and are not over, those included that a lost process may still hold."""
+        return len(self._streams) + sum(map(len, self._lost.values()))
 
     @property
     def replicas_up(self) -> frozenset[str]:
@@ -236,12 +251,30 @@ class StagePool:
         return stream if stream is not None and stream.open.tag == tag else None
 
     def _close_session(self, session: str) -> None:
+        """What a worker was asked for is known until it has let go, or has died: somebody may still count on that."""
         del self._epochs[session]
-        for key in [key for key, stream in self._streams.items() if stream.open.tag.session == session]:
-            self._forget(key)
-        for lost in self._lost.values():
-            lost[:] = [one for one in lost if one.tag.session != session]
+        for stream in [stream for stream in self._streams.values() if stream.open.tag.session == session]:
+            if stream.open.tag.key in self._held:
+                self._give_up(stream)
+            else:
+                stream.unopened = None
+                if stream.client is not None:
+                    self._leaving.setdefault(session, _Leaving()).streams[stream.open.tag] = stream.client
         self._carry_out(self._core.leave(session, self._surroundings.now_ns()))
+
+    def _let_go(self, tags: Sequence[Tag]) -> None:
+        """A worker holds nothing of these any more."""
+        for tag in tags:
+            leaving = self._leaving.get(tag.session)
+            if leaving is not None and leaving.streams.pop(tag, None) is not None and not leaving.streams:
+                del self._leaving[tag.session]
+                leaving.left.set()
+
+    async def until_left(self, session: str) -> None:
+        """Return once no worker of the stage holds anything for `session`, which was closed."""
+        leaving = self._leaving.get(session)
+        if leaving is not None:
+            await leaving.left.wait()
 
     def _end_epoch(self, session: str, epoch: int, frame: EndEpoch) -> None:
         self._epochs[session] = epoch
@@ -257,6 +290,11 @@ class StagePool:
             stream.unopened = None
             stream.client.order(frame)
             return
+        self._give_up(stream)
+
+    def _give_up(self, stream: _Stream) -> None:
+        """No worker was asked for it: nothing is held."""
+        tag = stream.open.tag
         self._drop(tag)
         self._answer(Closed(tag, "cancelled", {}))
 
@@ -351,6 +389,7 @@ class StagePool:
             case Opened(tag) | Published(tag):
                 self._begun(tag)
             case Refused(tag, code):
+                self._let_go([tag])
                 stream = self._stream(tag)
                 if code == DOWNSTREAM_LOST and stream is not None and stream.unopened is not None:
                     self._held[tag.key] = stream  # it was asked for before we had heard of the loss
@@ -358,6 +397,7 @@ class StagePool:
                     return
                 self._drop(tag)
             case Closed(tag):
+                self._let_go([tag])
                 self._drop(tag)
         self._callbacks.frame(self.stage, frame)
 
@@ -397,6 +437,8 @@ class StagePool:
         for tag in lost:
             self._forget(tag.key)
         self._lost[replica] += [_Lost(tag, incarnation) for tag in lost]
+        of_client = [tag for one in self._leaving.values() for tag, by in one.streams.items() if by is client]
+        self._let_go(of_client)
         effects = self._core.down(replica, incarnation, now_ns)
         for stream in streams:
             tag = stream.open.tag

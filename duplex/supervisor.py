@@ -31,11 +31,12 @@ import structlog
 from duplex import console
 from duplex.child import Child, ChildPlan, StartError
 from duplex.config import Config
+from duplex.tasks import stop_task
 from duplex.tls_dev import CERTIFICATE, host_addresses
-from duplex.vad_service import stop_task
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
 from stages.edges import GATEWAY
 from stages.graph import Graph, StageNode, address_of, worker_spec
+from stages.liveness import PINGS_PER_SILENCE
 from stages.messages import ReplicaReport
 
 STORE_CHECK_S = 0.5
@@ -170,16 +171,32 @@ class Supervisor:
         console.say(f"  store      embedded Valkey, ready in {time.monotonic() - began:.1f} s")
 
     async def _keep_store(self) -> None:
-        """Start the embedded store again where it has died; what it acknowledged is in its file."""
+        """Start the embedded store again where it has died or hangs; what it acknowledged is in its file."""
         while self._store is not None:
-            await asyncio.sleep(STORE_CHECK_S)
-            if not self._store.running:
-                _log.error("store_died")
-                await asyncio.to_thread(self._store.stop)
-                try:
-                    await asyncio.to_thread(self._store.start)
-                except (EmbeddedStoreError, OSError) as error:
-                    _log.error("store_not_restarted", error=str(error))
+            await self._until_store_is_gone(self._store)
+            _log.error("store_died")
+            try:
+                await asyncio.to_thread(self._store.restart)
+            except (EmbeddedStoreError, OSError) as error:
+                _log.error("store_not_restarted", error=str(error))
+                await asyncio.sleep(STORE_CHECK_S)
+            else:
+                _log.info("store_restarted", pid=self._store.server_pid)
+
+    async def _until_store_is_gone(self, store: EmbeddedValkey) -> None:
+        """Come back when it has died; it is killed where it is silent for as long as a worker may be.
+
+        As with workers, silence is counted in pings: that of a moment in which we stood still ourselves is no hang.
+        """
+        ping_s_max = self._config.worker_silence_s / PINGS_PER_SILENCE
+        unanswered = 0
+        while store.running:
+            await asyncio.sleep(0 if unanswered else STORE_CHECK_S)
+            unanswered = unanswered + 1 if await _is_silent(store.socket_path, ping_s_max) else 0
+            if unanswered == PINGS_PER_SILENCE:
+                _log.error("store_hangs", pid=store.server_pid)
+                store.kill()
+                return
 
     async def _start_children(self) -> None:
         starting = [asyncio.create_task(self._start_one(child)) for child in (*self.workers, self.gateway)]
@@ -237,6 +254,23 @@ async def _done_before(work: Coroutine[None, None, None], stopped: asyncio.Event
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+async def _is_silent(store: Path, s_max: float) -> bool:
+    """Whether nothing comes of a ping to the store that listens there. One that is gone is not silent."""
+    try:
+        async with asyncio.timeout(s_max):
+            reader, writer = await asyncio.open_unix_connection(store)
+            try:
+                writer.write(b"PING\r\n")
+                await reader.readline()
+            finally:
+                writer.close()
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 SECRETS = ("DUPLEX_TOKEN", "DUPLEX_OPENAI_API_KEY")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -63,10 +62,3 @@ class VadService:
             for _, future in (*batch, *self._waiting):
                 future.cancel()
             self._thread.shutdown(wait=False)
-
-
-async def stop_task(task: asyncio.Task[None]) -> None:
-    """Cancel `task` and wait until it has ended."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

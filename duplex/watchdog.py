@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from stages.link import Link, connect
 from stages.liveness import Hung, Liveness
 from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong

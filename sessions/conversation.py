@@ -68,6 +68,7 @@ from stages.contracts import (
     Transcript,
     VocoderOptions,
 )
+from stages.event_log import EventLog
 
 NS_PER_S = 1_000_000_000
 
@@ -91,14 +92,18 @@ class ReplyDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the conversation is. `epoch` is where it starts; `new_id(prefix)` gives ids that are never reused."""
+    """Who the conversation is, and of which `tenant`. `epoch` is where it starts; `new_id(prefix)` gives ids that are
+    never reused."""
 
     session: str
     epoch: int
     new_id: Callable[[str], str]
+    tenant: str = ""
 
 
 class Conversation:
+    """`events`: the log of the process; without one, nothing is recorded."""
+
     def __init__(
         self,
         identity: Identity,
@@ -109,6 +114,7 @@ class Conversation:
         items: tuple[Item, ...] = (),
         route: Route | None = None,
         deadlines: Deadlines | None = None,
+        events: EventLog | None = None,
     ) -> None:
         self._identity = identity
         self._epoch = identity.epoch
@@ -119,7 +125,7 @@ class Conversation:
         self._window = PromptWindow(defaults.context_characters_max)
         self._window.trim(items)
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
-        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines())
+        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant)
         self._prefill: Tag | None = None
         # An understood turn that waits for the response before it to end, where speech does not interrupt.
         self._owed: tuple[Marks, int] | None = None
@@ -130,6 +136,10 @@ class Conversation:
     @property
     def settings(self) -> SessionSettings:
         return self._settings
+
+    @property
+    def tenant(self) -> str:
+        return self._identity.tenant
 
     @property
     def epoch(self) -> int:
@@ -311,9 +321,12 @@ class Conversation:
         """`stage` holds nothing of `tag` any more; `failure` is (code, message) where it could not go on."""
         if tag.response:
             return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
-        if stage == self._route.encoder:
-            return self._settle(self._hearing.failed(tag, *failure), now_ns) if failure else []
-        return self._forget_prefill(tag)
+        if stage != self._route.encoder:
+            return self._forget_prefill(tag)
+        if failure:
+            return self._settle(self._hearing.failed(tag, *failure), now_ns)
+        self._hearing.let_go(tag, now_ns)
+        return []
 
     def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows."""

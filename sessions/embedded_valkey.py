@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,11 @@ class EmbeddedValkey:
         """The process id of the keeper, 0 if there is none."""
         return self._keeper.pid if self._keeper else 0
 
+    def kill(self) -> None:
+        """For a server that hangs: end it at once. Its keeper ends with it, and all that it acknowledged is kept."""
+        if self.running:
+            os.kill(self._server_pid, signal.SIGKILL)  # its keeper has yet to reap it: the id is still its own
+
     def start(self) -> None:
         """Return when Valkey answers. Raises `DataDirInUse` or `EmbeddedStartFailed`."""
         if self._keeper is not None:
@@ -131,6 +137,11 @@ class EmbeddedValkey:
         if keeper.returncode < 0:
             # By now the directory may serve another, whose server is not ours to stop.
             end_leftover(self.socket_path, only_pid=self._server_pid)
+
+    def restart(self) -> None:
+        """Stop what is left of it, and start it again. Raises as `start` does."""
+        self.stop()
+        self.start()
 
     def __enter__(self) -> Self:
         self.start()

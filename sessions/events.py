@@ -135,6 +135,13 @@ class ResponseFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseLost:
+    """The terminal of a response that an earlier connection had, and that its client still holds open."""
+
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseDrained:
     """Every resource of the response is back. `status`: complete or orphaned."""
 
@@ -168,6 +175,7 @@ Event = (
     | ReplyText
     | ReplyAudio
     | ResponseFinished
+    | ResponseLost
     | ResponseDrained
     | CommandRefused
 )

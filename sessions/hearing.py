@@ -10,6 +10,7 @@ Rules
 * The moves of a turn stand in `_TRANSITIONS`; an illegal one raises and changes nothing.
 * Input work is never ended by an epoch. A turn leaves with exactly one of: transcript, failure, discard.
 * A turn whose encoder is lost is heard again, once: what it may be that the next one would die of too is given up.
+* A stream that has let go of its turn without a transcript is waited for `LATE_NS_MAX` longer; then it is lost.
 * At most `AWAITING_MAX` turns wait for their transcript; one more, and the oldest is given up.
 """
 
@@ -28,6 +29,7 @@ from sessions.settings import INPUT_RATE
 from stages.contracts import EncoderOptions, EndOfTurn, Pause, SpeechResumed, Tag, Transcript
 
 TRANSCRIPT_NS_MAX = 8_000_000_000  # a final takes about 0.2 s; far beyond that the encoder is lost
+LATE_NS_MAX = 2_000_000_000  # a transcript may be overtaken, on another link, by the end of its stream
 ATTEMPTS_MAX = 2
 AWAITING_MAX = 8  # turns whose transcript is on its way; more means the encoder has stopped
 
@@ -80,7 +82,14 @@ class Turn:
     speech_end_ns: int = 0
     ended_ns: int = 0
     told: bool = False
+    let_go_ns: int | None = None
     lost: tuple[str, str] | None = None
+
+    @property
+    def due_ns(self) -> int:
+        """When an ended turn's transcript counts as lost."""
+        timeout_ns = self.ended_ns + TRANSCRIPT_NS_MAX
+        return timeout_ns if self.let_go_ns is None else min(timeout_ns, self.let_go_ns + LATE_NS_MAX)
 
     @property
     def is_paused(self) -> bool:
@@ -135,7 +144,7 @@ class Hearing:
         return failed
 
     def next_deadline_ns(self) -> int | None:
-        return min((turn.ended_ns + TRANSCRIPT_NS_MAX for turn in self._awaiting.values()), default=None)
+        return min((turn.due_ns for turn in self._awaiting.values()), default=None)
 
     # ---- speech ------------------------------------------------------------------------------------
 
@@ -225,6 +234,12 @@ class Hearing:
         self._failed.append(turn)
         return [StopHearing(tag), Tell(CallerTextFailed(turn.item, code, message))]
 
+    def let_go(self, tag: Tag, now_ns: int) -> None:
+        """The encoder's stream `tag` has ended, and its transcript may be on its way."""
+        turn = self._awaiting.get(tag.turn)
+        if turn is not None and turn.tag == tag:
+            turn.let_go_ns = now_ns
+
     def lost(self, tag: Tag) -> list[Effect]:
         """The encoder's stream `tag` went with its process: let another hear what is still kept of the turn."""
         turns = (*self._awaiting.values(), *([self._current] if self._current else []))
@@ -243,6 +258,6 @@ class Hearing:
     def tick(self, now_ns: int) -> list[Effect]:
         """Give up on transcripts that are overdue."""
         effects: list[Effect] = []
-        for turn in [late for late in self._awaiting.values() if now_ns >= late.ended_ns + TRANSCRIPT_NS_MAX]:
+        for turn in [late for late in self._awaiting.values() if now_ns >= late.due_ns]:
             effects += self._give_up(turn, "transcript_timeout", "no transcript came in time")
         return effects

@@ -57,3 +57,11 @@ class Reply:
     def text_until(self, sample: int) -> str:
         """The words that were whole by `sample`."""
         return " ".join(word.text for word in self._words if word.end <= sample)
+
+    def rest_of(self, said: str) -> str:
+        """What the deltas lack of `said`; empty where they are ahead of it, as they mostly are."""
+        told = " ".join(self.raw_text.split())
+        rest = said.removeprefix(told)
+        if rest == said and told:
+            return ""
+        return rest.lstrip() if self.raw_text[-1:].isspace() else rest

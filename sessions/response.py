@@ -11,7 +11,8 @@ Theory of operation
     depends on them, and `drained` always does: they hold something until they have had their last look.
 
     A response whose stage is lost before anything of it was put out is made again, once, within its deadline and under
-    its ids; only the number of the attempt rises. What was put out is never made again: then the response fails.
+    its ids; only the number of the attempt rises. What was put out is never made again: then the response fails. A loss
+    before the head has answered is none of a response being made: its opening begins anew, as often as it takes.
 
 Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing (late events of an ended response
@@ -40,7 +41,7 @@ PLAYOUT = "playout"
 STAGE_LOST = "stage_lost"
 # Faults of a process or a link, which say nothing of the response: another may well make it.
 RETRIED = frozenset({STAGE_LOST})
-ATTEMPTS_MAX = 2
+RETRIES_MAX = 1
 
 
 class Phase(Enum):
@@ -185,6 +186,7 @@ class Response:
         self._accepted_ns = self._admitted_ns = self._output_ns = now_ns
         self._phase = Phase.ACCEPTED
         self._attempt = 0
+        self._retries = 0
         self._unopened = set(stages)
         self._ledger: set[tuple[str, int]] = {(PLAYOUT, 0)} if "audio" in finals else set()
         self._finals = dict(finals)
@@ -325,11 +327,21 @@ class Response:
     def _cannot_go_on(self, code: str, message: str, now_ns: int, attempt: int) -> list[Effect]:
         if attempt != self._attempt:
             return []
-        if code in RETRIED and attempt + 1 < ATTEMPTS_MAX and self._move(Step.RETRY):
+        if code in RETRIED and self._may_retry and self._move(Step.RETRY):
             return self._retry()
         return self.fail(code, message, now_ns)
 
+    @property
+    def _has_begun(self) -> bool:
+        """The head has answered: what depends on it may have been made."""
+        return self._stages[0] not in self._unopened
+
+    @property
+    def _may_retry(self) -> bool:
+        return self._retries < RETRIES_MAX or not self._has_begun
+
     def _retry(self) -> list[Effect]:
+        self._retries += self._has_begun
         aborts = [Abort(stage, self._attempt) for stage in self._stages if stage in self._holders]
         self._attempt += 1
         self._unopened = set(self._stages)

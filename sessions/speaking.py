@@ -12,7 +12,9 @@ Theory of operation
 Rules
 * What arrives for a response that has ended is dropped and counted; it changes no state.
 * Samples are granted back to who made them as they are sent, and never otherwise.
-* Aligned word times come late, mostly after the end, and are taken until the response has drained: what was said of a
+* Text, words and sound come over links without a common order. What was said of a reply that was cut, and not told as
+  text before, is told before its end.
+* Word times are taken until the response has drained, and aligned ones mostly come after its end: what was said of a
   reply that was cut is then known better.
 """
 
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from media.chunk import AudioChunk, ChunkError, ms_to_samples, samples_to_ms
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
 from sessions.effects import CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
@@ -39,7 +41,8 @@ from sessions.reply import Reply
 from sessions.response import Deadlines, Phase, Response
 from sessions.route import Leg
 from sessions.settings import OUTPUT_RATE, ResponseSpec
-from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes
+from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes, label_of
+from stages.event_log import EventKind, EventLog, Trail
 
 FRAME_MS = 20
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
@@ -109,6 +112,7 @@ class Marks:
 class _Run:
     plan: Plan
     life: Response
+    trail: Trail
     marks: Marks
     is_prepared: bool = False
     is_written: bool = False
@@ -131,11 +135,16 @@ class Ended:
 
 
 class Speaking:
-    """`transport_lead_ms`: how far frames may run ahead of the ear on this transport."""
+    """`transport_lead_ms`: how far frames may run ahead of the ear on this transport. `events`: the log of the process,
+    for which the responses are those of `tenant`; without one, nothing is recorded."""
 
-    def __init__(self, transport_lead_ms: int, deadlines: Deadlines) -> None:
+    def __init__(
+        self, transport_lead_ms: int, deadlines: Deadlines, events: EventLog | None = None, tenant: str = ""
+    ) -> None:
         self._playout = Playout(OUTPUT_RATE, ms_to_samples(FRAME_MS, OUTPUT_RATE), transport_lead_ms * 1_000_000)
         self._deadlines = deadlines
+        self._events = events or EventLog(0)
+        self._tenant = tenant
         self._runs: dict[str, _Run] = {}
         self._active: str | None = None
         self._prepared: str | None = None
@@ -175,6 +184,10 @@ class Speaking:
     @property
     def undrained(self) -> int:
         return len(self._runs)
+
+    def knows(self, response: str) -> bool:
+        """`response` has not drained yet."""
+        return response in self._runs
 
     @property
     def is_full(self) -> bool:
@@ -217,6 +230,10 @@ class Speaking:
         """Have an accepted response made, with the options that are known now."""
         run = self._runs[response]
         run.plan = replace(run.plan, stages=stages)
+        return self._admit(run, now_ns)
+
+    def _admit(self, run: _Run, now_ns: int) -> list[Effect]:
+        self._trail(run, now_ns).add(EventKind.ADMITTED, len(run.plan.stages))
         return self._carry(run, run.life.admit(now_ns), now_ns)
 
     def item_left(self, item: str, before: str | None) -> None:
@@ -225,7 +242,7 @@ class Speaking:
             if run.plan.previous_item == item:
                 run.plan = replace(run.plan, previous_item=before)
 
-    def _run(self, plan: Plan, marks: Marks, now_ns: int) -> _Run:
+    def _run(self, plan: Plan, marks: Marks, now_ns: int, state: str = "") -> _Run:
         assert not self.is_full, "who starts a response has asked"
         life_of = Response(
             plan.tag,
@@ -235,8 +252,10 @@ class Speaking:
             deadlines=self._deadlines,
             now_ns=now_ns,
         )
-        run = _Run(plan, life_of, marks)
+        trail = self._events.of(plan.tag.session, plan.tag.response, self._tenant)
+        run = _Run(plan, life_of, trail, marks)
         self._runs[plan.tag.response] = run
+        self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
             self._playout.open(plan.tag.response)
         return run
@@ -246,11 +265,11 @@ class Speaking:
         assert self._active is None, "nothing is prepared while something is said"
         assert self._prepared is None, "one response is prepared at a time"
         assert plan.with_audio, "a text would be whole, and told, before it is confirmed"
-        run = self._run(plan, Marks(), now_ns)
+        run = self._run(plan, Marks(), now_ns, "prepared")
         run.is_prepared = True
         self._prepared = plan.tag.response
         self._playout.hold(plan.tag.response)
-        return self._carry(run, run.life.admit(now_ns), now_ns)
+        return self._admit(run, now_ns)
 
     def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:
         """The prepared response is the answer: tell the client what there is of it, and let it be heard."""
@@ -284,12 +303,16 @@ class Speaking:
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.opened(stage, tag.attempt), now_ns) if run else self._drop_stale()
+        if run is None:
+            return self._drop_stale(tag, "opened", now_ns, stage)
+        self._trail(run, now_ns).add(EventKind.OPENED, tag.attempt, stage)
+        return self._carry(run, run.life.opened(stage, tag.attempt), now_ns)
 
     def refused(self, tag: Tag, stage: str, code: str, message: str, now_ns: int) -> list[Effect]:
         run = self._runs.get(tag.response)
         if run is None:
-            return self._drop_stale()
+            return self._drop_stale(tag, "refused", now_ns, stage)
+        self._trail(run, now_ns).add(EventKind.REFUSED, tag.attempt, stage, cause=code)
         return self._carry(run, run.life.refused(stage, code, message, now_ns, tag.attempt), now_ns)
 
     def closed(
@@ -298,7 +321,8 @@ class Speaking:
         """The stage has let go of the response; `failure` is (code, message) where it had to."""
         run = self._runs.get(tag.response)
         if run is None:
-            return self._drop_stale()
+            return self._drop_stale(tag, "closed", now_ns, stage)
+        self._trail(run, now_ns).add(EventKind.CLOSED, tag.attempt, stage, cause=failure[0] if failure else "")
         steps = run.life.closed(stage, released, now_ns, tag.attempt)
         if failure is not None:
             steps += run.life.stage_failed(stage, *failure, now_ns, tag.attempt)
@@ -307,7 +331,10 @@ class Speaking:
     def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         """No word reaches the response at `stage` any more: what was being made there cannot be finished."""
         run = self._runs.get(tag.response)
-        return self._carry(run, run.life.stage_lost(stage, now_ns, tag.attempt), now_ns) if run else self._drop_stale()
+        if run is None:
+            return self._drop_stale(tag, "lost", now_ns, stage)
+        self._trail(run, now_ns).add(EventKind.LOST, tag.attempt, stage)
+        return self._carry(run, run.life.stage_lost(stage, now_ns, tag.attempt), now_ns)
 
     def next_deadline_ns(self) -> int | None:
         waits = [run.life.next_deadline_ns() for run in self._runs.values()]
@@ -326,9 +353,11 @@ class Speaking:
     def published(self, tag: Tag, event: TextDelta | TextDone | WordTimes | AudioOut, now_ns: int) -> list[Effect]:
         """Take what a stage has made of a response."""
         run = self._runs.get(tag.response)
-        looks_back = isinstance(event, WordTimes) and event.basis == "aligned"
+        looks_back = isinstance(event, WordTimes)
         if run is None or run.plan.tag != tag or (run.life.ended and not looks_back):
-            return self._drop_stale()
+            return self._drop_stale(tag, label_of(event), now_ns)
+        samples = len(event.pcm) // BYTES_PER_SAMPLE if isinstance(event, AudioOut) else 0
+        self._trail(run, now_ns).add(EventKind.RECEIVED, samples, state=label_of(event))
         match event:
             case TextDelta(text):
                 return self._text(run, text, now_ns)
@@ -390,6 +419,7 @@ class Speaking:
         if not frame.samples:
             return []
         run.life.output(now_ns)
+        self._trail(run, now_ns).add(EventKind.SENT, frame.samples)
         effects: list[Effect] = [
             Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
@@ -409,19 +439,25 @@ class Speaking:
                 case life.OpenStage(stage, attempt):
                     leg, options = next(each for each in run.plan.stages if each[0].stage == stage)
                     tag = structs.replace(run.plan.tag, attempt=attempt)
+                    self._trail(run, now_ns).add(EventKind.ASKED, attempt, stage)
                     effects.append(OpenStream(stage, tag, options, leg.edges))
                 case life.Abort(stage, attempt):
+                    self._trail(run, now_ns).add(EventKind.CANCELLED, attempt, stage, cause="abort")
                     effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
                 case life.Cut(stage):
                     sent, tag = self._sent(run, now_ns), run.plan.tag
+                    cause = "cut" if sent else "abort"
+                    self._trail(run, now_ns).add(EventKind.CANCELLED, tag.attempt, stage, cause=cause)
                     effects.append(CutStream(stage, tag, sent) if sent else CancelStream(stage, tag))
                 case life.Retry(attempt):
+                    self._trail(run, now_ns).add(EventKind.RETRIED, attempt)
                     run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
                     run.reply, run.usage, run.is_written = Reply(), Usage(), False
                     effects.append(Measured("responses_retried", 1))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
                 case _:
+                    self._trail(run, now_ns).add(EventKind.DRAINED, step.lag_ns, state=step.status)
                     effects += self._drained(run, step)
         return effects
 
@@ -434,6 +470,8 @@ class Speaking:
             view = self._playout.cut(response, now_ns)
             sent, dropped = view.sent, view.unsent
             steps = run.life.playout_released(dropped, now_ns)
+        state, cause = done.phase.name.lower(), done.code or done.reason
+        self._trail(run, now_ns).add(EventKind.TERMINAL, sent, state=state, cause=cause)
         if run.is_prepared:
             return self._carry(run, steps, now_ns)
         text = self._said(run, done.phase, sent)
@@ -448,8 +486,11 @@ class Speaking:
             message=done.message,
             usage=run.usage,
         )
+        rest = run.reply.rest_of(text)
+        untold = [self._reply_text(run, rest)] if rest else []
         wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
-        return [Tell(ResponseFinished(view_out, run.marks.parts())), *wasted, *self._carry(run, steps, now_ns)]
+        finished = Tell(ResponseFinished(view_out, run.marks.parts()))
+        return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
     @staticmethod
     def _said(run: _Run, phase: Phase, sent: int) -> str:
@@ -468,8 +509,17 @@ class Speaking:
         lag_ms = round(drained.lag_ns / 1e6, 1)
         return [Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)), lag]
 
-    def _drop_stale(self) -> list[Effect]:
+    # ---- what is recorded --------------------------------------------------------------------------
+
+    def _trail(self, run: _Run, now_ns: int) -> Trail:
+        """Where that is entered which happens to `run` now."""
+        self._events.at(now_ns)
+        return run.trail
+
+    def _drop_stale(self, tag: Tag, what: str, now_ns: int, stage: str = "") -> list[Effect]:
         self._stale += 1
+        self._events.at(now_ns)
+        self._events.of(tag.session, tag.key, self._tenant).add(EventKind.STALE, 1, stage, what)
         return []
 
     def heard(self, response: str, samples: int, now_ns: int) -> None:

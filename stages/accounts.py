@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from stages.credit import CreditAccount
 from stages.edges import GATEWAY, OutEdge
+from stages.event_log import Trail
 from stages.outbox import Outbox
 from stages.scheduler import SchedulerStatistics
 
@@ -44,11 +45,10 @@ class EdgeAccounts:
         self._edges = edges
         self._accounts = {edge.target: CreditAccount() for edge in edges}
 
-    def outbox(self, targets: Collection[str]) -> Outbox:
+    def outbox(self, targets: Collection[str], trail: Trail) -> Outbox:
         """For a new stream, which hands over to these targets; to the gateway all do."""
-        return Outbox(
-            [edge for edge in self._edges if edge.target == GATEWAY or edge.target in targets], self._accounts
-        )
+        used = [edge for edge in self._edges if edge.target == GATEWAY or edge.target in targets]
+        return Outbox(used, self._accounts, trail)
 
     def statistics(self, outboxes: Mapping[str, Outbox]) -> tuple[EdgeStatistics, ...]:
         """`outboxes`: of the streams that there are, by their names."""

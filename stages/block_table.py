@@ -10,6 +10,8 @@ Rules
 * Every block is in exactly one state; only a free one is given out. `_TRANSITIONS` is the whole machine.
 * A block is named by its `DataRef`. The generation in it rises at each use, so a name is never used twice.
 * A block has one reader. It is freed once: by that reader's acknowledgement, by the end of its link, or by withdrawal.
+* What becomes of a block is entered in the process's event log: ACQUIRED once, FREED once, and LEASED in between where
+  it was sent. Whoever calls has told the log the moment.
 * A session owns at most `session_blocks_max` blocks, so one that is not read cannot take the arena from the others.
 """
 
@@ -21,6 +23,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from stages.contracts import DataRef
+from stages.event_log import NO_TRAIL, EventKind, EventLog, Trail
 
 BLOCK_BYTES = 1 << 20  # pages are only there once written, so a large block costs what lies in it
 BLOCKS = 64
@@ -111,15 +114,22 @@ class _Block:
     ref: DataRef
     state: BlockState = BlockState.FREE
     owner: Owner = Owner("", "")
+    trail: Trail = NO_TRAIL
     reader: int = 0
     leased_ns: int = 0
 
 
 class BlockTable:
-    """Blocks 0 to `size.blocks - 1` of the arena of life `incarnation` of `worker`. Times are monotonic ns."""
+    """Blocks 0 to `size.blocks - 1` of the arena of life `incarnation` of `worker`. Times are monotonic ns.
 
-    def __init__(self, worker: str, incarnation: int, size: TableSize | None = None) -> None:
+    `events`: the log of the process; without one, nothing is recorded.
+    """
+
+    def __init__(
+        self, worker: str, incarnation: int, size: TableSize | None = None, events: EventLog | None = None
+    ) -> None:
         self.size = size or TableSize()
+        self.events = events or EventLog(0)
         self.worker = worker
         self.incarnation = incarnation
         self._blocks = [_Block(DataRef(worker, incarnation, index, 0, 0)) for index in range(self.size.blocks)]
@@ -146,7 +156,9 @@ class BlockTable:
         block = self._blocks[index]
         block.ref = DataRef(self.worker, self.incarnation, index, block.ref.generation + 1, length)
         block.owner = owner
+        block.trail = self.events.of(owner.session, owner.key)
         block.state = _after(block, BlockEvent.ACQUIRE)
+        _note(block, EventKind.ACQUIRED)
         self._owned[owner] += 1
         self._session_blocks[owner.session] += 1
         self._used_peak = max(self._used_peak, self.size.blocks - len(self._free))
@@ -155,7 +167,7 @@ class BlockTable:
     def written(self, ref: DataRef) -> bool:
         """The payload is there. False where it was withdrawn meanwhile; the block is then free."""
         block = self._named(ref)
-        self._move(block, BlockEvent.WRITTEN)
+        self._move(block, BlockEvent.WRITTEN, "withdrawn")
         return block.state is BlockState.READY
 
     def lease(self, ref: DataRef, reader: int, now_ns: int) -> None:
@@ -166,10 +178,11 @@ class BlockTable:
         self._move(block, BlockEvent.LEASE)
         block.reader, block.leased_ns = reader, now_ns
         self._leased[ref.block] = None
+        _note(block, EventKind.LEASED)
 
     def withdraw(self, ref: DataRef) -> None:
         """The payload will not be sent. Raises `ArenaError` for one that was."""
-        self._move(self._named(ref), BlockEvent.WITHDRAW)
+        self._move(self._named(ref), BlockEvent.WITHDRAW, "withdrawn")
 
     # ---- the reader's side ----------------------------------------------------------------------
 
@@ -179,14 +192,14 @@ class BlockTable:
         if block is None or block.ref != ref or block.reader != reader or ref.block not in self._leased:
             self._stale_releases += 1
             return False
-        self._move(block, BlockEvent.GIVE_BACK)
+        self._move(block, BlockEvent.GIVE_BACK, "acknowledged")
         return True
 
     def reader_lost(self, reader: int) -> set[Owner]:
         """The link numbered `reader` is gone, and with it every lease of its. Gives whose payloads it had not read."""
         held = [self._blocks[index] for index in self._leased if self._blocks[index].reader == reader]
         for block in held:
-            self._move(block, BlockEvent.GIVE_BACK)
+            self._move(block, BlockEvent.GIVE_BACK, "link_lost")
         return {block.owner for block in held}
 
     def expire(self, now_ns: int) -> list[DataRef]:
@@ -198,6 +211,7 @@ class BlockTable:
         ]
         for block in late:
             self._move(block, BlockEvent.EXPIRE)
+            _note(block, EventKind.LEASE_EXPIRED)
         self._orphaned_ever += len(late)
         return [block.ref for block in late]
 
@@ -242,13 +256,18 @@ class BlockTable:
             raise ArenaError(f"block {ref.block} is at generation {block.ref.generation}, not {ref.generation}")
         return block
 
-    def _move(self, block: _Block, event: BlockEvent) -> None:
+    def _move(self, block: _Block, event: BlockEvent, cause: str = "") -> None:
         block.state = _after(block, event)
         if block.state is BlockState.FREE:
+            _note(block, EventKind.FREED, cause)
             self._leased.pop(block.ref.block, None)
             self._free.append(block.ref.block)
             _strike(self._owned, block.owner)
             _strike(self._session_blocks, block.owner.session)
+
+
+def _note(block: _Block, kind: EventKind, cause: str = "") -> None:
+    block.trail.add(kind, block.ref.length, state=f"block_{block.ref.block}", cause=cause)
 
 
 def _strike(counts: Counter[K], whose: K) -> None:

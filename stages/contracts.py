@@ -44,9 +44,9 @@ class Tag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
         name = self.response or f"{self.session}/{self.epoch}/{self.turn}"
         return f"{name}#{self.attempt}" if self.attempt else name
 
-    def is_output_before(self, session: str, epoch: int) -> bool:
-        """Output of `session` that ends with `epoch`: input work and responses out of band do not."""
-        return self.session == session and bool(self.response) and OUT_OF_BAND < self.epoch < epoch
+    def is_output_before(self, epoch: int) -> bool:
+        """This is conversation output, and older than `epoch`."""
+        return bool(self.response) and OUT_OF_BAND < self.epoch < epoch
 
 
 class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -292,6 +292,20 @@ _PAYLOADS: dict[type, Payload] = {
 def payload_of(piece: Item | Event) -> Payload | None:
     """What kind of edge carries `piece`; None for what only goes between a stage and the gateway."""
     return _PAYLOADS.get(type(piece))
+
+
+_LABELS: dict[type, str] = {
+    **_PAYLOADS,
+    Transcript: "transcript",
+    TextDelta: "text",
+    TextDone: "text_done",
+    WordTimes: "word_times",
+}
+
+
+def label_of(made: Item | Event) -> str:
+    """What a stage has made, in a word: its payload, or the kind of event."""
+    return _LABELS[type(made)]
 
 
 def is_final(piece: Item | Event) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from stages.stream import StageFailure
+from stages.stream import BatchingModel, StageFailure, StageStream, Step
 
 _Answer = TypeVar("_Answer")
 
@@ -31,3 +31,11 @@ def asked(call: Callable[[], _Answer]) -> _Answer | StageFailure:
         return failure
     except Exception as error:  # noqa: BLE001 - the boundary between the stage and its engine
         return EngineFault(error)
+
+
+def plan_of(stream: StageStream, batching: BatchingModel | None) -> tuple[Step | None, str, bool]:
+    """The step that `stream` wants to run and its batch key, or none and whether the stream is finished."""
+    step = stream.next_step()
+    if step is None:
+        return None, "", stream.finished
+    return step, batching.batch_key(step) if batching else "", False

@@ -5,6 +5,8 @@ Theory of operation
     reader gives back may let another link's stream go on. A gateway's links lend nothing and need no common exchange.
 
 Rules
+* The event log of the arena is told the moment of what comes over a link; what is sent belongs to an event of the
+  worker, who has told it.
 * A lease's deadline is a timer, set only while something is leased; an orphaned block is logged and stays lent.
 """
 
@@ -72,13 +74,16 @@ class Exchange:
 
     def link_lost(self, number: int) -> None:
         if self._writers.pop(number, None) is not None:
+            self._note_moment()
             self._carry_out(self._outgoing.link_lost(number))
 
     def taken(self, number: int, frame_bytes: int) -> None:
         """See `Outgoing.taken`."""
+        self._note_moment()
         self._carry_out(self._outgoing.taken(number, frame_bytes))
 
     def released(self, number: int, ref: DataRef) -> None:
+        self._note_moment()
         self._carry_out(self._outgoing.released(number, ref))
 
     # ---- streams ---------------------------------------------------------------------------------
@@ -118,8 +123,15 @@ class Exchange:
     def _place(self, place: Place) -> None:
         assert self._arena is not None, "only an arena has blocks"
         self._arena.write(place.ref, place.payload)
-        self._carry_out(self._outgoing.placed(place, time.monotonic_ns()))
+        self._carry_out(self._outgoing.placed(place, self._note_moment()))
         self._watch_leases()
+
+    def _note_moment(self) -> int:
+        """Tell the event log that something has come, now; gives that moment."""
+        now_ns = time.monotonic_ns()
+        if self._arena is not None:
+            self._arena.table.events.at(now_ns)
+        return now_ns
 
     # ---- leases ----------------------------------------------------------------------------------
 
@@ -131,7 +143,7 @@ class Exchange:
 
     def _leases_due(self) -> None:
         self._expiry = None
-        self.expire(time.monotonic_ns())
+        self.expire(self._note_moment())
         self._watch_leases()
 
     def expire(self, now_ns: int) -> None:

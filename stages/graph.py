@@ -24,10 +24,12 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX
 from stages.contracts import Payload
 from stages.edges import GATEWAY, InEdge, Need, OutEdge
 from stages.engines import registry
 from stages.engines.profiles import SOUND_AXES, EngineProfile, Makes, Takes, profile_of
+from stages.event_log import EVENTS_MAX
 from stages.stage import STREAMS_MAX
 from stages.worker import WorkerSpec
 
@@ -109,11 +111,17 @@ class Edge(BaseModel):
 
 
 class Graph(BaseModel):
+    """`events_max`: how many events each worker's log holds. `arena_blocks`, `session_blocks_max`: of each worker's
+    arena, as in `stages.block_table`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     stages: tuple[StageNode, ...]
     edges: tuple[Edge, ...]
     output_rate: int = 24_000
+    events_max: int = Field(default=EVENTS_MAX, ge=0)
+    arena_blocks: int = Field(default=BLOCKS, ge=1)
+    session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1)
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -360,6 +368,9 @@ def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, inc
         inputs=tuple(InEdge(edge.payload, edge.window, edge.need) for edge in graph.edges_to(stage.name)),
         streams_max=stage.streams_max,
         payload_bytes_max=chunk_bytes if hands_over_audio else 0,
+        events_max=graph.events_max,
+        arena_blocks=graph.arena_blocks,
+        session_blocks_max=graph.session_blocks_max,
     )
 
 

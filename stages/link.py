@@ -163,6 +163,8 @@ class Link(asyncio.BufferedProtocol):
             self._exchange.link_lost(self.number)
             if self._arena is not None:
                 self._arena.close()
+            # Who kept the link may know it for longer, in a cycle even; what it read into is of no more use.
+            self._buffer, self._view, self._filled = bytearray(), memoryview(b""), 0
 
     # ---- what comes ------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ from stages.contracts import (
     Wire,
     WordTimes,
 )
+from stages.event_log import EventLogStatistics, Excerpt
 
 LINK_VERSION = 4
 
@@ -255,6 +256,25 @@ class Retiring(Wire, frozen=True):
     """A worker will end once nothing is left in it: gateways take their sessions elsewhere."""
 
 
+class ReadEvents(Wire, frozen=True):
+    """The newest events of the worker's log, at most `events_max` of them; the rest as in `EventLog.read`. Answered at
+    once. `number` comes back with the answer."""
+
+    number: int
+    before: int | None
+    session: str
+    response: str
+    events_max: int
+
+
+class EventPage(Wire, frozen=True):
+    """The answer to `ReadEvents`."""
+
+    number: int
+    excerpt: Excerpt
+    statistics: EventLogStatistics
+
+
 class Inspect(Wire, frozen=True):
     """From a gateway, on its control link: say how full and how late things are. Answered by `WorkerSnapshot`."""
 
@@ -356,6 +376,8 @@ Frame = (
     | Pong
     | Retire
     | Retiring
+    | ReadEvents
+    | EventPage
     | Inspect
     | WorkerSnapshot
     | ReplicaReport

@@ -9,6 +9,8 @@ Rules
 * The slowest reader loses nothing.
 * What goes to the gateway waits for its turn among what is handed on: text runs ahead of its speech by no more than
   the windows do.
+* Each unit of credit that was taken is entered in the event log, and so is its end: granted, or closed or lost with its
+  edge.
 * Nobody waits for an observer: its window is the most that a response can have. An output beyond that, or the loss of
   its link, ends its edge and nothing else.
 """
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 from stages.contracts import AudioOut, payload_of
 from stages.credit import Credit, CreditAccount
 from stages.edges import GATEWAY, OutEdge
+from stages.event_log import NO_TRAIL, EventKind, Trail
 from stages.stream import Emit, Publish
 
 # The sound in a full window of latents, codec frames or clauses, at least; that of audio is counted.
@@ -50,6 +53,10 @@ class Overrun:
     units: int
     window: int
 
+    @property
+    def message(self) -> str:
+        return f"{self.units} units never fit the window of {self.window}"
+
 
 @dataclass(slots=True)
 class _Lane:
@@ -60,6 +67,10 @@ class _Lane:
     edge: OutEdge | None
     credit: Credit | None
     place: int = 0
+
+    @property
+    def payload(self) -> str:
+        return self.edge.payload if self.edge is not None else ""
 
     @property
     def is_observed(self) -> bool:
@@ -94,10 +105,12 @@ class _Lane:
 
 @dataclass(slots=True)
 class Outbox:
-    """`edges`: those that the stream uses. `accounts`: of the stage's edges, by target."""
+    """`edges`: those that the stream uses. `accounts`: of the stage's edges, by target. `trail`: where its credit is
+    entered."""
 
     edges: Sequence[OutEdge]
     accounts: Mapping[str, CreditAccount] = field(default_factory=dict)
+    trail: Trail = NO_TRAIL
     _waiting: deque[Emit | Publish] = field(default_factory=deque)
     _dropped: int = 0
     _sample_rate: int = 0
@@ -116,6 +129,11 @@ class Outbox:
     def waits(self) -> bool:
         """A reader lags; observers are none."""
         return any(self._is_behind(lane) for lane in self._lanes)
+
+    @property
+    def untaken(self) -> int:
+        """Outputs that not every reader has taken."""
+        return len(self._waiting)
 
     @property
     def _end(self) -> int:
@@ -158,11 +176,20 @@ class Outbox:
             if lane.carries(output):
                 if lane.never_fits(output.units):
                     return [*moves, self._overrun(lane, output.units)]
-                if lane.credit is not None and not lane.credit.take(output.units):
+                if not self._take(lane, output.units):
                     break
                 moves.append(Taken(lane.target, output))
             lane.place += 1
         return moves
+
+    def _take(self, lane: _Lane, units: int) -> bool:
+        if lane.credit is None:
+            return True
+        if not lane.credit.take(units):
+            return False
+        if units:
+            self.trail.add(EventKind.CREDIT_TAKEN, units, lane.target, lane.payload)
+        return True
 
     def _overrun(self, lane: _Lane, units: int) -> GivenUp | Overrun:
         assert lane.credit is not None, "only credit runs out"
@@ -216,19 +243,24 @@ class Outbox:
         if lane is None or lane.credit is None:
             return False
         lane.credit.give_back(units)
+        self._returned(lane, units, "granted")
         return True
 
     def lose(self, target: str) -> None:
         """Nothing more goes to `target`."""
-        self._close([lane for lane in self._lanes if lane.target == target])
+        self._close([lane for lane in self._lanes if lane.target == target], "lost")
         self._lanes = [lane for lane in self._lanes if lane.target != target]
 
     def close(self) -> None:
         """The stream has ended: what its readers still have comes back to nobody."""
-        self._close(self._lanes)
+        self._close(self._lanes, "closed")
 
-    @staticmethod
-    def _close(lanes: Sequence[_Lane]) -> None:
+    def _close(self, lanes: Sequence[_Lane], cause: str) -> None:
         for lane in lanes:
             if lane.credit is not None:
+                self._returned(lane, lane.credit.window - lane.credit.available, cause)
                 lane.credit.close()
+
+    def _returned(self, lane: _Lane, units: int, cause: str) -> None:
+        if units:
+            self.trail.add(EventKind.CREDIT_RETURNED, units, lane.target, lane.payload, cause)

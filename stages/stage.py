@@ -7,7 +7,8 @@ Theory of operation
     then the Thinker, and an end of the epoch finds little to throw away.
 
     The worker calls `handle` for each frame, `progress` for what a running step hands over, and `batch_done` for each
-    batch of steps that it ran; every call returns what to send and which batches to start, in order.
+    batch of steps that it ran; every call returns what to send and which batches to start, in order. What happens is
+    written into the process's event log, which the worker has told the moment.
 
 Rules
 * A stream is entered here before its model is asked for anything, and leaves with exactly one `Closed`.
@@ -21,7 +22,7 @@ Rules
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
-  output of older epochs. Nobody but its owner can open or end anything of it.
+  output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
 * Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
   happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
@@ -31,14 +32,15 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from stages.accounts import EdgeAccounts, StageStatistics
-from stages.contracts import OUT_OF_BAND, AudioOut, Event, Item, Payload, Tag, is_final, payload_of
+from stages.contracts import OUT_OF_BAND, AudioOut, Item, Tag, label_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
-from stages.effects import Effect, Send, StartBatch, StartStep, StepFlags, reports_of
-from stages.engine_boundary import asked
+from stages.effects import Effect, Send, StartBatch, StartStep, reports_of
+from stages.engine_boundary import asked, plan_of
+from stages.entries import Entry, Session
+from stages.event_log import EventKind, EventLog
 from stages.gathering import Gathering
 from stages.messages import (
     Cancel,
@@ -66,44 +68,18 @@ from stages.messages import (
     StepDone,
     Welcome,
 )
-from stages.outbox import GivenUp, Outbox, Overrun, Taken
+from stages.outbox import GivenUp, Overrun, Taken
 from stages.peers import Onward, Peers
 from stages.scheduler import Ready, StageScheduler
-from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel, StageStream, Step
+from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel
 
 STREAMS_MAX = 256  # a response and a turn for each of far more calls than a worker can serve
-
-
-@dataclass(slots=True)
-class _Session:
-    epoch: int
-    control: int
-
-
-@dataclass(slots=True)
-class _Entry:
-    """One stream at this stage."""
-
-    tag: Tag
-    model: StageStream
-    control: int
-    tenant: str
-    outbox: Outbox
-    replicas: dict[str, str]  # of each next stage, the one that it hands to
-    gatherings: dict[Payload, Gathering]
-    # Who fed the stream last, in all (None) and of each payload.
-    sources: dict[Payload | None, int] = field(default_factory=dict)
-    ended_inputs: set[Payload] = field(default_factory=set)
-    flags: StepFlags = field(default_factory=StepFlags)
-    step: Step | None = None
-    leaving: tuple[Outcome, str, str] | None = None
-    paused: bool = False  # what it sent last waits for room on its link
 
 
 class Stage:
     """`edges` lead to other stages and to the gateway, `inputs` come in. Each of at most `streams_max` streams reserves
     what it may gather. `observes`: the stage looks on from a side branch. `tenant_weights`: shares of the stage's time,
-    by tenant; others weigh 1."""
+    by tenant; others weigh 1. `events`: the log of the process; without one, nothing is recorded."""
 
     def __init__(
         self,
@@ -114,8 +90,10 @@ class Stage:
         streams_max: int = STREAMS_MAX,
         observes: bool = False,
         tenant_weights: Mapping[str, int] | None = None,
+        events: EventLog | None = None,
     ) -> None:
         self._model = model
+        self._events = events or EventLog(0)
         self._batching = model if isinstance(model, BatchingModel) else None
         self._edges = {edge.target: edge for edge in edges}
         self._accounts = EdgeAccounts(edges)
@@ -126,10 +104,10 @@ class Stage:
         self._peers = Peers()
         self._onward = Onward(edges)
         self.target_at = self._onward.target_at
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, Session] = {}
         # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
         self._closing: set[str] = set()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         batch_max = self._batching.batch_max if self._batching else 1
         self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
         self._stale = 0
@@ -177,7 +155,7 @@ class Stage:
         effects: list[Effect] = []
         role = self._peers.forget(link)
         if role == "data":
-            for entry in self._entries_where(lambda entry: self._may_lack_input(entry, link)):
+            for entry in self._entries_where(lambda entry: entry.may_lack_input(link, self._inputs)):
                 effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
         if role != "control":
             return effects
@@ -186,11 +164,6 @@ class Stage:
         for entry in self._entries_where(lambda entry: entry.control == link):
             effects += self._leave(entry, "cancelled")
         return effects
-
-    def _may_lack_input(self, entry: _Entry, link: int) -> bool:
-        """Something handed over to `entry` may have been lost with `link`, which nobody would hand over again."""
-        awaited = self._inputs - entry.ended_inputs if entry.tag.response else ()
-        return any(entry.sources.get(payload, link) == link for payload in awaited)
 
     def _onward_lost(self, link: int) -> list[Effect]:
         replica = self._onward.lost(link)
@@ -226,8 +199,8 @@ class Stage:
                 effects = self._cancel(link, frame)
             case Cut():
                 effects = self._cut(link, frame)
-            case EndEpoch(session):
-                effects = self._end_epoch(frame) if self._owns(link, session) else self._drop_stale()
+            case EndEpoch():
+                effects = self._end_epoch(link, frame)
             case Ping(sequence):
                 effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
             case Retire():
@@ -236,7 +209,7 @@ class Stage:
             case Welcome():
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
-                effects = self._drop_stale()
+                effects = self._drop_stale(type(frame).__name__.lower())
         return effects + self.run_steps(now_ns, self._stirred_by(frame) if len(self._entries) == held else None)
 
     def _stirred_by(self, frame: Frame) -> list[str] | None:
@@ -262,11 +235,20 @@ class Stage:
                 refused = SessionRefused(frame.session, failure.code, str(failure))
                 return [*reports_of(frame.session, failure), Send(link, refused)]
             self._closing.discard(frame.session)
-        self._sessions[frame.session] = _Session(frame.epoch, link)
+        self._sessions[frame.session] = Session(frame.epoch, link)
         ended = self._end_output(frame.session, frame.epoch)
         for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
             ended += self._leave(entry, "cancelled")
-        return [*ended, Send(link, SessionOpened(frame.session))]
+        return ended + self._tell_owner(frame.session)
+
+    def _tell_owner(self, session: str) -> list[Effect]:
+        """The session is open for its owner once nothing is left here of who had it before."""
+        held = self._sessions.get(session)
+        if held is None or held.is_told:
+            return []
+        others = self._entries_where(lambda entry: entry.tag.session == session and entry.control != held.control)
+        held.is_told = not others
+        return [] if others else [Send(held.control, SessionOpened(session))]
 
     def _owns(self, link: int, session: str) -> bool:
         held = self._sessions.get(session)
@@ -275,7 +257,7 @@ class Stage:
     def _close_session(self, link: int, session: str) -> list[Effect]:
         effects: list[Effect] = []
         if not self._owns(link, session):
-            return self._drop_stale()
+            return self._drop_stale("close_session", session=session)
         del self._sessions[session]
         self._closing.add(session)
         for entry in self._entries_where(lambda entry: entry.tag.session == session):
@@ -296,15 +278,22 @@ class Stage:
             return [Send(link, Opened(tag))]
         refusal = self._not_owned(link, tag.session) or self._refusal(frame, known)
         if refusal is not None:
-            return [Send(link, Refused(tag, *refusal))]
+            return self._refuse(link, frame, *refusal)
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
-            return [*reports_of(tag.key, stream), Send(link, Refused(tag, stream.code, str(stream)))]
+            return [*reports_of(tag.key, stream), *self._refuse(link, frame, stream.code, str(stream))]
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
-        outbox = self._accounts.outbox(replicas)
-        self._entries[tag.key] = _Entry(tag, stream, link, frame.tenant, outbox, replicas, gatherings)
+        trail = self._events.of(tag.session, tag.key, frame.tenant)
+        outbox = self._accounts.outbox(replicas, trail)
+        self._entries[tag.key] = Entry(tag, trail, stream, link, frame.tenant, outbox, replicas, gatherings)
+        trail.add(EventKind.OPENED, len(self._entries))
         return [Send(link, Opened(tag))]
+
+    def _refuse(self, link: int, frame: Open, code: str, message: str) -> list[Effect]:
+        trail = self._events.of(frame.tag.session, frame.tag.key, frame.tenant)
+        trail.add(EventKind.REFUSED, len(self._entries), cause=code)
+        return [Send(link, Refused(frame.tag, code, message))]
 
     def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
         if session not in self._sessions:
@@ -313,9 +302,9 @@ class Stage:
             return "not_owner", "another gateway has opened the session"
         return None
 
-    def _refusal(self, frame: Open, known: _Entry | None) -> tuple[str, str] | None:
+    def _refusal(self, frame: Open, known: Entry | None) -> tuple[str, str] | None:
         session = self._sessions[frame.tag.session]
-        if frame.tag.response and OUT_OF_BAND < frame.tag.epoch < session.epoch:
+        if frame.tag.is_output_before(session.epoch):
             return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
@@ -323,7 +312,7 @@ class Stage:
             return "capacity", f"{self._streams_max} streams are open"
         return self._onward.refusal(frame.edges)
 
-    def _present(self, tag: Tag) -> _Entry | None:
+    def _present(self, tag: Tag) -> Entry | None:
         """The open stream of `tag`."""
         entry = self._entries.get(tag.key)
         return entry if entry is not None and entry.tag == tag and entry.leaving is None else None
@@ -336,19 +325,15 @@ class Stage:
     def _feed(self, link: int, frame: Feed) -> list[Effect]:
         entry = self._present(frame.tag)
         if entry is None or not (self._peers.is_stage(link) or self._peers.are_one(link, entry.control)):
-            return self._drop_stale()
-        payload = payload_of(frame.item)
-        entry.sources[None] = entry.sources[payload] = link
-        if payload and is_final(frame.item):
-            entry.ended_inputs.add(payload)
-        gathering = entry.gatherings.get(payload) if payload else None
+            return self._drop_stale("feed", frame.tag)
+        gathering = entry.fed_by(link, frame.item)
         try:
             item = gathering.add(frame.item, frame.units) if gathering else frame.item
         except StageFailure as failure:
             return self._leave(entry, "failed", failure.code, str(failure))
         return self._give(entry, item) if item else []
 
-    def _give(self, entry: _Entry, item: Item) -> list[Effect]:
+    def _give(self, entry: Entry, item: Item) -> list[Effect]:
         outputs = asked(lambda: entry.model.feed(item))
         if isinstance(outputs, StageFailure):
             return self._fail(entry, outputs)
@@ -367,25 +352,34 @@ class Stage:
                 effects += self._give(entry, item)
         return effects
 
-    def _replan(self, entry: _Entry) -> list[Effect]:
+    def _replan(self, entry: Entry) -> list[Effect]:
         """Input may have made a waiting step pointless or urgent: plan it anew, in its old place of the queue."""
-        ready_ns = self._scheduler.withdraw(entry.tag.key)
+        ready_ns = self._withdraw(entry, "input")
         return [] if ready_ns is None else self._offer(entry, ready_ns)
+
+    def _withdraw(self, entry: Entry, cause: str) -> int | None:
+        """Take a waiting step back. Gives since when it was ready, or None where none waits."""
+        ready_ns = self._scheduler.withdraw(entry.tag.key)
+        if ready_ns is not None:
+            entry.trail.add(EventKind.UNQUEUED, cause=cause)
+        return ready_ns
 
     def _grant(self, link: int, frame: Grant) -> list[Effect]:
         entry, replica = self._present(frame.tag), self._onward.at(link)
         target = self._onward.target_of(replica)
         if entry is None or entry.replicas.get(target) != replica:
-            return self._drop_stale()
+            return self._drop_stale("grant", frame.tag)
         if replica is None and not self._peers.are_one(link, entry.control):
-            return self._drop_stale()
+            return self._drop_stale("grant", frame.tag)
         try:
             known = entry.outbox.give_back(target, frame.units)
         except CreditError as error:
             return self._leave(entry, "failed", "credit_violated", str(error))
-        return self._flush(entry) if known else self._drop_stale()
+        return self._flush(entry) if known else self._drop_stale("grant", frame.tag)
 
-    def _end_epoch(self, frame: EndEpoch) -> list[Effect]:
+    def _end_epoch(self, link: int, frame: EndEpoch) -> list[Effect]:
+        if not self._owns(link, frame.session):
+            return self._drop_stale("end_epoch", session=frame.session)
         session = self._sessions[frame.session]
         session.epoch = max(session.epoch, frame.epoch)
         return [] if self._observes else self._end_output(frame.session, frame.epoch)
@@ -393,7 +387,9 @@ class Stage:
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
         """End what `session` was given out before `epoch`."""
         effects: list[Effect] = []
-        for entry in self._entries_where(lambda entry: entry.tag.is_output_before(session, epoch)):
+        for entry in self._entries_where(
+            lambda entry: entry.tag.session == session and entry.tag.is_output_before(epoch)
+        ):
             effects += self._leave(entry, "cancelled")
         return effects
 
@@ -410,7 +406,7 @@ class Stage:
                 effects += self._offer(self._entries[key], now_ns) if key in self._entries else []
             keys = list(self._entries) if len(self._entries) < held else []
         while batch := self._scheduler.start(now_ns):
-            steps = tuple(self._start_step(key) for key in batch.keys)
+            steps = tuple(map(self._start_step, batch.keys, batch.queued_ns))
             effects.append(StartBatch(batch.number, steps, self._batching))
         return effects
 
@@ -419,15 +415,16 @@ class Stage:
         since_ns = self._scheduler.running_since_ns
         return 0 if since_ns is None else now_ns - since_ns
 
-    def _start_step(self, key: str) -> StartStep:
+    def _start_step(self, key: str, queued_ns: int) -> StartStep:
         entry = self._entries[key]
         assert entry.step is not None, "a scheduled stream has a step"
+        entry.trail.add(EventKind.STARTED, queued_ns, state=entry.step.kind)
         return StartStep(key, entry.step, entry.flags)
 
-    def _offer(self, entry: _Entry, ready_ns: int) -> list[Effect]:
+    def _offer(self, entry: Entry, ready_ns: int) -> list[Effect]:
         if not self._may_step(entry):
             return []
-        planned = asked(lambda: self._plan(entry.model))
+        planned = asked(lambda: plan_of(entry.model, self._batching))
         if isinstance(planned, StageFailure):
             return self._fail(entry, planned)
         step, batch_key, finished = planned
@@ -439,18 +436,12 @@ class Stage:
         if not entry.outbox.has_room(step.units):
             return []
         entry.step = step
+        entry.trail.add(EventKind.QUEUED, len(self._entries), state=step.kind)
         lead_ns = entry.outbox.lead_ns
         self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
         return []
 
-    def _plan(self, stream: StageStream) -> tuple[Step | None, str, bool]:
-        """The step that `stream` wants to run and its batch key, or none and whether the stream is finished."""
-        step = stream.next_step()
-        if step is None:
-            return None, "", stream.finished
-        return step, self._batching.batch_key(step) if self._batching else "", False
-
-    def _may_step(self, entry: _Entry) -> bool:
+    def _may_step(self, entry: Entry) -> bool:
         """Nothing holds the stream up, and none of its steps is on its way."""
         key = entry.tag.key
         if entry.leaving or entry.paused or entry.outbox.waits:
@@ -461,7 +452,7 @@ class Stage:
         """A running step hands outputs over early."""
         entry = self._entries.get(key)
         if entry is None or entry.leaving:
-            return self._drop_stale()
+            return self._drop_stale("progress", entry.tag if entry else None)
         return self._deliver(entry, outputs)
 
     def batch_done(self, number: int, results: Sequence[object], now_ns: int) -> list[Effect]:
@@ -478,30 +469,34 @@ class Stage:
         shares = len(self._entries) < held or any(tag.epoch == OUT_OF_BAND for tag in tags)
         return effects + self.run_steps(now_ns, None if shares else self._streams_of({tag.session for tag in tags}))
 
-    def _step_done(self, entry: _Entry, result: object, timing: StepDone) -> list[Effect]:
+    def _step_done(self, entry: Entry, result: object, timing: StepDone) -> list[Effect]:
         entry.step = None
+        entry.trail.add(EventKind.COMPUTED, timing.service_ns, state=timing.kind)
         if entry.leaving:
             return self._depart(entry)
         if isinstance(result, StageFailure):
             return self._fail(entry, result)
         return [Send(entry.control, timing), *self._finish(entry, result)]
 
-    def _finish(self, entry: _Entry, result: object) -> list[Effect]:
+    def _finish(self, entry: Entry, result: object) -> list[Effect]:
         outputs = asked(lambda: entry.model.finish_step(result))
         return self._fail(entry, outputs) if isinstance(outputs, StageFailure) else self._deliver(entry, outputs)
 
     # ---- outputs ---------------------------------------------------------------------------------
 
-    def _deliver(self, entry: _Entry, outputs: Sequence[Output]) -> list[Effect]:
+    def _deliver(self, entry: Entry, outputs: Sequence[Output]) -> list[Effect]:
         effects: list[Effect] = []
         for output in outputs:
             if not isinstance(output, Consumed):
+                made = output.item if isinstance(output, Emit) else output.event
+                entry.trail.add(EventKind.PRODUCED, output.units, state=label_of(made))
                 entry.outbox.add(output)
             elif output.units and output.payload in entry.sources:
+                entry.trail.add(EventKind.CONSUMED, output.units, state=output.payload or "")
                 effects.append(Send(entry.sources[output.payload], Grant(entry.tag, output.units)))
         return effects + self._flush(entry)
 
-    def _flush(self, entry: _Entry) -> list[Effect]:
+    def _flush(self, entry: Entry) -> list[Effect]:
         effects: list[Effect] = []
         if not entry.paused:
             for move in entry.outbox.take():
@@ -515,24 +510,26 @@ class Stage:
         entry.flags.stalled = entry.outbox.waits or entry.paused
         return effects
 
-    def _hand_over(self, entry: _Entry, target: str, output: Emit | Publish) -> list[Effect]:
+    def _hand_over(self, entry: Entry, target: str, output: Emit | Publish) -> list[Effect]:
         if isinstance(output, Emit):
             return [Send(self._link_to(entry, target), Feed(entry.tag, output.item, output.units))]
         if target == GATEWAY:
-            return self._published(entry, output.event)
+            return self._published(entry, output)
         assert isinstance(output.event, AudioOut), "of what is published, stages are handed audio alone"
         return [Send(self._link_to(entry, target), Feed(entry.tag, output.event, output.units))]
 
-    def _link_to(self, entry: _Entry, target: str) -> int:
+    def _link_to(self, entry: Entry, target: str) -> int:
         return self._onward.link_to(entry.replicas[target])
 
-    def _leave_too_large(self, entry: _Entry, overrun: Overrun) -> list[Effect]:
-        message = f"{overrun.units} units never fit the window of {overrun.window}"
-        return self._leave(entry, "failed", "hand_over_too_large", message)
+    def _leave_too_large(self, entry: Entry, overrun: Overrun) -> list[Effect]:
+        return self._leave(entry, "failed", "hand_over_too_large", overrun.message)
 
-    def _published(self, entry: _Entry, event: Event) -> list[Effect]:
+    def _published(self, entry: Entry, output: Publish) -> list[Effect]:
         media = self._peers.media_of(entry.control)
-        return self._drop_stale() if media is None else [Send(media, Published(entry.tag, event))]
+        if media is None:
+            return self._drop_stale("published", entry.tag)
+        entry.trail.add(EventKind.PUBLISHED, output.units, state=label_of(output.event))
+        return [Send(media, Published(entry.tag, output.event))]
 
     # ---- what becomes of what was sent -----------------------------------------------------------
 
@@ -541,7 +538,7 @@ class Stage:
         entry = self._entries.get(key)
         if entry is not None:
             entry.paused = entry.flags.stalled = True
-            self._scheduler.withdraw(key)
+            self._withdraw(entry, "no_room")
 
     def go_on(self, key: str, now_ns: int) -> list[Effect]:
         """All that stream `key` has sent is on its way."""
@@ -558,39 +555,43 @@ class Stage:
 
     # ---- endings ---------------------------------------------------------------------------------
 
-    def _fail(self, entry: _Entry, failure: StageFailure) -> list[Effect]:
+    def _fail(self, entry: Entry, failure: StageFailure) -> list[Effect]:
         return [*reports_of(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
 
-    def _leave(self, entry: _Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
+    def _leave(self, entry: Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""
         if entry.leaving:
             return []
         entry.leaving = (outcome, code, message)
         entry.flags.cancel()
+        if outcome != "finished":
+            entry.trail.add(EventKind.CANCELLED, entry.outbox.untaken, cause=code or outcome)
         if self._scheduler.runs(entry.tag.key):
             return []
-        self._scheduler.drop(entry.tag.key)
+        if self._scheduler.waits(entry.tag.key):
+            entry.trail.add(EventKind.UNQUEUED, cause="ended")
+            self._scheduler.drop(entry.tag.key)
         return self._depart(entry)
 
-    def _depart(self, entry: _Entry) -> list[Effect]:
+    def _depart(self, entry: Entry) -> list[Effect]:
         assert entry.leaving is not None, "only a leaving stream departs"
         outcome, code, message = entry.leaving
-        held = entry.model.held() | {f"gathered_{payload}": one.units for payload, one in entry.gatherings.items()}
-        released = {kind: count for kind, count in held.items() if count}
-        entry.model.close()
-        entry.outbox.close()
+        released = entry.close()
         del self._entries[entry.tag.key]
+        entry.trail.add(EventKind.CLOSED, len(self._entries), cause=code or outcome)
         self._release_session(entry.tag.session)
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
         media = self._peers.media_of(entry.control) if self._observes else None
         link = entry.control if media is None else media
-        return [Send(link, Closed(entry.tag, outcome, released, code, message))]
+        return [Send(link, Closed(entry.tag, outcome, released, code, message)), *self._tell_owner(entry.tag.session)]
 
-    def _drop_stale(self) -> list[Effect]:
+    def _drop_stale(self, what: str, tag: Tag | None = None, session: str = "") -> list[Effect]:
         self._stale += 1
+        whose = self._events.of(tag.session, tag.key) if tag else self._events.of(session)
+        whose.add(EventKind.STALE, state=what)
         return []
 
-    def _entries_where(self, wanted: Callable[[_Entry], bool]) -> list[_Entry]:
+    def _entries_where(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
         return [entry for entry in self._entries.values() if wanted(entry)]
 
     def statistics(self) -> StageStatistics:

@@ -28,13 +28,26 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
 from stages.arena import Arena
-from stages.block_table import BlockTable
+from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX, BlockTable, TableSize
 from stages.edges import InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
+from stages.event_log import EVENTS_MAX, PAGE_EVENTS_MAX, EventLog
 from stages.exchange import Exchange
 from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
-from stages.messages import LINK_VERSION, Frame, Hello, Inspect, Open, PayloadFrame, Refused, Welcome, WorkerSnapshot
+from stages.messages import (
+    LINK_VERSION,
+    EventPage,
+    Frame,
+    Hello,
+    Inspect,
+    Open,
+    PayloadFrame,
+    ReadEvents,
+    Refused,
+    Welcome,
+    WorkerSnapshot,
+)
 from stages.outgoing import FrameTooLargeError
 from stages.snapshots import Snapshots
 from stages.stage import STREAMS_MAX, Stage
@@ -58,11 +71,11 @@ TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one worker is. Addresses as in `stages.link`; `edges`, `inputs`, `streams_max` and `tenant_weights` as in
-    `stages.stage`.
+    `stages.stage`; `arena_blocks` and `session_blocks_max` as in `stages.block_table`.
 
     `replica` is its name, of its own among all workers. `secrets`: options that are not on the command line but in the
     environment, by the names of their variables. `payload_bytes_max`: the largest payload that the stage hands over or
-    publishes, where that is known (else 0).
+    publishes, where that is known (else 0). `events_max`: how many events its log holds.
     """
 
     replica: str
@@ -76,9 +89,12 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[InEdge, ...] = ()
     streams_max: int = STREAMS_MAX
     payload_bytes_max: int = 0
+    events_max: int = EVENTS_MAX
+    arena_blocks: int = BLOCKS
+    session_blocks_max: int = SESSION_BLOCKS_MAX
     tenant_weights: dict[str, TenantWeight] = {}
 
-    def stage_of(self, model: StageModel) -> Stage:
+    def stage_of(self, model: StageModel, events: EventLog) -> Stage:
         """The stage that this worker runs, with `model`."""
         return Stage(
             model,
@@ -87,20 +103,23 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             streams_max=self.streams_max,
             observes=self.kind == "observer",
             tenant_weights=self.tenant_weights,
+            events=events,
         )
 
 
 class Worker:
-    """Carries frames and steps between the links, the `Stage` and the engine threads."""
+    """Carries frames and steps between the links, the `Stage` of `model` and the engine threads."""
 
-    def __init__(self, spec: WorkerSpec, stage: Stage, revision: str, concurrency: int) -> None:
+    def __init__(self, spec: WorkerSpec, model: StageModel) -> None:
         self._spec = spec
-        self._stage = stage
-        self._revision = revision
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"{spec.replica}-engine")
-        self._blocks = BlockTable(spec.replica, spec.incarnation)
+        self._events = EventLog(spec.events_max)
+        self._stage = spec.stage_of(model, self._events)
+        self._revision = model.revision
+        self._threads = ThreadPoolExecutor(model.concurrency, thread_name_prefix=f"{spec.replica}-engine")
+        size = TableSize(spec.arena_blocks, session_blocks_max=spec.session_blocks_max)
+        self._blocks = BlockTable(spec.replica, spec.incarnation, size, events=self._events)
         self._exchange = Exchange(Arena(self._blocks), self._pause)
-        self._snapshots = Snapshots(spec.replica, stage.target_at)
+        self._snapshots = Snapshots(spec.replica, self._stage.target_at)
         self._links: dict[int, Link] = {}
         self._batches: set[asyncio.Future[None]] = set()
         self._onward = {name: address for edge in spec.edges for name, address in edge.replicas.items()}
@@ -115,12 +134,29 @@ class Worker:
     def _frame(self, link: Link, frame: Frame) -> None:
         if isinstance(frame, Hello):
             self._greet(link, frame)
+        elif isinstance(frame, ReadEvents):
+            link.send(self._event_page(frame))
         elif isinstance(frame, Inspect):
             link.send(self._snapshot(time.monotonic_ns()))
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
             link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
-            self._carry_out(self._stage.handle(link.number, frame, time.monotonic_ns()))
+            self._carry_out(self._stage.handle(link.number, frame, self._note_moment()))
+
+    def _event_page(self, asked: ReadEvents) -> EventPage:
+        excerpt = self._events.read(
+            asked.before,
+            session=asked.session,
+            response=asked.response,
+            events_max=min(asked.events_max, PAGE_EVENTS_MAX),
+        )
+        return EventPage(asked.number, excerpt, self._events.statistics())
+
+    def _note_moment(self) -> int:
+        """Tell the event log that something has come, now; gives that moment."""
+        now_ns = time.monotonic_ns()
+        self._events.at(now_ns)
+        return now_ns
 
     def _snapshot(self, now_ns: int) -> WorkerSnapshot:
         arena = self._blocks.statistics(now_ns)
@@ -128,13 +164,14 @@ class Worker:
 
     def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec
+        self._note_moment()
         self._links[link.number] = link
         link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
         self._carry_out(self._stage.link_up(link.number, hello))
 
     def _lost(self, link: Link) -> None:
         if self._links.pop(link.number, None) is not None:
-            self._carry_out(self._stage.link_lost(link.number, time.monotonic_ns()))
+            self._carry_out(self._stage.link_lost(link.number, self._note_moment()))
 
     async def keep_onward(self, replica: str, address: str) -> None:
         """Stay connected to `replica` of a next stage. Raises `LinkError`."""
@@ -178,7 +215,7 @@ class Worker:
                 case ReportFault(key, error):
                     _log.error("engine_fault", stream=key, error=type(error).__name__, exc_info=error)
         for key, message in failures.items():
-            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, time.monotonic_ns()))
+            self._carry_out(self._stage.send_failed(key, HAND_OVER_TOO_LARGE, message, self._note_moment()))
         if self._stage.has_retired:
             self._retired.set()
 
@@ -196,7 +233,7 @@ class Worker:
         if paused:
             self._stage.pause(key)
         else:
-            self._carry_out(self._stage.go_on(key, time.monotonic_ns()))
+            self._carry_out(self._stage.go_on(key, self._note_moment()))
 
     async def _run_batch(self, batch: StartBatch) -> None:
         loop = asyncio.get_running_loop()
@@ -206,9 +243,10 @@ class Worker:
 
         contexts = [context(start) for start in batch.steps]
         results = await loop.run_in_executor(self._threads, _compute, batch, contexts)
-        self._carry_out(self._stage.batch_done(batch.number, results, time.monotonic_ns()))
+        self._carry_out(self._stage.batch_done(batch.number, results, self._note_moment()))
 
     def _progress(self, key: str, outputs: Sequence[Output]) -> None:
+        self._note_moment()
         self._carry_out(self._stage.progress(key, outputs))
 
     # ---- life ------------------------------------------------------------------------------------
@@ -323,7 +361,7 @@ async def _run(spec: WorkerSpec) -> bool:
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
     secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
     model = registry.build(spec.engine, spec.kind, spec.options | secrets)
-    worker = Worker(spec, spec.stage_of(model), model.revision, model.concurrency)
+    worker = Worker(spec, model)
     try:
         await worker.serve(_announce, stopped)
     finally:

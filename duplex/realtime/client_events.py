@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 # Both are repeated in our answers; a fault is shown by its beginning, as it may quote what the client sent.
 EventId = Annotated[str, Meta(max_length=512)]
 PROBLEM_CHARACTERS_MAX = 200
+OPEN_RESPONSES_MAX = 16  # one of the conversation and one out of band is all that a client can have
 
 
 class ClientEvent(msgspec.Struct, frozen=True, tag_field="type", kw_only=True):
@@ -72,9 +73,13 @@ class SessionUpdate(ClientEvent, frozen=True, tag="session.update"):
 
 
 class SessionResume(ClientEvent, frozen=True, tag="session.resume"):
-    """Extension: go on with an earlier session. Must be the first event of a connection."""
+    """Extension: go on with an earlier session. Must be the first event of a connection.
+
+    `responses`: those of which the client has seen the beginning and not the end.
+    """
 
     token: str
+    responses: Annotated[list[EventId], Meta(max_length=OPEN_RESPONSES_MAX)] = []
 
 
 class InputAppend(ClientEvent, frozen=True, tag="input_audio_buffer.append"):

@@ -52,7 +52,7 @@ class Socket(Protocol):
         ...
 
     async def send(self, text: str) -> None:
-        """Hand a message to the kernel; raises `SocketClosedError`."""
+        """Hand a message to the kernel; raises `SocketClosedError`. Where this is cancelled, it was not."""
         ...
 
 
@@ -93,24 +93,35 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A message; `epoch` is that of the audio which it carries."""
+    """A message, not yet stamped; `epoch` is that of the audio which it carries."""
 
-    text: str
+    message: Message
     epoch: int | None
 
 
 class Outbox:
-    """What waits to be written. `Client` of the call."""
+    """What waits to be written. `Client` of the call.
 
-    def __init__(self, dialect: RealtimeDialect) -> None:
+    `overflowed` is set where too much waits, or where for `stall_ns_max` nothing of it was taken.
+    """
+
+    def __init__(self, dialect: RealtimeDialect, stall_ns_max: int | None = None) -> None:
         self._dialect = dialect
+        self._stall_ns_max = stall_ns_max
+        self._moves = False
+        self._still_since_ns = 0
         self._waiting: deque[_Waiting] = deque()
+        self._unsent: str | None = None
         self._audio = 0
         self._wake = asyncio.Event()
         self.overflowed = asyncio.Event()
 
     def pace(self, now_ns: int) -> None:
-        """Frames go whenever there is room."""
+        """See whether the client still takes what it is sent. Frames go whenever there is room."""
+        if self._moves or not self._waiting:
+            self._moves, self._still_since_ns = False, now_ns
+        elif self._stall_ns_max is not None and now_ns - self._still_since_ns >= self._stall_ns_max:
+            self.overflowed.set()
 
     def next_frame_ns(self, now_ns: int) -> int | None:
         return now_ns if self._audio < AUDIO_WAITING_MAX else None
@@ -120,7 +131,7 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + (self._unsent is not None)
 
     def tell(self, event: Event) -> None:
         epoch = event.epoch if isinstance(event, ReplyAudio) else None
@@ -129,13 +140,13 @@ class Outbox:
 
     def post(self, message: Message) -> None:
         """Queue a message that is no event of the conversation."""
-        self._put(self._dialect.stamp(message), None)
+        self._put(message, None)
 
     def _put(self, message: Message, epoch: int | None) -> None:
         if len(self._waiting) >= MESSAGES_WAITING_MAX:
             self.overflowed.set()
             return
-        self._waiting.append(_Waiting(_json.encode(message).decode(), epoch))
+        self._waiting.append(_Waiting(message, epoch))
         self._audio += epoch is not None
         self._wake.set()
 
@@ -147,16 +158,38 @@ class Outbox:
     def clear(self) -> None:
         """Forget everything that waits."""
         self._waiting.clear()
+        self._unsent = None
         self._audio = 0
 
     async def next(self) -> str:
-        """The next message to write; its place is free at once, as the socket itself holds it then."""
+        """The next message to write; its place is free at once, as the socket itself holds it then.
+
+        It is numbered only now: what is dropped before leaves no gap.
+        """
+        unsent, self._unsent = self._unsent, None
+        if unsent is not None:
+            return unsent
         while not self._waiting:
             self._wake.clear()
             await self._wake.wait()
         entry = self._waiting.popleft()
+        self._moves = True
         self._audio -= entry.epoch is not None
-        return entry.text
+        return _json.encode(self._dialect.stamp(entry.message)).decode()
+
+    def put_back(self, text: str) -> None:
+        """`text` was not handed over after all: it is the next again."""
+        self._unsent = text
+
+
+async def write_next(outbox: Outbox, socket: Socket) -> None:
+    """Write the next message, whole or, where this is cancelled, not at all; raises `SocketClosedError`."""
+    text = await outbox.next()
+    try:
+        await socket.send(text)
+    except asyncio.CancelledError:
+        outbox.put_back(text)
+        raise
 
 
 def wire_bytes(message: str | bytes) -> int:
@@ -223,7 +256,7 @@ class RealtimeConnection:
 
     async def _write(self) -> None:
         while True:
-            await self._socket.send(await self._outbox.next())
+            await write_next(self._outbox, self._socket)
 
     async def _watch_limits(self) -> str:
         deadline_ns = time.monotonic_ns() + self._limits.call_ns_max

@@ -45,15 +45,12 @@ class RealtimeDialect:
         self._seq = 0
 
     def stamp(self, message: Message) -> Message:
-        """Give `message` its id and its place in the order of this connection."""
+        """Give `message`, which is the next to leave, its id and its place in the order of this connection."""
         self._seq += 1
         return {**message, "event_id": self.new_id("event"), "server_event_seq": self._seq}
 
-    def encode(self, event: events.Event) -> list[Message]:
-        """The messages that tell `event`, stamped."""
-        return [self.stamp(message) for message in self._translate(event)]
-
-    def _translate(self, event: events.Event) -> list[Message]:  # noqa: PLR0911, PLR0912 - the table, one line per event
+    def encode(self, event: events.Event) -> list[Message]:  # noqa: PLR0911, PLR0912 - the table, one line per event
+        """The messages that tell `event`, to be stamped when they leave."""
         match event:
             case events.SpeechStarted(item, ms):
                 return [{"type": "input_audio_buffer.speech_started", "item_id": item, "audio_start_ms": ms}]
@@ -84,6 +81,8 @@ class RealtimeDialect:
                 return [_audio(event)] if self._sound_in_messages else self._sound_started(event.frame.response)
             case events.ResponseFinished(response, timings):
                 return [*_finished(response, timings), *self._sound_ended(response)]
+            case events.ResponseLost(response_id):
+                return [_lost(response_id)]
             case events.ResponseDrained():
                 return [_drained(event)] if self.extensions else []
             case events.CommandRefused(code, message, param):
@@ -250,6 +249,20 @@ def _finished(response: events.ResponseView, timings: tuple[tuple[str, float], .
         messages.append({"type": "conversation.item.done", "item": item})
     body = _response_dict(response, [item])
     return [*messages, {"type": "response.done", "response": body, "timings": dict(timings) or None}]
+
+
+def _lost(response_id: str) -> Message:
+    error = {"type": "server_error", "code": "response_lost", "message": "its end went with the connection before"}
+    body: Message = {
+        "id": response_id,
+        "object": "realtime.response",
+        "status": "failed",
+        "status_details": {"type": "failed", "error": error},
+        "output": [],
+        "metadata": None,
+        "usage": None,
+    }
+    return {"type": "response.done", "response": body}
 
 
 def _drained(event: events.ResponseDrained) -> Message:

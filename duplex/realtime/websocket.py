@@ -2,6 +2,9 @@
 
 Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
 1011 a fault of the service; 1013 the store is away, try again later; 4001 another connection took the session.
+
+Rule
+* Whoever waits for the client, be it to speak or only to take what is sent, stops waiting when the call ends.
 """
 
 from __future__ import annotations
@@ -25,13 +28,15 @@ from duplex.realtime.connection import (
     SocketClosedError,
     created_message,
     resumed_message,
+    write_next,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from sessions.settings import SessionSettings, TurnDetection
 
 SUBPROTOCOL = "realtime"
-MINUTE_NS = 60_000_000_000
+NS_PER_S = 1_000_000_000
+MINUTE_NS = 60 * NS_PER_S
 CLOSE_S_MAX = 5  # for a client that does not even read its close frame
 
 _CLOSE_CODES = {
@@ -104,8 +109,8 @@ class _Visit:
         self._websocket = websocket
         self._socket = _StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
-        self._outbox = Outbox(self._dialect)
         config = gateway.config
+        self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S)
         self._limits = Limits(
             config.input_bytes_per_second_max,
             config.call_minutes_max * MINUTE_NS,
@@ -118,8 +123,8 @@ class _Visit:
         except RefusedError as error:
             kind = "server_error" if error.retry_after_s else "invalid_request_error"
             reason = error.code if error.code in _CLOSE_CODES else "refused"
-            answer = error_message(error.code, str(error), kind=kind, event_id=self._dialect.answered)
-            await self._say_goodbye(answer, reason)
+            self._outbox.post(error_message(error.code, str(error), kind=kind, event_id=self._dialect.answered))
+            await self._close(reason)
         except SocketClosedError:
             pass
         except TimeoutError:
@@ -135,23 +140,22 @@ class _Visit:
             settings = apply_patch(settings, self._grant.session)
         async with self._gateway.new_call(settings) as admitted:
             created = created_message(admitted.call.session, settings, admitted.resume_token, self._dialect)
-            await self._send_now(created)
-            first = await self._first_command(admitted.call)
+            first = await self._first_command(admitted.call, created)
             if not isinstance(first, ask.SessionResume):
                 await self._converse(admitted, first)
                 return
         await self._gateway.forget(admitted.call.session)
         self._dialect.answered = first.event_id
-        async with self._gateway.resumed_call(first.token) as admitted:
+        async with self._gateway.resumed_call(first.token, responses=first.responses) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = [item_dict(item) for item in admitted.call.conversation.items]
-            await self._send_now(resumed_message(admitted.call, admitted.resume_token, items))
+            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items))
             await self._converse(admitted, None)
 
-    async def _first_command(self, call: Call) -> ask.Command | None:
-        """The first message that is a command, or None where `call` ended before one came. Raises TimeoutError."""
-        reading = asyncio.create_task(self._read_first(call))
+    async def _first_command(self, call: Call, created: Message) -> ask.Command | None:
+        """What answers `created` and is a command, or None where `call` ended before that came. Raises TimeoutError."""
+        reading = asyncio.create_task(self._read_first(call, created))
         ending = asyncio.create_task(call.ended.wait())
         try:
             async with asyncio.timeout(self._limits.idle_ns_max / 1e9):
@@ -162,8 +166,9 @@ class _Visit:
                 task.cancel()
             await asyncio.gather(reading, ending, return_exceptions=True)
 
-    async def _read_first(self, call: Call) -> ask.Command:
+    async def _read_first(self, call: Call, created: Message) -> ask.Command:
         """What is no command is answered and passed over."""
+        await self._send_now(created)
         while True:
             text = await self._socket.receive()
             try:
@@ -182,12 +187,7 @@ class _Visit:
 
     async def _send_now(self, message: Message) -> None:
         self._outbox.post(message)
-        await self._socket.send(await self._outbox.next())
-
-    async def _say_goodbye(self, message: Message, reason: str) -> None:
-        with suppress(SocketClosedError):
-            await self._send_now(message)
-        await self._close(reason)
+        await write_next(self._outbox, self._socket)
 
     async def _say_last_words(self, reason: str) -> None:
         """What is still queued, and where the session went."""

@@ -42,6 +42,8 @@ class Encoder(Protocol):
 class Messages(Protocol):
     """Where events go that are no sound."""
 
+    def pace(self, now_ns: int) -> None: ...
+
     def tell(self, event: Event) -> None: ...
 
     def drop_audio(self) -> None: ...
@@ -63,6 +65,7 @@ class Mouth:
 
     def pace(self, now_ns: int) -> None:
         """See how many packets are due by now."""
+        self._messages.pace(now_ns)
         if not self._sender.is_sending:
             return
         if self._began_ns is None:

@@ -9,7 +9,9 @@ Theory of operation
     which neither a packet nor a message comes for `silence_s` is over.
 
 Rules
-* Whatever happens, the peer is closed in bounded time, and the place is given back after that.
+* Whatever happens, the peer is closed in bounded time, and the place is given back after that. Nothing is said to it
+  but where the end of the call, or a limit, ends the saying too: a browser may stop taking messages at any moment.
+* A hang-up ends whatever session the call has, or is about to have.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from duplex.realtime.connection import (
     wire_bytes,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
-from duplex.vad_service import stop_task
+from duplex.tasks import see_through, stop_task
 from duplex.webrtc.aiortc_peer import AiortcPeer
 from duplex.webrtc.ears import Ears
 from duplex.webrtc.liveness import Liveness
@@ -49,6 +51,7 @@ from sessions.settings import SessionSettings
 TRANSPORT = Transport(lead_ms=PACKET_NS // 1_000_000, input_rate=DECODED_RATE)
 MESSAGE_BYTES_MAX = 64 << 10
 CONNECT_S_MAX = 15  # ICE on a bad mobile network takes up to ten
+FAREWELL_S_MAX = 5  # as long as a WebSocket's close
 MINUTE_NS = 60_000_000_000
 NS_PER_S = 1_000_000_000
 
@@ -68,9 +71,9 @@ class Asked:
 class _ResumeAskedError(Exception):
     """The client goes on with an earlier session."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, asked: ask.SessionResume) -> None:
         super().__init__("session.resume")
-        self.token = token
+        self.asked = asked
 
 
 class _Socket:
@@ -96,7 +99,7 @@ class _Socket:
         except ClientEventError:
             return  # the connection parses it again, and answers
         if isinstance(command, ask.SessionResume):
-            raise _ResumeAskedError(command.token)
+            raise _ResumeAskedError(command)
 
     async def send(self, text: str) -> None:
         await self._peer.send(text)
@@ -158,15 +161,21 @@ class RtcVisit:
         self._peer: Peer = AiortcPeer(self._ears.put)
         self._socket = _Socket(self._peer)
         self._dialect = RealtimeDialect(new_id, extensions=asked.extensions, sound_in_messages=False)
-        self._outbox = Outbox(self._dialect)
+        self._outbox = Outbox(self._dialect, gateway.config.client_stall_s * NS_PER_S)
         mouth = Mouth(self._peer, OpusEncoder(), self._outbox)
         self._medium = _Medium(self._peer, self._socket, self._ears, mouth, gateway.config.webrtc_silence_s)
         self._call: Call | None = None
+        self._is_hung_up = False
 
     def hang_up(self) -> None:
         """The client is done."""
-        if self._call is not None:
-            self._call.end("client_closed")
+        self._is_hung_up = True
+        self._end("client_closed")
+
+    def _begin(self, call: Call) -> None:
+        self._call = call
+        if self._is_hung_up:
+            call.end("client_closed")
 
     async def run(self) -> None:
         """Serve until the call is over. Never raises but by a fault of ours."""
@@ -177,7 +186,7 @@ class RtcVisit:
         except SocketClosedError:
             self._end("client_closed")
         finally:
-            await self._peer.close()
+            await see_through(self._peer.close())
             self._ears.report()
             if not self.answered.done():
                 self.answered.set_exception(RefusedError("internal_error", "the call could not be begun"))
@@ -191,30 +200,30 @@ class RtcVisit:
 
     async def _serve(self) -> None:
         async with self._gateway.new_call(self._asked.settings, TRANSPORT) as admitted:
-            self._call = admitted.call
+            self._begin(admitted.call)
             self.answered.set_result(await self._peer.answer(self._asked.offer))
             if not await self._has_connected(admitted.call):
                 self._end("not_connected")
                 return
-            await self._send_now(
+            self._outbox.post(
                 created_message(admitted.call.session, self._asked.settings, admitted.resume_token, self._dialect)
             )
-            token = await self._converse(admitted)
-        if token is not None:
+            asked = await self._converse(admitted)
+        if asked is not None:
             await self._gateway.forget(admitted.call.session)
-            await self._resume(token)
+            await self._resume(asked)
 
-    async def _resume(self, token: str) -> None:
+    async def _resume(self, asked: ask.SessionResume) -> None:
         self._outbox.clear()
-        async with self._gateway.resumed_call(token, TRANSPORT) as admitted:
-            self._call = admitted.call
+        async with self._gateway.resumed_call(asked.token, TRANSPORT, responses=asked.responses) as admitted:
+            self._begin(admitted.call)
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = _newest([item_dict(item) for item in admitted.call.conversation.items])
-            await self._send_now(resumed_message(admitted.call, admitted.resume_token, items))
+            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items))
             await self._converse(admitted)
 
-    async def _converse(self, admitted: Admitted) -> str | None:
-        """Serve the call to its end; the token, where the client wants another session instead."""
+    async def _converse(self, admitted: Admitted) -> ask.SessionResume | None:
+        """Serve the call to its end; what the client asked for, where it wants another session instead."""
         config = self._gateway.config
         limits = Limits(
             config.input_bytes_per_second_max,
@@ -226,9 +235,9 @@ class RtcVisit:
         connection = RealtimeConnection(socket, admitted.call, self._outbox, self._dialect, limits, medium=self._medium)
         try:
             reason = await connection.serve(None)
-        except _ResumeAskedError as asked:
+        except _ResumeAskedError as resuming:
             self._end("resumed_another")
-            return asked.token
+            return resuming.asked
         self._end(reason)
         if reason not in _UNHEARD:
             self._outbox.clear()
@@ -256,14 +265,12 @@ class RtcVisit:
 
     # ---- messages and measures ---------------------------------------------------------------------
 
-    async def _send_now(self, message: Message) -> None:
-        self._outbox.post(message)
-        await self._socket.send(await self._outbox.next())
-
     async def _say_at_last(self, message: Message) -> None:
+        self._outbox.post(message)
         try:
-            await self._send_now(message)
-        except SocketClosedError:
+            async with asyncio.timeout(FAREWELL_S_MAX):
+                await self._socket.send(await self._outbox.next())
+        except (SocketClosedError, TimeoutError):
             return
 
     def _sound_began(self, now_ns: int) -> None:
@@ -285,6 +292,7 @@ _FAREWELL = {
     "too_many_messages": "messages came faster than they can be answered",
     "too_many_sources": "sound came from more senders than the one that began",
     "store_unavailable": "what is said cannot be stored; try again later",
+    "internal_error": "a fault of the service has ended this call; connect again and resume",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -16,26 +17,30 @@ from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
-from duplex.vad_service import VadService, Window, stop_task
+from duplex.tasks import stop_task
+from duplex.vad_service import VadService, Window
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CutStream
-from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, ResponseStarted
-from sessions.items import Item as ConversationItem
+from sessions.events import (
+    CommandRefused,
+    Event,
+    ReplyAudio,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseLost,
+    ResponseStarted,
+)
 from sessions.memory_store import MemorySessionStore
 from sessions.records import (
-    Compacted,
-    ConfigChanged,
-    EpochAdvanced,
-    ItemAppended,
-    ItemDeleted,
     SessionRecord,
     TurnRecord,
     decode_entry,
     token_digest,
 )
-from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
+from sessions.response import Deadlines
+from sessions.settings import ResponseSpec, SessionSettings
 from sessions.store import LogLimits
-from stages.contracts import AudioIn, AudioOut, Item, Tag, TalkerOptions, TextDelta
+from stages.contracts import AudioIn, AudioOut, Item, Tag, TalkerOptions, TextDelta, Transcript
 from stages.messages import (
     Cancel,
     Closed,
@@ -49,6 +54,7 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
     StepDone,
 )
@@ -128,11 +134,17 @@ class Bench:
     async def open(self) -> None:
         record = SessionRecord(SESSION, "default", 0, b"{}", token_digest("x"))
         self.journal = Journal(self.store, await self.store.create(record, "gw_1", 10_000))
-        identity = Identity(SESSION, EPOCH, self._new_id)
-        talk = Conversation(identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
+        self._identity = Identity(SESSION, EPOCH, self._new_id)
+        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
         self.call = Call(talk, SESSION, Services(self.stages, self.vad, self.metrics), self.journal)
         self.call.attach(self.client)
         self.call.begin()
+
+    def another(self, *, responses: Sequence[str]) -> Call:
+        """The same session, taken up by a client that holds `responses` open."""
+        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=0)
+        services = Services(self.stages, self.vad, self.metrics)
+        return Call(talk, SESSION, services, self.journal, responses=responses)
 
     def _new_id(self, prefix: str) -> str:
         self._ids[prefix] += 1
@@ -203,15 +215,61 @@ def test_a_call_opens_its_session_everywhere_and_reads_the_prompt() -> None:
     play(scenario)
 
 
-def test_a_call_ends_once_and_closes_its_session_everywhere() -> None:
+def test_a_call_ends_once_and_closes_its_session_everywhere_once() -> None:
     async def scenario(one: Bench) -> None:
         one.call.end("client_closed")
         one.call.end("idle")
         assert one.call.end_reason == "client_closed"
         assert one.call.ended.is_set()
+        await one.call.until_drained()
+        assert CloseSession(SESSION) not in one.at("talker")
+        one.call.leave_stages()
+        one.call.leave_stages()
         for stage in STAGES:
             assert one.at(stage)[-1] == CloseSession(SESSION)
             assert one.at(stage).count(CloseSession(SESSION)) == 1
+
+    play(scenario)
+
+
+def test_a_call_is_drained_once_every_stage_has_let_go_of_its_responses() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = one.start_reply()
+        one.call.end("client_closed")
+        draining = asyncio.create_task(one.call.until_drained())
+        for stage in ("thinker", "talker", "vocoder"):  # the first of them is no final one
+            await asyncio.sleep(0)
+            assert not draining.done()
+            one.call.frame(stage, Closed(tag, "cancelled", {}))
+        await draining
+
+    play(scenario)
+
+
+def test_an_ended_call_of_which_a_stage_says_nothing_drains_at_its_deadline() -> None:
+    async def scenario(one: Bench) -> None:
+        one.start_reply()
+        one.call.end("client_closed")
+        while (due_ns := one.call.conversation.next_deadline_ns()) is not None:
+            one.call.pace(due_ns)
+        await one.call.until_drained()
+        assert one.metric('duplex_drain_lag_seconds_count{status="orphaned"}') == 1
+
+    play(scenario)
+
+
+def test_what_the_caller_said_last_is_understood_before_an_ended_call_is_drained() -> None:
+    async def scenario(one: Bench) -> None:
+        await one.call.listening.hear(silence(300) + tone(400) + silence(800))
+        tag = next(frame.tag for frame in one.at("encoder") if isinstance(frame, Open))
+        one.call.end("client_closed")
+        draining = asyncio.create_task(one.call.until_drained())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        one.call.frame("encoder", Published(tag, Transcript("goodbye", 1, settled=True, final=True)))
+        await draining
+        assert [item.text for item in one.call.conversation.items] == ["goodbye"]
+        assert one.told(ResponseStarted) == []
 
     play(scenario)
 
@@ -286,6 +344,34 @@ def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
         (ledger,) = one.call.ledgers()
         assert (ledger.basis, ledger.sent) == ("acked", 24_000)
         assert ledger.heard >= 9_000
+
+    play(scenario)
+
+
+def test_responses_that_the_client_holds_open_are_ended_once_it_is_there_and_drain_with_the_stages() -> None:
+    async def scenario(one: Bench) -> None:
+        call = one.another(responses=["resp_old"])
+        call.frame("encoder", SessionOpened(SESSION))
+        one.log.clear()
+        call.attach(one.client)
+        assert one.log == [("client", ResponseLost("resp_old"))]
+        for stage in STAGES[1:]:
+            call.frame(stage, SessionOpened(SESSION))
+        _, event = one.log[-1]
+        assert isinstance(event, ResponseDrained)
+        assert (event.response, event.status) == ("resp_old", "complete")
+
+    play(scenario)
+
+
+def test_a_stage_that_does_not_open_the_session_leaves_them_orphaned() -> None:
+    async def scenario(one: Bench) -> None:
+        call = one.another(responses=["resp_old"])
+        call.attach(one.client)
+        call.pace(time.monotonic_ns())
+        assert [event for _, event in one.log if isinstance(event, ResponseDrained)] == []
+        call.pace(time.monotonic_ns() + Deadlines().drain_ns_max)
+        assert [event.status for _, event in one.log if isinstance(event, ResponseDrained)] == ["orphaned"]
 
     play(scenario)
 
@@ -389,51 +475,6 @@ def test_a_turn_that_was_thrown_away_while_the_encoder_was_gone_holds_nobody_up(
     play(scenario)
 
 
-def message(number: int) -> ConversationItem:
-    return ConversationItem(f"item_{number}", "user", f"Line {number}.", spoken=False)
-
-
-def test_what_changes_is_written_down() -> None:
-    async def scenario(one: Bench) -> None:
-        talk = one.call.conversation
-        for number in (101, 102):
-            one.call.carry_out(talk.create_item(message(number), None))
-        one.call.carry_out(talk.delete_item("item_101"))
-        one.call.update(SessionSettings(temperature=0.5))
-        one.start_reply()
-        one.call.carry_out(talk.cancel_response(None, 1))
-        entries = await one.stored()
-        kinds = [type(entry) for entry in entries]
-        assert kinds[:4] == [ItemAppended, ItemAppended, ItemDeleted, ConfigChanged]
-        assert EpochAdvanced(EPOCH + 1) in entries
-
-    play(scenario)
-
-
-def test_a_long_log_is_compacted_whatever_makes_it_long() -> None:
-    async def scenario(one: Bench) -> None:
-        one.call.carry_out(one.call.conversation.create_item(message(1), None))
-        for number in range(20):
-            one.call.update(SessionSettings(temperature=number / 20))
-            assert await one.journal.flush(S_MAX * NS_PER_S)
-        entries = await one.stored()
-        assert not one.journal.failed.done()
-        assert isinstance(entries[0], Compacted)
-        assert [item.id for item in entries[0].items] == ["item_1"]
-        assert len(entries) <= 5
-
-    play(scenario, limits=LogLimits(compact_entries=4, entries_max=8))
-
-
-def test_an_item_that_was_there_is_changed_and_not_added_again() -> None:
-    async def scenario(one: Bench) -> None:
-        await one.call.listening.hear(silence(300) + tone(400) + silence(800))
-        kinds = [type(entry).__name__ for entry in await one.stored()]
-        assert kinds == ["ItemAppended"]
-
-    play(scenario, SessionSettings(turn_detection=TurnDetection(create_response=False)))
-
-
 def test_faults_of_the_client_are_counted() -> None:
     async def scenario(one: Bench) -> None:
         one.call.commit_input()
@@ -458,11 +499,11 @@ def test_figures_of_the_stages() -> None:
 
 def test_without_a_client_the_conversation_goes_on() -> None:
     async def scenario(one: Bench) -> None:
-        one.call._client = None
-        one.start_reply()
+        one.call.attach(None)
+        tag = one.start_reply()
         one.call.pace(NS_PER_S)
         one.call.end("connection_closed")
         assert one.told(ResponseStarted) == []
-        assert one.at("thinker")[-1] == CloseSession(SESSION)
+        assert one.at("thinker")[-1] == Cancel(tag)
 
     play(scenario)

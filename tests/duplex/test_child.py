@@ -14,7 +14,7 @@ import pytest
 
 from duplex import child as child_module
 from duplex.child import Child, ChildPlan, StartError
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from stages import replica
 from stages.replica import ReplicaState, ReplicaStatistics
 from tests.live.service import open_processes, wait_for_ends

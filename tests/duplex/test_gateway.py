@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from duplex.call import Client
 from duplex.config import Config
 from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
 from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
-from duplex.vad_service import Window, stop_task
+from duplex.tasks import stop_task
+from duplex.vad_service import Window
 from media.vad import VadState
 from sessions.conversation import ReplyDefaults
+from sessions.events import Event, ResponseLost
 from sessions.items import Item
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRecord, encode_entry, token_digest
 from sessions.settings import SessionSettings
 from sessions.store import Ownership
 from stages.contracts import Tag
+from stages.event_log import EventKind
 from stages.messages import (
     ArenaSnapshot,
     Closed,
@@ -287,6 +293,12 @@ def test_frames_find_their_call_or_are_counted(tmp_path: Path) -> None:
         lines = one.metrics()
         assert 'duplex_stale_dropped_total{where="speaking"} 1.0' in lines
         assert 'duplex_stale_dropped_total{where="gateway"} 2.0' in lines
+        told = [(event.session, event.stream, event.link, event.state) for event in one.gateway.events.read().events]
+        assert [event for event in told if event[3] in ("closed", "sessionopened")] == [
+            (session, "resp_old", "talker", "closed"),
+            ("sess_old", "resp_old", "talker", "closed"),
+            ("sess_old", "", "talker", "sessionopened"),
+        ]
 
     play(tmp_path, scenario)
 
@@ -314,6 +326,18 @@ def test_figures_of_replicas_are_those_that_the_supervisor_reports_and_that_are_
             names = ("stage_up", "replica_incarnation", "replica_deaths", "replica_hangs", "replica_quarantined")
             for name, value in zip(names, figures, strict=True):
                 assert f'duplex_{name}{{replica="{stage}",stage="{stage}"}} {value:.1f}' in lines
+
+    play(tmp_path, scenario)
+
+
+def test_figures_of_the_event_logs_are_those_of_the_processes_that_answer(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        one.gateway.events.of("sess_1").add(EventKind.STALE)
+        await one.gateway.measure()
+        lines = one.metrics()
+        assert 'duplex_events_recorded{process="gateway"} 1.0' in lines
+        assert 'duplex_events_overwritten{process="gateway"} 0.0' in lines
+        assert not [line for line in lines if 'process="talker"' in line], "no stage is there"
 
     play(tmp_path, scenario)
 
@@ -366,5 +390,34 @@ def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -
         assert any("duplex_edge_credit_out{" in line for line in one.metrics())
         one.gateway._reachable("talker", "talker", False)
         assert not any("duplex_edge_credit_out{" in line for line in one.metrics())
+
+    play(tmp_path, scenario)
+
+
+def test_figures_of_workers_are_those_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = ArenaSnapshot(64, 1, 1, 0, 0)
+    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, ())
+
+    async def scenario(one: Bench) -> None:
+        talker = one.gateway._stages["talker"]
+        monkeypatch.setattr(StagePool, "replicas_up", property(lambda pool: {"talker"} if pool is talker else set()))
+        monkeypatch.setattr(talker, "inspect", lambda: one.gateway._frame("talker", snapshot))
+        await one.gateway.measure()
+        assert 'duplex_stage_streams{replica="talker",stage="talker"} 2.0' in one.metrics()
+        assert 'duplex_pool_streams{stage="talker"} 0.0' in one.metrics()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("_stages_are_there")
+def test_what_a_client_holds_open_is_the_business_of_the_call_that_goes_on(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as first:
+            token = first.resume_token
+        heard: list[Event] = []
+        async with one.gateway.resumed_call(token, responses=["resp_1"]) as again:
+            client = SimpleNamespace(tell=heard.append, pace=lambda _: None, next_frame_ns=lambda _: None)
+            again.call.attach(cast("Client", client))
+            assert heard == [ResponseLost("resp_1")]
 
     play(tmp_path, scenario)

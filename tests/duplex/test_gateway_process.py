@@ -14,6 +14,14 @@ from duplex import gateway_process
 from duplex.config import Config
 from media.vad import VadState
 from stages.engines.local import persona
+from tests.duplex.gated_gateway import GatedGateway
+
+S_MAX = 10
+# RFC 6455, section 1.2.
+HANDSHAKE = (
+    b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
@@ -86,3 +94,32 @@ def test_examples_are_for_the_small_model_alone(settings: dict[str, object], exa
 def test_instructions_come_from_the_configuration() -> None:
     defaults = gateway_process._defaults(Config(instructions="Be brief.", max_output_tokens=7, temperature=0.5))
     assert (defaults.instructions, defaults.max_output_tokens, defaults.temperature) == ("Be brief.", 7, 0.5)
+
+
+@pytest.mark.slow
+def test_vllm_omni_4271_a_client_that_is_gone_without_a_word_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end of the connection stays open, and answers no ping."""
+    monkeypatch.setattr(gateway_process, "PING_S", 0.05)
+
+    async def scenario() -> None:
+        one = GatedGateway(tmp_path, monkeypatch)
+        async with asyncio.timeout(S_MAX):
+            await call_and_vanish(one)
+        one.assert_nothing_is_left()
+
+    async def call_and_vanish(one: GatedGateway) -> None:
+        server = gateway_process._web_server(one.gateway, one.gateway.config, None)
+        with gateway_process.bound_socket("127.0.0.1", 0) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(HANDSHAKE)
+            await reader.readuntil(b"session.created")
+            assert one.gateway.calls == 1
+            await one.gateway._empty.wait()
+            writer.close()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(scenario())

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 import structlog.testing
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
+from duplex import inspection
 from duplex.alerts import AlertLimits
 from duplex.inspection import Inspection
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from stages.messages import ArenaSnapshot, EdgeSnapshot, Inspect, KindSnapshot, SchedulerSnapshot, WorkerSnapshot
-from tests.duplex.test_stage_pool import bench
+from tests.duplex.pool_bench import bench
 
 S = 1_000_000_000
 LIMITS = AlertLimits(wait_ns_max=10 * S, lease_ns_max=S, fill_percent_max=75)
@@ -108,6 +110,45 @@ def test_it_asks_again_and_again() -> None:
         asking = asyncio.create_task(Bench().inspection.run(asked.set))
         await asked.wait()
         await stop_task(asking)
+
+    asyncio.run(scenario())
+
+
+TALKER = ("talker", "talker-2")
+
+
+def test_who_wants_to_see_the_present_waits_for_every_answer() -> None:
+    async def scenario() -> None:
+        one, asked = Bench(), list[str]()
+        other = "vocoder", "vocoder"
+        showing = asyncio.create_task(one.inspection.refresh(lambda: asked.append("all"), [TALKER, other]))
+        await asyncio.sleep(0)
+        assert asked == ["all"]
+        one.inspection.take("talker", SNAPSHOT)
+        await asyncio.sleep(0)
+        assert not showing.done()
+        one.inspection.forget(*other)
+        await showing
+        assert f"duplex_stage_streams{{{AT}}} 3.0" in one.figures()
+
+    asyncio.run(scenario())
+
+
+def test_who_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "ANSWER_S_MAX", 0)
+    one = Bench()
+    asyncio.run(one.inspection.refresh(lambda: None, [TALKER]))
+    assert [line for line in one.figures() if "talker" in line] == []
+
+
+def test_an_answer_that_is_only_shown_raises_no_alert() -> None:
+    async def scenario() -> None:
+        one = Bench()
+        showing = asyncio.create_task(one.inspection.refresh(lambda: None, [TALKER]))
+        await asyncio.sleep(0)
+        assert one.take(HELD_UP, HELD_UP) == [], "the first was to be shown"
+        await showing
+        assert [line["event"] for line in one.take(HELD_UP)] == ["alert_raised"]
 
     asyncio.run(scenario())
 

@@ -10,7 +10,7 @@ import pytest
 from duplex import log_queue
 from duplex.journal import Journal
 from duplex.log_queue import WAITING_MAX
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.records import (
     Compacted,

@@ -15,7 +15,8 @@ import pytest
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS, Listening, ListeningPorts, gate_settings
 from duplex.stage_pool import UNOPENED_FEEDS_MAX
-from duplex.vad_service import VadService, Window, stop_task
+from duplex.tasks import stop_task
+from duplex.vad_service import VadService, Window
 from media.speech_gate import WINDOW_SAMPLES, GateSettings
 from sessions import effects as do
 from sessions.conversation import Conversation, Identity, ReplyDefaults

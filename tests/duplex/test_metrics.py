@@ -23,6 +23,8 @@ FAMILIES = {
     "undrained_responses",
     "credit_in_use_samples",
     "stage_up",
+    "events_recorded",
+    "events_overwritten",
     "pacer_lateness_seconds",
     "store_errors",
 }

@@ -47,6 +47,12 @@ def test_the_generation_lead_is_the_last_window() -> None:
     assert edge.window == ms_to_samples(1_000, 24_000)
 
 
+def test_each_worker_keeps_as_many_events_as_was_set() -> None:
+    graph = graph_of(Config(events_max=7))
+    specs = [worker_spec(graph, stage, stage.name, Path("/run"), 1) for stage in graph.stages]
+    assert [spec.events_max for spec in specs] == [7, 7, 7, 7]
+
+
 def test_as_many_places_as_calls() -> None:
     assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7}
     scripted = graph_of(Config(engine="scripted", calls_max=7)).stage("thinker")

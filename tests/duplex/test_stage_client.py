@@ -15,13 +15,15 @@ import pytest
 
 from duplex import stage_client
 from duplex.stage_client import ClientCallbacks, StageClient
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from stages import link
 from stages.contracts import Clause, Tag, TalkerOptions
-from stages.link import Link, LinkFactory, connect
+from stages.event_log import EventLogStatistics, Excerpt
+from stages.link import Link, LinkError, LinkFactory, connect
 from stages.messages import (
     LINK_VERSION,
     EndEpoch,
+    EventPage,
     Feed,
     Frame,
     Hello,
@@ -29,6 +31,7 @@ from stages.messages import (
     Open,
     Opened,
     OpenSession,
+    ReadEvents,
     Welcome,
 )
 from tests.stages.link_bench import WAIT_S_MAX, End, Listener, play
@@ -194,6 +197,68 @@ def test_what_is_sent_while_it_is_down_is_void(tmp_path: Path) -> None:
             one.client.order(EndEpoch("mark", 1))
             assert await worker.orders(1) == [EndEpoch("mark", 1)]
             assert worker.media.frames.empty()
+
+    play(scenario())
+
+
+# ---- the worker's log ---------------------------------------------------------------------------------------
+
+NOTHING = Excerpt((), 0, more=False)
+
+
+def page(number: int, recorded: int = 0) -> EventPage:
+    return EventPage(number, NOTHING, EventLogStatistics(recorded, 0))
+
+
+def test_a_question_gets_its_own_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.welcomed(7)
+            asking = [
+                asyncio.create_task(one.client.read_events(before, "sess_1", "resp_1", 9)) for before in (None, 5)
+            ]
+            assert await worker.orders(2) == [
+                ReadEvents(1, None, "sess_1", "resp_1", 9),
+                ReadEvents(2, 5, "sess_1", "resp_1", 9),
+            ]
+            for number, recorded in ((2, 20), (2, 21), (3, 30), (1, 10)):  # one twice, one that nobody asked for
+                worker.control.link.send(page(number, recorded))
+            assert await asyncio.gather(*asking) == [page(1, 10), page(2, 20)]
+            assert (one.client.incarnation, one.client.revision) == (7, "rev")
+            assert one.told.log == [("talker up", 7)], "answers are for who asked"
+
+    play(scenario())
+
+
+def test_who_no_longer_waits_for_an_answer_is_given_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.welcomed()
+            asking = asyncio.create_task(one.client.read_events(None, "", "", 9))
+            await worker.orders(1)
+            worker.control.link.send(page(1))
+            asking.cancel()
+            await asyncio.wait([asking])
+            worker.control.link.send(Opened(TAG))
+            await one.told.until("talker", Opened(TAG))
+            assert asking.cancelled()
+
+    play(scenario())
+
+
+def test_a_question_to_who_is_lost_or_away_fails(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            with pytest.raises(LinkError, match="not connected"):
+                await one.client.read_events(None, "", "", 9)
+            worker = await one.welcomed()
+            asking = [asyncio.create_task(one.client.read_events(None, "", "", 9)) for _ in range(2)]
+            await worker.orders(2)
+            worker.control.link.send(page(1))
+            await worker.control.abort()
+            assert await asking[0] == page(1)
+            with pytest.raises(LinkError, match="talker was lost"):
+                await asking[1]
 
     play(scenario())
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from duplex import config as configuration
+from duplex import supervisor
 from duplex.child import StartError
 from duplex.config import Config, load
 from duplex.pipeline import graph_of
 from duplex.supervisor import Supervisor, addresses_of, child_environment, sole_service
+from sessions.embedded_valkey import EmbeddedValkey
 from sessions.response import Deadlines
+from stages.liveness import PINGS_PER_SILENCE
 from stages.messages import Frame, ReplicaReport
 
 
@@ -150,3 +156,86 @@ def test_a_worker_is_told_its_incarnation(tmp_path: Path) -> None:
             assert f'"replica":"{worker.plan.name}"' in spec
     assert one.gateway.plan.arguments(1) == ("-m", "duplex.gateway_process")
     assert sys.executable
+
+
+# ---- the store ----------------------------------------------------------------------------------------------
+
+
+class Store:
+    """A store that lives as long as `running`. Its kernel takes links for it; it answers where `serve` does so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket_path = folder / "store.sock"
+        self.server_pid = 7
+        self.running = True
+        self.killed = 0
+        self.pinged = asyncio.Event()
+
+    def stand_still(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.socket_path))
+        listener.listen()
+        return listener
+
+    async def serve(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._answer, self.socket_path)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readline() == b"PING\r\n"
+        writer.write(b"+PONG\r\n")
+        writer.close()
+        self.pinged.set()
+
+    def kill(self) -> None:
+        self.killed += 1
+
+
+def watched(folder: Path, store: Store) -> Coroutine[None, None, None]:
+    settings = Config(engine="scripted", redis_url="redis://h", data_dir=folder, worker_silence_s=0.2)
+    return Supervisor(settings, graph_of(settings))._until_store_is_gone(cast("EmbeddedValkey", store))
+
+
+@pytest.fixture
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STORE_CHECK_S", 0)
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_store_that_answers_nothing_is_killed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = Store(tmp_path)
+        with store.stand_still():
+            await watched(tmp_path, store)
+        assert store.killed == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_store_that_answers_is_left_alone_until_it_has_died(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = Store(tmp_path)
+        async with await store.serve():
+            watching = asyncio.create_task(watched(tmp_path, store))
+            for _ in range(2 * PINGS_PER_SILENCE):
+                store.pinged.clear()
+                await store.pinged.wait()
+            store.running = False
+            await watching
+        assert store.killed == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_store_that_is_gone_is_not_silent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = Store(tmp_path)
+        watching = asyncio.create_task(watched(tmp_path, store))
+        for _ in range(100 * PINGS_PER_SILENCE):
+            await asyncio.sleep(0)
+        store.running = False
+        await watching
+        assert store.killed == 0
+
+    asyncio.run(scenario())

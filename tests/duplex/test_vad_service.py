@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from duplex.vad_service import BATCH_MAX, VadService, Window, stop_task
+from duplex.tasks import stop_task
+from duplex.vad_service import BATCH_MAX, VadService, Window
 from media.vad import VadState
 
 S_MAX = 5

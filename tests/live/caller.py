@@ -45,6 +45,13 @@ class Caller:
         self.socket = connection
         self.events: list[Message] = []
 
+    @property
+    def session(self) -> str:
+        """That of the call, also where it was taken up again."""
+        begins = (event for event in reversed(self.events) if event["type"] in ("session.created", "session.resumed"))
+        name: str = next(begins)["session"]["id"]
+        return name
+
     def send(self, kind: str, **fields: Any) -> None:
         self.socket.send(json.dumps({"type": kind, **fields}))
 
@@ -97,6 +104,15 @@ def audio_of(events: list[Message], response: str) -> bytes:
     """The sound of one response, in the order of its arrival."""
     kind = "response.output_audio.delta"
     return b"".join(base64.b64decode(e["delta"]) for e in events if e["type"] == kind and e["response_id"] == response)
+
+
+def slow_reader(service: Service) -> socket.socket:
+    """A socket that takes little before somebody reads it."""
+    host, _, port = service.address.partition(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    connection.connect((host, int(port)))
+    return connection
 
 
 @contextmanager

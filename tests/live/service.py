@@ -23,8 +23,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ EVENT_S_MAX = 20.0
 STOP_S_MAX = 25.0
 HTTP_S_MAX = 5.0
 ROOT = Path(__file__).parents[2]
+_MARKS = {"gateway": "duplex.gateway_process", "store": "valkey-server"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Service:
     def __init__(self, data_dir: Path, settings: Mapping[str, str], *, port: int = 0, engine: str = "scripted") -> None:
         self.data_dir = data_dir
         self.lines: list[str] = []
+        self._line_ns: list[int] = []
         self._changed = threading.Condition()
         self._ended = False
         command = [
@@ -92,6 +94,7 @@ class Service:
         for line in self.process.stderr:
             with self._changed:
                 self.lines.append(line.rstrip("\n"))
+                self._line_ns.append(time.monotonic_ns())
                 self._changed.notify_all()
         with self._changed:
             self._ended = True
@@ -120,6 +123,15 @@ class Service:
 
         return _record(self.wait_for_line(wanted, since=since))
 
+    def said_ns(self, event: str, *, since: int = 0, **fields: str) -> int:
+        """When the first such record was read; it must have come."""
+        records = enumerate(map(_record, self.lines[since:]), since)
+        return next(
+            self._line_ns[at]
+            for at, record in records
+            if record.get("event") == event and all(record.get(name) == value for name, value in fields.items())
+        )
+
     def wait_until_ready(self) -> None:
         self.wait_for_line(lambda line: line.startswith("Ready:"), s_max=START_S_MAX)
 
@@ -143,11 +155,22 @@ class Service:
             with error:
                 return Answer(error.code, _lower(error.headers.items()), error.read())
 
+    def metrics(self) -> dict[str, float]:
+        """The samples of `/metrics`, named with their labels."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
     def metric(self, name: str) -> float:
         """The value of one sample of `/metrics`, named with its labels; 0 where there is none."""
-        prefix = f"{name} "
-        lines = self.get("/metrics").body.decode().splitlines()
-        return next((float(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)), 0.0)
+        return self.metrics().get(name, 0.0)
+
+    def wait_for_metrics(self, wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        """Ask until they are as `wanted`."""
+        deadline_s = time.monotonic() + EVENT_S_MAX
+        while not wanted(found := self.metrics()):
+            assert time.monotonic() < deadline_s, {name: value for name, value in found.items() if value}
+        return found
 
     def wait_for_calls(self, count: int) -> None:
         """Ask until so many places are taken: a place is given back without a word, a moment after its call's end."""
@@ -158,12 +181,15 @@ class Service:
     # ---- its processes -----------------------------------------------------------------------------
 
     def pid_of(self, part: str) -> int:
-        """The process of `gateway`, of `store` or of a stage."""
-        marks = {"gateway": "duplex.gateway_process", "store": "valkey-server"}
-        mark = marks.get(part, f'"replica":"{part}"')
+        """The process of `gateway`, of `store` or of a replica."""
+        mark = _MARKS.get(part, f'"replica":"{part}"')
         pids = [pid for pid in descendants(self.process.pid) if mark in _command_line(pid)]
         assert len(pids) == 1, f"{part} runs {len(pids)} times"
         return pids[0]
+
+    def processes(self) -> dict[int, str]:
+        """All that run now, the supervisor among them, with the beginning of their command lines."""
+        return {pid: _command_line(pid)[:80] for pid in [self.process.pid, *descendants(self.process.pid)]}
 
     def kill(self, part: str) -> None:
         """SIGKILL, and wait until the process is gone."""
@@ -171,6 +197,17 @@ class Service:
         with open_processes([pid]) as processes:
             os.kill(pid, signal.SIGKILL)
             wait_for_ends(processes)
+
+    @contextmanager
+    def stopped(self, part: str) -> Iterator[None]:
+        """Meanwhile `part` gets no processor. It goes on afterwards, if it has not been killed."""
+        with open_processes([self.pid_of(part)]) as (process,):
+            signal.pidfd_send_signal(process, signal.SIGSTOP)
+            try:
+                yield
+            finally:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGCONT)
 
     # ---- its end -----------------------------------------------------------------------------------
 
@@ -185,7 +222,7 @@ class Service:
     def stop(self, *, times: int = 1) -> None:
         """Interrupt it `times` times; it must end in good order and leave nothing behind."""
         pids = descendants(self.process.pid)
-        shared = _shared_memory_of([self.process.pid, *pids])
+        shared = shared_memory_of([self.process.pid, *pids])
         with open_processes(pids) as processes:
             for _ in range(times):
                 self.process.send_signal(signal.SIGINT)
@@ -193,7 +230,8 @@ class Service:
             wait_for_ends(processes)
         assert status == 0, "\n".join(self.lines[-40:])
         assert sockets_in(self.data_dir) == []
-        assert [path for path in shared if Path(path).exists()] == []
+        assert shared & shared_memory_of(_all_processes()) == set(), "its shared memory is still mapped"
+        assert [name for name, _ in shared if Path(name).exists()] == []
 
     def abandon(self) -> None:
         """For a test that failed: end what is left, children by the end of their input."""
@@ -259,16 +297,21 @@ def _children_of(thread: Path) -> list[str]:
         return []
 
 
-def _shared_memory_of(pids: list[int]) -> set[str]:
-    """Files under /dev/shm that any of the processes has mapped."""
-    paths: set[str] = set()
+def _all_processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def shared_memory_of(pids: Iterable[int]) -> set[tuple[str, str]]:
+    """What any of the processes has mapped of /dev/shm and of files without a name: name and inode."""
+    found: set[tuple[str, str]] = set()
     for pid in pids:
         try:
             maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        paths |= {line.split(maxsplit=5)[5] for line in maps.splitlines() if "/dev/shm/" in line}
-    return paths
+        lines = (line.split(maxsplit=5) for line in maps.splitlines() if "/dev/shm/" in line or "/memfd:" in line)
+        found |= {(line[5], line[4]) for line in lines}
+    return found
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.caller import BROKEN, Caller, calling, silence
+from tests.live.caller import BROKEN, Caller, calling, silence, slow_reader
 from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -148,15 +148,6 @@ def test_a_history_too_large_for_a_link_harms_nobody(service: Service) -> None:
         assert other.until("response.done")["response"]["status"] == "completed"
         assert done["status"] == "completed"
         assert [line for line in service.lines[since:] if "stage_down" in line] == []
-
-
-def slow_reader(service: Service) -> socket.socket:
-    """A socket that takes little before somebody reads it."""
-    host, _, port = service.address.partition(":")
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    connection.connect((host, int(port)))
-    return connection
 
 
 def test_a_flood_from_one_who_does_not_read_ends_that_call_alone(service: Service) -> None:

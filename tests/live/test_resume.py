@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
-from typing import cast
 
 import pytest
-from redis import Redis
 
-from sessions.redis_store import session_keys
 from tests.live.caller import BROKEN, Caller, Message, calling, utterance
-from tests.live.service import EVENT_S_MAX, Service, open_processes, serving, wait_for_ends
+from tests.live.service import Service, open_processes, serving, wait_for_ends
+from tests.live.stored import wait_until_written
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -26,21 +23,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     settings = {"scripted_heard": "good morning", "scripted_replies": REPLY, "instructions": "Be of help."}
     with serving(tmp_path_factory.mktemp("resume"), settings) as running:
         yield running
-
-
-def wait_until_written(service: Service, caller: Caller) -> None:
-    """Ask the store until it has every item that the caller was told of: they are written behind its back."""
-    items = {e["item"]["id"].encode() for e in caller.of_type("conversation.item.done")}
-    _, log = session_keys(caller.events[0]["session"]["id"])
-    deadline_s = time.monotonic() + EVENT_S_MAX
-    with Redis(unix_socket_path=str(service.data_dir / "store" / "valkey.sock")) as store:
-        while not all(any(item in entry for entry in _entries(store, log)) for item in items):
-            assert time.monotonic() < deadline_s, "an item was not written"
-
-
-def _entries(store: Redis, log: str) -> list[bytes]:
-    entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", store.xrange(log))
-    return [b"".join(fields.values()) for _, fields in entries]
 
 
 def converse(caller: Caller) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 
-from media.coded_tones import EDGE_SAMPLES, Decoder, Heard, response_number, word_samples
-from media.pcm import pcm16_to_float
-from tests.live.caller import RATE, Caller, Message, audio_of, calling, utterance
+from media.coded_tones import EDGE_SAMPLES, response_number
+from tests.live.caller import RATE, Caller, audio_of, calling, silence, tone, utterance
+from tests.live.coded import WORD, heard_of, numbers, transcript, whole
 from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-WORD = word_samples(RATE)
 FRAME = RATE // 50
 WORDS = 60  # 12 s of speech: no test waits for its end
 AUDIO = "response.output_audio.delta"
@@ -45,6 +45,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def one_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service in which each call has the places of the one before."""
+    with serving(tmp_path_factory.mktemp("one-line"), {"calls_max": "1"}, engine="synthetic") as running:
+        yield running
+
+
 def start_reply(caller: Caller, *, frames: int = 0, **response: object) -> str:
     """Have it talk; gives the response once so much of its sound is here."""
     caller.type_text("Tell me everything.")
@@ -55,32 +62,11 @@ def start_reply(caller: Caller, *, frames: int = 0, **response: object) -> str:
     return name
 
 
-def transcript(event: Message) -> list[str]:
-    words: list[str] = event["response"]["output"][0]["content"][0]["transcript"].split()
-    return words
-
-
-def numbers(words: list[str]) -> list[int]:
-    """ "w3," is word 3."""
-    return [int(word.strip("w,.")) for word in words]
-
-
-def heard_of(caller: Caller, response: str) -> list[Heard]:
-    ear = Decoder(RATE)
-    return [*ear.feed(pcm16_to_float(audio_of(caller.events, response))), *ear.finish()]
-
-
-def whole(response: str, words: int) -> list[Heard]:
-    """The first `words` of `response`, without a gap."""
-    number = response_number(response)
-    return [Heard(number, word, word * WORD, WORD, 0, whole=True) for word in range(words)]
-
-
 def test_every_word_of_a_reply_is_heard_once_and_in_place(service: Service) -> None:
     with calling(service) as caller:
         response = start_reply(caller, max_output_tokens=14)
         done = caller.until("response.done")
-    assert heard_of(caller, response) == whole(response, 14)
+    assert heard_of(caller.events, response) == whole(response, 14)
     assert numbers(transcript(done)) == list(range(14))
     assert done["response"]["usage"]["output_tokens"] == 14
 
@@ -92,7 +78,7 @@ def test_what_is_heard_before_a_cancel_is_what_the_item_says(service: Service, f
         caller.send("response.cancel")
         done = caller.until("response.done")
         caller.until("response.drained")
-    heard, said = heard_of(caller, response), numbers(transcript(done))
+    heard, said = heard_of(caller.events, response), numbers(transcript(done))
     samples = len(audio_of(caller.events, response)) // 2
     words, rest = divmod(samples, WORD)
     assert heard[:words] == whole(response, words)
@@ -117,10 +103,10 @@ def test_speech_over_a_reply_is_answered_by_words_of_another(service: Service) -
     transcripts = caller.of_type("conversation.item.input_audio_transcription.completed")
     assert [event["transcript"] for event in transcripts] == ["heard0 heard1"]
     assert numbers(transcript(cut)) == list(range(len(transcript(cut))))
-    words = [piece for piece in heard_of(caller, old) if piece.whole]
+    words = [piece for piece in heard_of(caller.events, old) if piece.whole]
     assert words == whole(old, len(words))
     assert len(words) <= len(transcript(cut)) <= len(words) + 1
-    assert heard_of(caller, new)[:2] == whole(new, 2)
+    assert heard_of(caller.events, new)[:2] == whole(new, 2)
     assert response_number(old) != response_number(new)
 
 
@@ -131,5 +117,30 @@ def test_what_was_read_before_costs_nothing_again(service: Service) -> None:
             start_reply(caller, max_output_tokens=1)
             usages.append(caller.until("response.done")["response"]["usage"])
     first, second = (usage["input_token_details"]["cached_tokens"] for usage in usages)
-    assert first == 0
-    assert second > usages[0]["input_tokens"]
+    # The opening of the prompt may have been read before anything was asked.
+    assert first < usages[0]["input_tokens"] < second
+
+
+def asks_once(service: Service) -> int:
+    """A call that gets one short reply, of which it hears every word and no other; gives its prompt's length."""
+    with calling(service) as caller:
+        response = start_reply(caller, max_output_tokens=2)
+        done = caller.until("response.done")["response"]
+        assert heard_of(caller.events, response) == whole(response, 2)
+        assert {event["response_id"] for event in caller.events if event["type"] == AUDIO} == {response}
+    service.wait_for_calls(0)
+    prompt: int = done["usage"]["input_tokens"]
+    return prompt
+
+
+def test_speech_to_speech_226_nothing_of_one_caller_reaches_the_next_in_the_same_places(one_line: Service) -> None:
+    fresh = asks_once(one_line)
+    for frames in (0, 1, 12):
+        with calling(one_line) as gone:
+            gone.type_text("canary " * 40)
+            start_reply(gone, frames=frames)
+            gone.hear(silence(300) + tone(99)[:-1])  # amid a turn, and amid a sample
+            gone.settle()
+            gone.socket.socket.shutdown(socket.SHUT_RDWR)
+        one_line.wait_for_calls(0)
+        assert asks_once(one_line) == fresh

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from sessions.effects import EndEpoch, FeedStream, HearFrom, OpenStream, SaveEpoch
-from sessions.events import ItemAdded
+from sessions.events import ItemAdded, ReplyText, ResponseDrained
 from sessions.items import Item
-from sessions.settings import SessionSettings
+from sessions.settings import Modality, ResponseSpec, SessionSettings
 from stages.contracts import EncoderOptions, EndOfTurn, Message
 from tests.sessions.talk import INSTRUCTIONS, MS, SYSTEM, WORD_SAMPLES, Talk, of, told, user
 
@@ -89,6 +89,37 @@ def test_a_stage_that_was_lost_may_still_hold_what_it_had() -> None:
     talk.do(talk.core.lost(talk.tag("resp_1"), "thinker", talk.now_ns))
     talk.let_go("resp_1", ("talker", "vocoder"))
     assert talk.core.speaking.undrained == 1
+
+
+@pytest.mark.parametrize("opened", [(), ("vocoder",), ("vocoder", "talker"), ("vocoder", "talker", "thinker")])
+@pytest.mark.parametrize("modality", ["audio", "text"])
+def test_vllm_omni_7006_a_cancel_is_one_terminal_of_what_was_asked_for_whoever_is_silent(
+    opened: tuple[str, ...], modality: Modality
+) -> None:
+    """The first stage makes no sound itself, and what stages say of an ended response makes no second end."""
+    talk = Talk()
+    talk.do(talk.core.create_response(ResponseSpec(modalities=(modality,)), talk.now_ns))
+    tag, asked = talk.tag("resp_1"), {e.stage for e in of(talk.effects, OpenStream) if e.tag.response == "resp_1"}
+    for stage in opened:
+        if stage in asked:
+            talk.do(talk.core.opened(tag, stage, talk.now_ns))
+            asked = {e.stage for e in of(talk.effects, OpenStream) if e.tag.response == "resp_1"}
+    effects = talk.do(talk.core.cancel_response(None, talk.now_ns))
+    view = talk.finished("resp_1")
+    assert (view.status, view.reason, view.modalities) == ("cancelled", "client_cancelled", (modality,))
+    assert talk.cancelled("resp_1") == asked
+    assert told(effects, ResponseDrained) == []
+    talk.text_done("resp_1")
+    talk.audio("resp_1", 480, final=True)
+    for stage in opened:
+        talk.do(talk.core.opened(tag, stage, talk.now_ns))
+    assert of(talk.events, ReplyText) == []
+    assert talk.send() == []
+    talk.let_go("resp_1", sorted(asked))
+    talk.let_go("resp_1", sorted(asked))
+    assert talk.finished("resp_1") == view
+    assert len(of(talk.events, ResponseDrained)) == 1
+    assert {e.stage for e in of(talk.effects, OpenStream) if e.tag.response == "resp_1"} == asked
 
 
 def test_livekit_livekit_4484_a_response_whose_stages_say_nothing_ends_at_its_deadline() -> None:

@@ -123,6 +123,18 @@ def test_a_killed_server_is_noticed_and_its_acknowledged_appends_survive(server:
     assert_kept(server.url, record)
 
 
+def test_a_server_that_hangs_is_killed_and_its_acknowledged_appends_survive(server: EmbeddedValkey) -> None:
+    record = new_record()
+    fill(server.url, record)
+    keeper = open_process(server.keeper_pid)
+    os.kill(server.server_pid, signal.SIGSTOP)
+    server.kill()
+    await_end(keeper)
+    server.kill()  # nobody is there any more
+    server.restart()
+    assert_kept(server.url, record)
+
+
 def test_a_server_is_started_once(server: EmbeddedValkey) -> None:
     with pytest.raises(EmbeddedStartFailed, match="started already"):
         server.start()

@@ -14,6 +14,7 @@ from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measure
 from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
 from sessions.hearing import (
     AWAITING_MAX,
+    LATE_NS_MAX,
     TRANSCRIPT_NS_MAX,
     Hearing,
     Turn,
@@ -241,6 +242,31 @@ def test_an_overdue_transcript_is_given_up() -> None:
     assert told(effects, CallerTextFailed)[0].code == "transcript_timeout"
     assert of(effects, CancelStream)[0].tag == first
     assert ears.next_deadline_ns() == 200 + TRANSCRIPT_NS_MAX
+
+
+def test_an_encoder_that_has_let_go_is_waited_for_a_little_longer() -> None:
+    ears = hearing()
+    first, second = spoken(ears, now_ns=100), spoken(ears, now_ns=200)
+    ears.let_go(first, 1_000)
+    ears.let_go(tag(9), 1_000)
+    ears.let_go(structs.replace(second, attempt=1), 1_000)
+    assert ears.next_deadline_ns() == 1_000 + LATE_NS_MAX
+    effects, understood = ears.transcript(first, Transcript("late", 1, settled=True, final=True), 1_500)
+    assert understood is not None
+    assert understood.text == "late"
+    assert told(effects, CallerText) == [CallerText("item_1", "late", final=True)]
+    assert ears.next_deadline_ns() == 200 + TRANSCRIPT_NS_MAX
+    ears.let_go(second, 2_000)
+    assert ears.tick(1_999 + LATE_NS_MAX) == []
+    assert told(ears.tick(2_000 + LATE_NS_MAX), CallerTextFailed)[0].code == "transcript_timeout"
+    assert not ears.is_awaited
+
+
+def test_who_lets_go_shortly_before_the_timeout_gains_no_time() -> None:
+    ears = hearing()
+    only = spoken(ears, now_ns=100)
+    ears.let_go(only, 100 + TRANSCRIPT_NS_MAX - 1)
+    assert ears.next_deadline_ns() == 100 + TRANSCRIPT_NS_MAX
 
 
 def test_more_turns_than_can_be_heard_push_out_the_oldest() -> None:

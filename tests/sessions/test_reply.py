@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,24 @@ def test_pipecat_3627_what_was_said_is_a_prefix_of_the_words_and_grows_with_the_
     cut = data.draw(st.integers(0, end + 10))
     whole = sum(word_end <= cut for word_end in ends)
     assert reply.text_until(cut) == " ".join(f"w{number}" for number in range(whole))
+
+
+@pytest.mark.parametrize(
+    ("deltas", "said", "rest"),
+    [
+        ("", "", ""),
+        ("", "one two", "one two"),
+        ("one", "one two", " two"),
+        (" one ", "one two", "two"),
+        ("one t", "one two", "wo"),
+        ("one two three", "one two", ""),
+        ("One, two", "one two", ""),
+    ],
+)
+def test_what_deltas_lack_of_what_was_said(deltas: str, said: str, rest: str) -> None:
+    reply = Reply()
+    reply.add_text(deltas)
+    assert reply.rest_of(said) == rest
 
 
 def test_aligned_words_replace_all_others_and_are_not_replaced() -> None:

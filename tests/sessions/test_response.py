@@ -454,6 +454,7 @@ class ResponseMachine(RuleBasedStateMachine):
         self.released: set[tuple[str, int]] = set()
         self.before = self.response.phase
         self.put_out = False
+        self.begun = 0
 
     def take(self, effects: list[Effect]) -> None:
         held = self.response.holds
@@ -469,7 +470,9 @@ class ResponseMachine(RuleBasedStateMachine):
                     assert (stage, attempt) not in self.released, "aborts only for stages that hold"
                     assert not self.ended or stage == "aligner", "aborts only with the end, observers later"
                 case Retry(attempt):
-                    assert attempt == self.attempts + 1 == 1
+                    assert attempt == self.attempts + 1
+                    self.begun += ("thinker", self.attempts) in self.opened
+                    assert self.begun <= 1, "an answer that has begun is begun anew once"
                     assert not self.put_out, "what was put out is never made again"
                 case Cut(stage):
                     assert stage == "aligner"
@@ -492,29 +495,29 @@ class ResponseMachine(RuleBasedStateMachine):
     def admit(self) -> None:
         self.take(self.response.admit(10))
 
-    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 2))
     def open_one(self, stage: str, attempt: int) -> None:
         if OpenStage(stage, attempt) in self.effects:
             self.opened.add((stage, attempt))
             self.take(self.response.opened(stage, attempt))
 
-    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 2))
     def close_one(self, stage: str, attempt: int) -> None:
         if OpenStage(stage, attempt) in self.effects:
             self.released.add((stage, attempt))
             self.take(self.response.closed(stage, {"items": 1}, self.now_ns, attempt))
 
-    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), attempt=st.integers(0, 2))
     def refuse(self, stage: str, attempt: int) -> None:
         if OpenStage(stage, attempt) in self.effects and (stage, attempt) not in self.opened:
             self.released.add((stage, attempt))
             self.take(self.response.refused(stage, "capacity", "full", self.now_ns, attempt))
 
-    @rule(stage=st.sampled_from((*SEEN, "encoder")), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from((*SEEN, "encoder")), attempt=st.integers(0, 2))
     def lose(self, stage: str, attempt: int) -> None:
         self.take(self.response.stage_lost(stage, self.now_ns, attempt))
 
-    @rule(stage=st.sampled_from(SEEN), code=st.sampled_from(("stage_lost", "bad_text")), attempt=st.integers(0, 1))
+    @rule(stage=st.sampled_from(SEEN), code=st.sampled_from(("stage_lost", "bad_text")), attempt=st.integers(0, 2))
     def break_down(self, stage: str, code: str, attempt: int) -> None:
         if attempt <= self.attempts:
             self.take(self.response.stage_failed(stage, code, "", self.now_ns, attempt))

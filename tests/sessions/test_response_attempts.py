@@ -29,15 +29,48 @@ def test_a_stage_that_is_lost_before_any_output_begins_another_attempt(make: Cal
     assert response.phase is Phase.RUNNING
 
 
-def test_there_is_no_third_attempt() -> None:
+def begin(response: Response, attempt: int) -> None:
+    """All stages open, the head last."""
+    for stage in reversed(LINE):
+        response.opened(stage, attempt)
+
+
+def test_an_answer_is_begun_twice_and_no_more() -> None:
     response = running()
     response.stage_lost("talker", 20)
+    begin(response, 1)
     effects = response.stage_lost("vocoder", 30, 1)
     assert effects == [
+        Abort("thinker", 1),
         Abort("talker", 1),
         Abort("vocoder", 1),
         Done(Phase.FAILED, "failed", "stage_lost", "the vocoder was lost during the response"),
     ]
+
+
+@pytest.mark.parametrize("stage", ["talker", "vocoder"])
+def test_what_is_lost_before_the_head_has_answered_is_opened_anew_and_costs_no_attempt(stage: str) -> None:
+    response = admitted()
+    for attempt in range(3):
+        assert Retry(attempt + 1) in response.stage_lost(stage, 20, attempt)
+    begin(response, 3)
+    assert Retry(4) in response.stage_lost(stage, 30, 3), "the first of an answer that had begun"
+    begin(response, 4)
+    assert response.stage_lost(stage, 40, 4)[-1] == Done(
+        Phase.FAILED, "failed", "stage_lost", f"the {stage} was lost during the response"
+    )
+
+
+def test_stages_that_are_lost_without_end_are_bounded_by_the_deadline() -> None:
+    response = admitted()
+    due_ns = response.next_deadline_ns()
+    assert due_ns is not None
+    for attempt in range(3):
+        response.stage_lost("talker", 20, attempt)
+    assert response.next_deadline_ns() == due_ns
+    assert response.tick(due_ns)[-1] == Done(
+        Phase.DEADLINE_EXCEEDED, "deadline", "deadline_exceeded", "the response took too long"
+    )
 
 
 def test_what_a_stage_does_wrong_itself_is_not_tried_again() -> None:

@@ -294,6 +294,36 @@ def test_what_was_said_ends_with_the_last_word_that_was_sent() -> None:
     assert mouth.take_ended() == []
 
 
+@pytest.mark.parametrize(
+    ("deltas", "rest"), [((), "one two"), (("one",), " two"), (("one ",), "two"), (("one two", " three"), "")]
+)
+def test_words_that_were_heard_before_they_were_told_are_told_before_the_end(
+    deltas: tuple[str, ...], rest: str
+) -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    for delta in deltas:
+        mouth.published(what.tag, TextDelta(delta), 0)
+    mouth.published(what.tag, WordTimes(0, OUTPUT_RATE, (Word("one", 0, 240), Word("two", 240, 480))), 0)
+    mouth.published(what.tag, audio(FRAME), 0)
+    mouth.take_due(0)
+    effects = mouth.cancel("r1", "turn_detected", 0)
+    assert [one.delta for one in told(effects, ReplyText)] == ([rest] if rest else [])
+    assert [kind for kind in kinds(effects) if kind in ("ReplyText", "ResponseFinished")][-1] == "ResponseFinished"
+    assert told(effects, ResponseFinished)[0].response.text == "one two"
+
+
+def test_pipecat_3627_words_that_come_after_the_cut_and_were_heard_before_it_are_not_lost() -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    mouth.published(what.tag, audio(2 * FRAME), 0)
+    mouth.take_due(0)
+    mouth.cancel("r1", "turn_detected", 0)
+    assert mouth.take_ended()[0].text == ""
+    mouth.published(what.tag, WordTimes(0, OUTPUT_RATE, (Word("one", 0, 480), Word("two", 480, 960))), 0)
+    assert mouth.take_refined() == [(what.item, "one")]
+
+
 def test_a_text_that_was_cut_is_what_was_told_of_it() -> None:
     mouth, what = speaking(), plan(with_audio=False)
     started(mouth, what)
@@ -313,9 +343,9 @@ def test_a_reply_that_was_limited_is_incomplete_and_not_cut() -> None:
     assert mouth.take_ended() == [Ended(what, Phase.SUCCEEDED, whole=False, text="as far as", sent_samples=0)]
 
 
-@pytest.mark.parametrize("late", [TextDelta("x"), TextDone("", "stop", 0, 0, 0), WordTimes(0, 100, ()), audio(FRAME)])
+@pytest.mark.parametrize("late", [TextDelta("x"), TextDone("", "stop", 0, 0, 0), audio(FRAME)])
 def test_pipecat_950_what_comes_after_the_end_is_dropped_and_counted(
-    late: TextDelta | TextDone | WordTimes | AudioOut,
+    late: TextDelta | TextDone | AudioOut,
 ) -> None:
     mouth, what = speaking(), plan()
     started(mouth, what)

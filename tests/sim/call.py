@@ -131,11 +131,13 @@ class Call:
         self._consumed = 0
         self._is_listening = False
         self._looks_ns = 0
+        self._is_at_stages = False
         journal.failed = self.end
 
     # ---- life --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
+        self._is_at_stages = True
         self._order_all(OpenSession(self.session, self.core.epoch))
         self.carry_out(self.core.warm_up())
 
@@ -144,9 +146,19 @@ class Call:
             return
         self.end_reason = reason
         self.carry_out(self.core.close(self._clock.now_ns))
-        self._order_all(CloseSession(self.session))
         self.watch.call_ended()
         self.client.ended(reason)
+
+    @property
+    def is_drained(self) -> bool:
+        """It has ended and holds nothing any more."""
+        is_awaited = self._is_at_stages and self.core.hearing.is_awaited
+        return bool(self.end_reason) and not self.core.speaking.undrained and not is_awaited
+
+    def leave_stages(self) -> None:
+        if self._is_at_stages:
+            self._is_at_stages = False
+            self._order_all(CloseSession(self.session))
 
     def _order_all(self, frame: Frame) -> None:
         for stage in self._stages.values():

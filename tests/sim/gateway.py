@@ -24,6 +24,7 @@ from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
 from stages.contracts import Tag
 from stages.edges import GATEWAY
+from stages.event_log import EventLog
 from stages.graph import Graph, StageNode
 from stages.messages import Frame
 from stages.pool import PoolLimits
@@ -64,6 +65,7 @@ class Manner:
     deadlines: Deadlines
     holds: Callable[[str], bool]
     new_id: Callable[[str], str]
+    events: EventLog
 
 
 class Gateway:
@@ -71,6 +73,7 @@ class Gateway:
         self.name = name
         self.is_alive = True
         self.calls: dict[str, Call] = {}
+        self.former: list[Call] = []  # their session has gone over to another call here
         self._ways = ways
         self._manner = manner
         self.clock = clock
@@ -101,6 +104,10 @@ class Gateway:
             surroundings=self._surroundings,
         )
         return pool
+
+    @property
+    def events(self) -> EventLog:
+        return self._manner.events
 
     @property
     def ports(self) -> Mapping[str, Port]:
@@ -143,7 +150,7 @@ class Gateway:
 
     def _pace(self) -> None:
         is_busy = False
-        for call in list(self.calls.values()):
+        for call in [*self.calls.values(), *self.former]:
             is_busy = call.pace() or is_busy
         self.clock.after(PACE_MS if is_busy else IDLE_PACE_MS, self.do, self._pace)
 
@@ -151,14 +158,20 @@ class Gateway:
 
     def frame(self, stage: str, frame: Frame) -> None:
         tag = getattr(frame, "tag", None)
-        call = self.calls.get(tag.session if tag is not None else getattr(frame, "session", ""))
+        call = self._call_of(tag.session if tag is not None else getattr(frame, "session", ""), tag)
         if call is None:
             self._counts["frames for calls that are over"] += 1
         else:
             call.frame(stage, frame)
 
+    def _call_of(self, session: str, tag: Tag | None) -> Call | None:
+        for call in self.former if tag is not None else ():
+            if call.session == session and tag is not None and call.core.speaking.knows(tag.response):
+                return call
+        return self.calls.get(session)
+
     def lost(self, stage: str, tag: Tag) -> None:
-        call = self.calls.get(tag.session)
+        call = self._call_of(tag.session, tag)
         if call is not None:
             call.lost(stage, tag)
 
@@ -208,6 +221,8 @@ class Gateway:
             present = self.calls.get(session)
             if present is not None:
                 present.end("session_replaced")
+                present.leave_stages()
+                self.former.append(present)
             self._begin(ownership, restored(snapshot), snapshot.entries, visitor)
 
         self._ways.line.ask(
@@ -227,6 +242,7 @@ class Gateway:
             transport_lead_ms=manner.transport_lead_ms,
             items=before.items,
             deadlines=manner.deadlines,
+            events=manner.events,
             route=manner.route,
         )
         watch = Watch(core, self.clock, self._counts, self.ports, manner.holds)
@@ -238,12 +254,18 @@ class Gateway:
         visitor.admitted(call)
 
     def leave(self, call: Call) -> None:
-        """`call` has ended: forget it once it is written, or takes too long to be."""
-        self._until_written(call, lambda: self._forget(call))
+        """`call` has ended: forget it once it is written, or takes too long to be, and has drained."""
+        self._until_written(call, lambda: self._until_drained(call))
 
-    def _forget(self, call: Call) -> None:
+    def _until_drained(self, call: Call) -> None:
+        if not call.is_drained:
+            self.clock.after(FLUSH_POLL_MS, self.do, self._until_drained, call)
+            return
+        call.leave_stages()
         if self.calls.get(call.session) is call:
             del self.calls[call.session]
+        else:
+            self.former.remove(call)
 
     def _until_written(self, call: Call, then: Callable[[], None]) -> None:
         give_up_ns = self.clock.now_ns + FLUSH_MS_MAX * 1_000_000

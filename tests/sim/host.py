@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from random import Random
 
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
+from stages.event_log import EventLog
 from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, Retire, Welcome
 from stages.stage import Stage
 from stages.stream import Output, StageFailure
@@ -45,7 +46,7 @@ class HostSpec:
     """
 
     replica: str
-    stage: Callable[[], Stage]
+    stage: Callable[[EventLog], Stage]
     edges: Mapping[str, Edge]
     step_ms: Callable[[], float]
     fails: Callable[[], bool]
@@ -94,8 +95,9 @@ class _Link:
 
 
 class Host:
-    def __init__(self, clock: Clock, spec: HostSpec, incarnation: int, watch: StageWatch) -> None:
+    def __init__(self, clock: Clock, spec: HostSpec, incarnation: int, watch: StageWatch, events: EventLog) -> None:
         self.replica = spec.replica
+        self.events = events
         self.incarnation = incarnation
         self.is_alive = True
         self.watch = watch
@@ -109,7 +111,7 @@ class Host:
         self._is_retiring = False
         self._stopped = 0
         self._backlog: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        self.stage = spec.stage()
+        self.stage = spec.stage(events)
         self.stage.link_up(PROBE, Hello(LINK_VERSION, "probe", "supervisor"))
         for target in spec.edges:
             self._look_onward(target)
@@ -123,6 +125,7 @@ class Host:
         if self._stopped:
             self._backlog.append((call, args))
         else:
+            self.events.at(self._clock.now_ns)
             call(*args)
 
     @property
@@ -136,7 +139,7 @@ class Host:
         self._stopped -= 1
         while self._backlog and not self._stopped and self.is_alive:
             call, args = self._backlog.popleft()
-            call(*args)
+            self.do(call, *args)
 
     def die(self) -> None:
         """All at once: threads, what was held, and the links, whose other ends learn it when what was sent has come."""

@@ -23,6 +23,7 @@ from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
+from stages.event_log import EventLog
 from stages.graph import Edge as GraphEdge
 from stages.graph import Graph, StageKind, StageNode, worker_spec
 from stages.pool import PoolLimits
@@ -31,6 +32,7 @@ from stages.restart import RestartPolicy
 from stages.stream import StageModel
 from tests.sim.clock import MS, Clock
 from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, Voice
+from tests.sim.event_watch import EventWatch
 from tests.sim.gateway import Gateway, Manner, Ways
 from tests.sim.host import Edge, Host, HostSpec
 from tests.sim.network import Route
@@ -52,6 +54,8 @@ BOOT_MS = (20, 200, 600)
 STEP_MS_MIN, STEP_MS_MAX = 1, 40
 SLOW_STEP_MS = 400.0
 LATE_TRANSCRIPT_MS = (3_000, 9_000)  # the latter is longer than anybody waits for it
+
+EVENTS_MAX = 1 << 20  # more than any process of a world records
 
 STREAM_WAIT_NS_MAX = 4_000 * MS
 RECOMPUTE_NS = 300 * MS
@@ -121,6 +125,8 @@ class House:
         self.lines = [
             StoreLine(self.clock, self.store, self.random_of(f"store {slot}"), self.counts) for slot in range(GATEWAYS)
         ]
+        self._all_hosts: list[Host] = []
+        self._all_gateways: list[Gateway] = []
         self.booting = 0
         self.gateway_died: Callable[[Gateway], None] = lambda gateway: None
 
@@ -161,6 +167,15 @@ class House:
         for by_stage in self.gateway_routes:
             yield from by_stage.values()
 
+    def check_events(self) -> None:
+        """What the event logs of all processes say must hold."""
+        watch = EventWatch()
+        for gateway in self._all_gateways:
+            watch.gateway(gateway.events, is_alive=gateway.is_alive)
+        for host in self._all_hosts:
+            watch.worker(host.events, is_alive=host in self.living)
+        self.counts["events checked"] += watch.events
+
     # ---- workers -----------------------------------------------------------------------------------
 
     @property
@@ -180,7 +195,7 @@ class House:
         watch = StageWatch(name, worker.edges, self.counts, observes=observes)
         spec = HostSpec(
             name,
-            lambda: worker.stage_of(self._model(node.kind)),
+            lambda events: worker.stage_of(self._model(node.kind), events),
             {
                 far: Edge(self.data_routes[near, far], partial(self.hosts.get, far))
                 for near, far in self._ways_from(name)
@@ -190,7 +205,8 @@ class House:
             self._retired,
             self.random_of(f"{name}/{incarnation}"),
         )
-        self.hosts[name] = Host(self.clock, spec, incarnation, watch)
+        host = self.hosts[name] = Host(self.clock, spec, incarnation, watch, EventLog(EVENTS_MAX))
+        self._all_hosts.append(host)
         self.keepers[name].ready()
 
     def _ways_from(self, name: str) -> list[tuple[str, str]]:
@@ -249,7 +265,7 @@ class House:
         self._policies.setdefault(name, RestartPolicy()).started(self.clock.now_ns)
         name = f"{name}.{self._incarnations[name]}"
         defaults = ReplyDefaults("Be kind.", max_output_tokens=40, prepare=self._plan.prepare)
-        self.gateways[slot] = Gateway(
+        gateway = self.gateways[slot] = Gateway(
             name,
             Ways(
                 {name: Way(route, partial(self.hosts.get, name)) for name, route in self.gateway_routes[slot].items()},
@@ -264,10 +280,12 @@ class House:
                 DEADLINES,
                 self.is_held,
                 self.new_id,
+                EventLog(EVENTS_MAX),
             ),
             self.clock,
             self.counts,
         )
+        self._all_gateways.append(gateway)
 
     @staticmethod
     def _limits_of(stage: StageNode) -> PoolLimits:

@@ -209,6 +209,8 @@ class StageWatch:
         taken, self._taken = self._taken, None
         if taken is not None and self._is_stale:
             self._is_answered_at_most(taken, effects)
+        elif taken is not None and isinstance(taken[1], OpenSession):
+            self._takes_session(taken[0], taken[1], effects)
         for effect in effects:
             if isinstance(effect, StartBatch):
                 self._computes(effect)
@@ -239,7 +241,9 @@ class StageWatch:
     def _sends(self, link: int, frame: Frame, taken: tuple[int, Frame] | None) -> None:
         match frame:
             case SessionOpened(session):
-                self._opened_session(session, taken)
+                assert self._owns(link, session), "who owns a session is told that it is open"
+                others = [each for each in self._streams.values() if each.tag.session == session]
+                assert all(each.control == link for each in others), "nothing is left of who had it before"
             case Opened(tag):
                 self._opened(tag, taken)
             case Closed(tag):
@@ -270,11 +274,11 @@ class StageWatch:
         self._counts["credit used up"] += stream.in_flight[target] == self._windows[target]
         assert stream.in_flight[target] <= self._windows[target], f"more in flight than the window: {stream.tag}"
 
-    def _opened_session(self, session: str, taken: tuple[int, Frame] | None) -> None:
-        assert taken is not None, "a session is opened by somebody"
-        link, frame = taken
-        assert isinstance(frame, OpenSession)
-        epoch = frame.epoch
+    def _takes_session(self, link: int, frame: OpenSession, effects: Sequence[Effect]) -> None:
+        refusals = (each.frame for each in effects if isinstance(each, Send) and each.link == link)
+        if any(isinstance(refusal, SessionRefused) for refusal in refusals):
+            return
+        session, epoch = frame.session, frame.epoch
         self._sessions[session] = _Session(link, epoch)
         # Its owners before have no say any more, in whatever they had under way.
         mine = [each for each in self._streams.values() if each.tag.session == session]

@@ -13,9 +13,6 @@ from tests.sim.run import Played, play, play_many, play_some
 from tests.sim.world import World
 
 SEEDS = 2_000
-# Known and not yet mended: sound may overtake its text, and a cut then keeps a word that the client was not told.
-OPEN = frozenset({390, 518, 1977})
-PLAYED = [seed for seed in range(SEEDS) if seed not in OPEN]
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 # What a simulator that tests anything must have seen, beside every mishap that its plans may ask for.
@@ -44,6 +41,7 @@ SEEN = (
     "ended failed stage_lost",
     "ended failed step_failed",
     "ended incomplete",
+    "events checked",
     "entries written twice",
     "frames for calls that are over",
     "frames overtaken on another link",
@@ -79,7 +77,7 @@ SEEN = (
 def played() -> Played:
     """All seeds of CI, on every core that there is."""
     total = Played()
-    for part in play_many(PLAYED, os.cpu_count() or 1):
+    for part in play_many(range(SEEDS), os.cpu_count() or 1):
         total.add(part)
     return total
 
@@ -88,7 +86,7 @@ def played() -> Played:
 @pytest.mark.timeout(600)
 def test_no_seed_breaks_a_promise(played: Played) -> None:
     assert played.broken == []
-    assert played.seeds == len(PLAYED)
+    assert played.seeds == SEEDS
 
 
 @pytest.mark.slow

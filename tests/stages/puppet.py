@@ -78,7 +78,7 @@ class PuppetStream:
 class PuppetModel:
     """Remembers in `calls` what became of sessions; `streams` holds the latest stream of each name."""
 
-    revision = "puppet"
+    revision = "rev"
 
     def __init__(self, concurrency: int = 1) -> None:
         self.concurrency = concurrency

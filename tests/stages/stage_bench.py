@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from stages.contracts import AudioOut, Latents, ObserverOptions, Options, Payload, Tag
 from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
+from stages.event_log import EventLog
 from stages.messages import Closed, Frame, Hello, Open, OpenSession
 from stages.stage import Stage
 from stages.stream import Emit, Output, Publish, StageFailure, StageModel
@@ -64,7 +65,8 @@ class StageBench:
         tenant_weights: Mapping[str, int] | None = None,
     ) -> None:
         edges = line_edges(onward_window, publish_window, payload, replicas)
-        self.stage = Stage(model, edges, inputs, tenant_weights=tenant_weights)
+        self.events = EventLog()
+        self.stage = Stage(model, edges, inputs, tenant_weights=tenant_weights, events=self.events)
         self.now_ns = 1_000_000_000
         self.running: dict[str, StartStep] = {}
         self.batches: dict[int, StartBatch] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stages.accounts import EdgeAccounts, EdgeStatistics
 from stages.edges import GATEWAY, OutEdge
+from stages.event_log import NO_TRAIL
 from tests.stages.stage_bench import latents, sound
 
 EAR = OutEdge(GATEWAY, "audio", 8)
@@ -12,7 +13,7 @@ NEXT = OutEdge("next", "latents", 8)
 
 def test_each_edge_tells_its_streams_their_credit_and_who_waits_for_it() -> None:
     accounts = EdgeAccounts((EAR, NEXT))
-    spoken, written = accounts.outbox(["next"]), accounts.outbox({"next": "next-1"})
+    spoken, written = accounts.outbox(["next"], NO_TRAIL), accounts.outbox({"next": "next-1"}, NO_TRAIL)
     for outbox in (spoken, written):
         outbox.add(latents(6))
         outbox.take()

@@ -12,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from stages.block_table import ArenaError, BlockTable, FanOutError, Owner, TableSize
 from stages.contracts import DataRef
+from stages.event_log import EventLog
+from tests.stages.event_promises import WorkerPromises
 
 READER, OTHER_READER = 1, 2
 LEASE_NS = 1_000
@@ -20,7 +22,7 @@ SIBLING = Owner("task_1_2", "resp_1_2")
 
 
 def table(blocks: int = 4, session_blocks_max: int = 2) -> BlockTable:
-    return BlockTable("talker", 3, TableSize(blocks, 64, session_blocks_max, LEASE_NS))
+    return BlockTable("talker", 3, TableSize(blocks, 64, session_blocks_max, LEASE_NS), EventLog())
 
 
 def acquired(one: BlockTable, owner: Owner = OWNER, length: int = 10) -> DataRef:
@@ -286,6 +288,12 @@ class Blocks(RuleBasedStateMachine):
             assert since_ns + LEASE_NS <= self.now_ns
         due_ns = self.table.next_expiry_ns()
         assert due_ns is None or due_ns > self.now_ns
+
+    def teardown(self) -> None:
+        """What became of every block is in the log."""
+        promises = WorkerPromises()
+        promises.check(self.table.events)
+        assert promises.blocks == {f"block_{ref.block}" for ref in self.held}
 
     @invariant()
     def agree(self) -> None:

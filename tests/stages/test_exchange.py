@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from structlog.testing import capture_logs
 
 from stages.arena import Arena
 from stages.block_table import BlockTable, TableSize
-from stages.contracts import Clause, Latents, Tag
+from stages.contracts import Clause, DataRef, Latents, Tag
+from stages.event_log import EventLog
 from stages.exchange import Exchange
 from stages.messages import Closed, Feed, decode
 from tests.stages.link_bench import WAIT_S_MAX, play
@@ -88,6 +91,41 @@ def test_a_timer_that_finds_nothing_due_waits_for_the_next_lease() -> None:
         exchange.close()
 
     play(scenario())
+
+
+def test_the_log_is_told_the_moment_of_what_comes() -> None:
+    log = EventLog()
+    marks_ns: list[int] = []
+
+    async def scenario() -> None:
+        exchange = Exchange(Arena(BlockTable("w", 1, SIZE, log)))
+        written: list[bytes] = []
+        number = exchange.enrol(written.append)
+        exchange.link_up(number, "data", lends=True)
+        ways: tuple[Callable[[], None], ...] = (
+            lambda: exchange.released(number, body_of(written[-1])),
+            lambda: exchange.link_lost(number),
+        )
+        for free in ways:
+            marks_ns.append(time.monotonic_ns())
+            exchange.send(number, BIG)
+            marks_ns.append(time.monotonic_ns())
+            free()
+        exchange.close()
+
+    play(scenario())
+    acquired, leased, freed, again, leased_again, lost = log.read().events
+    assert [event.cause for event in (freed, lost)] == ["acknowledged", "link_lost"]
+    assert (acquired.at_ns, again.at_ns) == (0, freed.at_ns), "who sends has told the moment"
+    for event, mark_ns in zip((leased, freed, leased_again, lost), marks_ns, strict=True):
+        assert event.at_ns >= mark_ns
+
+
+def body_of(encoded: bytes) -> DataRef:
+    frame = decode(encoded)
+    assert isinstance(frame, Feed)
+    assert frame.body is not None
+    return frame.body
 
 
 def test_without_an_arena_everything_goes_in_the_frame() -> None:

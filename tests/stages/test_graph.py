@@ -502,6 +502,13 @@ def test_what_is_wrong_with_a_file_is_said(old: str, new: str, said: str) -> Non
 # ---- what workers are told ----------------------------------------------------------------------------------
 
 
+def test_each_worker_is_told_how_large_its_arena_is() -> None:
+    graph = observed().model_copy(update={"arena_blocks": 3, "session_blocks_max": 2})
+    for stage in graph.stages:
+        spec = worker_spec(graph, stage, stage.name, Path("/run"), 1)
+        assert (spec.arena_blocks, spec.session_blocks_max) == (3, 2)
+
+
 def test_each_worker_is_told_its_edges() -> None:
     graph, run_dir = observed(), Path("/run/duplex")
     specs = {stage.name: worker_spec(graph, stage, stage.name, run_dir, 4) for stage in graph.stages}

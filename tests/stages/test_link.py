@@ -194,6 +194,14 @@ def test_a_link_that_is_closing_or_down_swallows_what_is_sent() -> None:
     assert (bytes(wired.transport.written), wired.losses) == (b"", 1)
 
 
+def test_a_lost_link_gives_its_buffer_back_though_somebody_still_knows_it() -> None:
+    wired = Wired()
+    wired.come(wire(FRAMES[0])[:-1])
+    assert wired.link.get_buffer(-1).nbytes > FRAME_BYTES_MAX // 2
+    wired.link.connection_lost(None)
+    assert wired.link.get_buffer(-1).nbytes == 0
+
+
 def test_a_lost_link_can_be_closed_again() -> None:
     wired = Wired()
     wired.link.connection_lost(None)

@@ -35,6 +35,7 @@ from stages.contracts import (
     Word,
     WordTimes,
 )
+from stages.event_log import EventLogStatistics, Excerpt, LoggedEvent
 from stages.messages import (
     LINK_VERSION,
     ArenaOffer,
@@ -45,6 +46,7 @@ from stages.messages import (
     Cut,
     EdgeSnapshot,
     EndEpoch,
+    EventPage,
     Feed,
     Frame,
     FrameError,
@@ -61,6 +63,7 @@ from stages.messages import (
     Ping,
     Pong,
     Published,
+    ReadEvents,
     Refused,
     Release,
     ReplicaReport,
@@ -83,6 +86,7 @@ from stages.messages import (
 TAG = Tag("sess_1", 5 * 2**20 + 3, 7, "resp_1")
 REF = DataRef("talker", 3, 7, 2**40, 4)
 OFFER = ArenaOffer("talker", 3, 9, bytes(16), 64, 2**20)
+LOGGED = LoggedEvent(2**62, "closed", "sess_1", "resp_1", "acme", 5, "vocoder", "clauses", "step_failed")
 OPTIONS = (
     EncoderOptions(partials=False),
     PrefillOptions(),
@@ -141,6 +145,8 @@ FRAMES: tuple[Frame, ...] = (
     Pong(7, 2**62),
     Retire(),
     Retiring(),
+    ReadEvents(7, None, "sess_1", "resp_1", 400),
+    EventPage(7, Excerpt((LOGGED,), 12, more=True), EventLogStatistics(2**62, 3)),
     Inspect(),
     WorkerSnapshot(
         "talker-2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from stages.contracts import AudioOut, Clause, TextDelta
 from stages.credit import CreditAccount, CreditError
 from stages.edges import GATEWAY, OutEdge
+from stages.event_log import EventLog, EventLogStatistics
 from stages.outbox import WINDOW_LEAD_NS, GivenUp, Outbox, Overrun, Taken
 from stages.stream import Emit, Publish
 from tests.stages.stage_bench import latents, sound
@@ -210,6 +212,70 @@ def test_whoever_reads_how_slowly_ever_each_gets_all_of_its_own_in_order(acts: l
     assert not outbox.waits
     assert readers["a"].taken == readers["b"].taken == handed_on
     assert readers[GATEWAY].taken == [output for output in made if isinstance(output, Publish)]
+
+
+# ---- what is entered in the event log -----------------------------------------------------------------------
+
+
+def balance(log: EventLog) -> dict[str, int]:
+    """Credit in flight on each edge, as the log tells it."""
+    signs = {"credit_taken": 1, "credit_returned": -1}
+    in_flight: Counter[str] = Counter()
+    for event in log.read().events:
+        in_flight[event.link] += signs[event.kind] * event.value
+    return {target: units for target, units in in_flight.items() if units}
+
+
+def in_flight(outbox: Outbox) -> dict[str, int]:
+    units = {lane.target: lane.credit.statistics().in_flight for lane in outbox._lanes if lane.credit}
+    return {target: taken for target, taken in units.items() if taken}
+
+
+def test_credit_is_entered_as_it_goes_and_comes() -> None:
+    log = EventLog()
+    outbox = filled(Outbox((EAR, NEXT, WATCH), trail=log.of("s", "r")), latents(6), sound(8), TEXT, latents(0, 6))
+    outbox.take()
+    assert outbox.untaken == 0
+    outbox.add(latents(4, 6))
+    outbox.take()
+    assert outbox.untaken == 1
+    outbox.give_back("next", 5)
+    outbox.lose("watch")
+    outbox.close()
+    assert [(event.kind, event.value, event.link, event.state, event.cause) for event in log.read().events] == [
+        ("credit_taken", 6, "next", "latents", ""),
+        ("credit_taken", 8, "watch", "audio", ""),
+        ("credit_taken", 8, GATEWAY, "audio", ""),
+        ("credit_returned", 5, "next", "latents", "granted"),
+        ("credit_returned", 8, "watch", "audio", "lost"),
+        ("credit_returned", 1, "next", "latents", "closed"),
+        ("credit_returned", 8, GATEWAY, "audio", "closed"),
+    ]
+
+
+def test_where_no_credit_is_none_is_entered() -> None:
+    log = EventLog()
+    outbox = filled(Outbox((NEXT,), trail=log.of("s", "r")), TEXT)
+    assert outbox.take() == [Taken(GATEWAY, TEXT)]
+    outbox.close()
+    assert log.statistics() == EventLogStatistics(0, 0)
+
+
+@given(st.lists(st.one_of(OUTPUTS, st.sampled_from(["a", "b", GATEWAY])), max_size=60), st.booleans())
+def test_what_the_log_says_of_credit_is_what_is_in_flight(acts: list[Emit | Publish | str], loses: bool) -> None:
+    log = EventLog()
+    outbox = Outbox(EDGES, trail=log.of("s", "r"))
+    for act in acts:
+        if isinstance(act, str):
+            outbox.give_back(act, in_flight(outbox).get(act, 0))
+        else:
+            outbox.add(act)
+        outbox.take()
+        assert balance(log) == in_flight(outbox)
+    if loses:
+        outbox.lose("c")
+    outbox.close()
+    assert balance(log) == {}
 
 
 # ---- who is waited for -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stages.accounts import EdgeStatistics, StageStatistics
-from stages.contracts import OUT_OF_BAND, Clause, ObserverOptions, Tag, TextDelta
+from stages.contracts import OUT_OF_BAND, AudioOut, Clause, ObserverOptions, Tag, TextDelta
 from stages.edges import GATEWAY
 from stages.effects import Send
 from stages.messages import (
@@ -355,6 +355,18 @@ def test_a_stream_is_not_finished_before_its_outputs_have_gone() -> None:
     bench.stream.ends = True
     assert closings(bench.finish()) == []
     assert closings(bench.frame(Grant(TAG, 4))) == [(TAG, "finished", "")]
+
+
+def test_vllm_omni_5349_an_end_without_sound_needs_no_room() -> None:
+    bench = Puppets(
+        PuppetStep((sound(4),)), PuppetStep((Publish(AudioOut(1, 24_000, 4, b"", final=True)),)), publish_window=4
+    )
+    bench.stream.ends = True
+    bench.finish()
+    assert list(bench.running) == [TAG.key], "all that may be in flight is"
+    published, closed = bench.finish()[-2:]
+    assert isinstance(published, Published)
+    assert closed == Closed(TAG, "finished", {})
 
 
 def test_a_step_that_fails_fails_its_stream() -> None:

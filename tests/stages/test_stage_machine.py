@@ -64,6 +64,7 @@ from stages.messages import (
     StepDone,
 )
 from stages.stream import StageFailure
+from tests.stages.event_promises import WorkerPromises
 from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
 SESSIONS = ("task", "task_1_2")
@@ -148,8 +149,10 @@ class Walk:
         self.next_link = 100
         self.source, self.before_incarnation = SOURCE, 1
         self.lives: dict[Tag, Life] = {}
+        self.names: set[str] = set()
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, int] = {}
+        self.told: set[str] = set()  # those that know it
         for session, which in zip(SESSIONS, CONTROLS, strict=True):
             self._open_session(session, 1, self.controls[which])
         self.check()
@@ -174,6 +177,10 @@ class Walk:
         assert not self.lives
         assert not self.model.kept
         assert not self.bench.faults
+        promises = WorkerPromises()
+        promises.check(self.bench.events)
+        promises.nothing_is_left()
+        assert promises.lives.keys() == self.names, "every stream that was open is in the log, and no other"
 
     # ---- what the stage says ------------------------------------------------------------------------
 
@@ -185,6 +192,7 @@ class Walk:
         match sent.frame:
             case Opened(tag):
                 life = self.lives.setdefault(tag, Life(sent.link, onward=self._is_onward))
+                self.names.add(tag.key)
                 assert not life.leaving
                 life.control = sent.link
             case Closed(tag):
@@ -201,8 +209,12 @@ class Walk:
                 assert life.given_back <= life.fed_units
             case StepDone(tag):
                 assert not self.lives[tag].leaving
+            case SessionOpened(session):
+                assert sent.link == self.owners[session]
+                assert session not in self.told
+                self.told.add(session)
             case _:
-                assert isinstance(sent.frame, Refused | SessionOpened | SessionRefused | OnwardChanged)
+                assert isinstance(sent.frame, Refused | SessionRefused | OnwardChanged)
 
     @property
     def _is_onward(self) -> bool:
@@ -234,6 +246,9 @@ class Walk:
         assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
+        # Its owner is told of a session as soon as nothing is left there of who had it before.
+        unread = {tag.session for tag, life in self.lives.items() if life.control != self.owners.get(tag.session)}
+        assert self.told == self.owners.keys() - unread
 
     # ---- gateways -----------------------------------------------------------------------------------
 
@@ -246,16 +261,18 @@ class Walk:
         if not stale:
             self.owners[session] = link
             self.epochs[session] = epoch
+            self.told.discard(session)
             self._leave(lambda tag: is_output(tag, session, epoch))
             self._leave(lambda tag: tag.session == session and self.lives[tag].control != link)
         answers = self.bench.frame(OpenSession(session, epoch), link)
-        assert isinstance(answers[-1], SessionRefused if stale else SessionOpened)
+        assert stale == isinstance(answers[-1] if answers else None, SessionRefused)
 
     def close_session(self) -> None:
         session, link = self.random.choice(SESSIONS), self._control()
         owned = self.owners.get(session) == link
         if owned:
             del self.owners[session], self.epochs[session]
+            self.told.discard(session)
             self._leave_session(session)
         self._expect_stale(not owned, CloseSession(session), link)
 
@@ -290,6 +307,7 @@ class Walk:
         lost = self.controls[which]
         for session in [name for name, owner in self.owners.items() if owner == lost]:
             del self.owners[session], self.epochs[session]
+            self.told.discard(session)
             self._leave_session(session)
         self._leave(lambda tag: self.lives[tag].control == lost)
         noticed = self.random.random() < 0.5

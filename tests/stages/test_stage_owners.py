@@ -22,6 +22,7 @@ from stages.messages import (
     OpenSession,
     Published,
     Refused,
+    SessionOpened,
     SessionRefused,
 )
 from stages.stream import Publish
@@ -76,6 +77,23 @@ def test_who_opens_a_session_ends_all_that_others_had_opened_for_it() -> None:
     ended = closings(bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL))
     assert ended == [(tag, "cancelled", "") for tag in (TAG, INPUT, outside)]
     assert bench.model.sessions == {SESSION}
+
+
+def test_a_new_owner_is_told_that_the_session_is_open_when_nothing_of_the_one_before_is_left() -> None:
+    bench = Puppets(PuppetStep())
+    bench.another(INPUT)
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    assert bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL) == [Closed(INPUT, "cancelled", {})]
+    assert bench.finish() == [Closed(TAG, "cancelled", {}), SessionOpened(SESSION)]
+    assert bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL) == [SessionOpened(SESSION)]
+
+
+def test_who_has_left_again_meanwhile_is_told_nothing() -> None:
+    bench = Puppets(PuppetStep())
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
+    bench.frame(CloseSession(SESSION), OTHER_CONTROL)
+    assert bench.finish() == [Closed(TAG, "cancelled", {})]
 
 
 def test_a_new_owner_counts_its_turns_anew_while_those_of_the_one_before_are_leaving() -> None:

@@ -13,6 +13,18 @@ from tests.stages.puppet import PuppetStep
 from tests.stages.worker_bench import TAG, running
 
 
+def test_the_arena_is_as_large_as_the_worker_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, arena_blocks=3) as one:
+            gateway = await one.gateway()
+            gateway.link.send(Inspect())
+            seen = await gateway.frame()
+            assert isinstance(seen, WorkerSnapshot)
+            assert seen.arena.blocks == 3
+
+    play(scenario())
+
+
 def test_a_gateway_that_asks_is_told_how_the_worker_stands(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as one:

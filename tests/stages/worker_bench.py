@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.block_table import BLOCKS
 from stages.contracts import ObserverOptions, Tag
 from stages.edges import GATEWAY, OutEdge
 from stages.messages import LINK_VERSION, Frame, Hello, Open, Opened, OpenSession, SessionOpened, Welcome
@@ -46,14 +47,15 @@ class Running:
         onward_window: int = 0,
         edges: tuple[OutEdge, ...] = (),
         model: PuppetModel | None = None,
+        arena_blocks: int = BLOCKS,
     ) -> None:
         self.address = f"unix:{folder}/stage.sock"
         self.path = folder / "stage.sock"
         self.model = model or PuppetModel()
         edges = edges or ((OutEdge(NEXT, "clauses", onward_window, {NEXT: onward}),) if onward else ())
         edges = (*edges, OutEdge(GATEWAY, "audio", SAMPLES_MAX))
-        spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges)
-        self.worker = Worker(spec, spec.stage_of(self.model), "rev", 1)
+        spec = WorkerSpec("stage", "talker", "puppet", self.address, 3, edges=edges, arena_blocks=arena_blocks)
+        self.worker = Worker(spec, self.model)
         self.ready = asyncio.Event()
         self.stopped = asyncio.Event()
         self.ends: list[End] = []
@@ -107,10 +109,15 @@ async def greeting(listener: Listener) -> AsyncIterator[asyncio.Task[End]]:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *, onward: str = "", onward_window: int = 0, model: PuppetModel | None = None
+    folder: Path,
+    *,
+    onward: str = "",
+    onward_window: int = 0,
+    model: PuppetModel | None = None,
+    arena_blocks: int = BLOCKS,
 ) -> AsyncIterator[Running]:
     """Serve until the block ends; then nothing may be left."""
-    one = Running(folder, onward=onward, onward_window=onward_window, model=model)
+    one = Running(folder, onward=onward, onward_window=onward_window, model=model, arena_blocks=arena_blocks)
     serving = asyncio.create_task(one.serve())
     try:
         async with asyncio.timeout(WAIT_S_MAX):

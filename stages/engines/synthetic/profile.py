@@ -20,6 +20,8 @@ WORDS_PER_CLAUSE_MAX = 20
 # 187.5 ms: as much as the graph allows for a chunk.
 ITEM_FRAMES_MAX = 15
 CONCURRENCY_MAX = 1_024
+# The hidden states of large Talkers have about as many; 15 frames are 240 KiB then.
+CHANNELS_MAX = 4_096
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Concurrency = Annotated[int, msgspec.Meta(ge=1, le=CONCURRENCY_MAX)]
@@ -66,7 +68,8 @@ class ThinkerProfile(StageProfile, frozen=True, kw_only=True):
 class TalkerProfile(StageProfile, frozen=True, kw_only=True):
     """`spoken_word_ms`: from a word's beginning to the next; beyond the 200 ms of its tones it is silent.
 
-    `chunk_first`, `chunk_then`: frames of 12.5 ms in the response's first hand-over, and in all others.
+    `chunk_first`, `chunk_then`: frames of 12.5 ms in the response's first hand-over, and in all others. `channels`:
+    values of a frame, so that hand-overs weigh what a model's would; the first tells the symbol.
     """
 
     clause_ms: Distribution = Lognormal(median=5, sigma=0.2)
@@ -74,6 +77,7 @@ class TalkerProfile(StageProfile, frozen=True, kw_only=True):
     spoken_word_ms: Annotated[int, msgspec.Meta(ge=WORD_MS, le=5_000, multiple_of=25)] = WORD_MS
     chunk_first: _Frames = 12
     chunk_then: _Frames = ITEM_FRAMES_MAX
+    channels: Annotated[int, msgspec.Meta(ge=1, le=CHANNELS_MAX)] = 1
 
     @property
     def frames_per_word(self) -> int:

@@ -1,9 +1,10 @@
 """The synthetic Talker and vocoder: they speak words of any text as coded tones (`media.coded_tones`).
 
 Theory of operation
-    A latent frame is one symbol of 12.5 ms: its number, or -1 for silence. The Talker counts the words of the response
-    and gives each its sixteen symbols; the vocoder turns symbols into their tones. So each sample tells the response,
-    whose number is `response_number` of its id, and the word, whose number is its place in the text.
+    A latent frame is one symbol of 12.5 ms: its number, or -1 for silence, in the first of the channels. The Talker
+    counts the words of the response and gives each its sixteen symbols; the vocoder turns symbols into their tones. So
+    each sample tells the response, whose number is `response_number` of its id, and the word, whose number is its place
+    in the text.
 
 Rules
 * The Talker hands on items of `chunk_then` frames, the response's first of `chunk_first`; the vocoder makes one chunk
@@ -105,13 +106,15 @@ class _Speech(TimedStream):
         for row in range(words):
             frames[row, :SYMBOLS] = codeword(self._response, self._words + row)
         first = self._words * self._profile.frames_per_word
+        latents = np.zeros((frames.size, self._profile.channels), dtype="<f4")
+        latents[:, 0] = frames.ravel()
         items: list[Output] = []
         at = 0
         while at < frames.size:
             size = self._profile.chunk_then if first + at else self._profile.chunk_first
-            piece = frames.ravel()[at : at + size]
+            piece = latents[at : at + size]
             ends = at + size >= frames.size
-            items.append(Emit(Latents(first + at, piece.size, piece.tobytes(), clause_end=ends), piece.size))
+            items.append(Emit(Latents(first + at, len(piece), piece.tobytes(), clause_end=ends), len(piece)))
             at += size
         return items
 
@@ -180,9 +183,10 @@ class _Sound(TimedStream):
 
 def _symbols_in(item: Latents) -> Symbols:
     """Raises `StageFailure("wrong_item")` where these are no symbols, such as latents of another engine's Talker."""
-    if len(item.data) != item.frames * BYTES_PER_VALUE:
+    channels, rest = divmod(len(item.data), max(1, item.frames) * BYTES_PER_VALUE)
+    if rest or bool(channels) != bool(item.frames):
         raise StageFailure("wrong_item", f"{len(item.data)} bytes for {item.frames} frames")
-    values = np.frombuffer(item.data, dtype="<f4")
+    values = np.frombuffer(item.data, dtype="<f4")[:: max(1, channels)]
     if not ((values >= SILENT_SYMBOL) & (values < FIELD)).all():
         raise StageFailure("wrong_item", "what came are no symbols of coded tones")
     return values.astype(np.int64)

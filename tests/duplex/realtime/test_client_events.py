@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from duplex.realtime import client_events as ask
-from duplex.realtime.client_events import PROBLEM_CHARACTERS_MAX, ClientEventError, parse
+from duplex.realtime.client_events import OPEN_RESPONSES_MAX, PROBLEM_CHARACTERS_MAX, ClientEventError, parse
 
 
 def event(kind: str, **fields: Any) -> str:
@@ -29,6 +29,10 @@ def fault(text: str | bytes) -> ClientEventError:
     [
         (event("session.update", session={}), ask.SessionUpdate(session=ask.SessionPatch())),
         (event("session.resume", token="a.b"), ask.SessionResume(token="a.b")),
+        (
+            event("session.resume", token="a.b", responses=["resp_1"]),
+            ask.SessionResume(token="a.b", responses=["resp_1"]),
+        ),
         (event("input_audio_buffer.append", audio="AAA="), ask.InputAppend(audio="AAA=")),
         (event("input_audio_buffer.commit"), ask.InputCommit()),
         (event("input_audio_buffer.clear", event_id="e"), ask.InputClear(event_id="e")),
@@ -203,3 +207,9 @@ def test_any_json_is_an_event_or_a_fault_of_the_client(kind: str, fields: dict[s
 @given(st.binary(max_size=50))
 def test_any_bytes_are_a_fault_of_the_client(data: bytes) -> None:
     assert fault(data).code in {"invalid_json", "invalid_value", "unknown_event"}
+
+
+def test_more_open_responses_than_anybody_can_have_are_refused() -> None:
+    held_open = [f"resp_{number}" for number in range(OPEN_RESPONSES_MAX + 1)]
+    assert fault(event("session.resume", token="a.b", responses=held_open)).param == "responses"
+    assert parse(event("session.resume", token="a.b", responses=held_open[1:]))

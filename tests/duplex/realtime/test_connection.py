@@ -17,8 +17,6 @@ from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.realtime import client_events as ask
 from duplex.realtime.connection import (
-    AUDIO_WAITING_MAX,
-    MESSAGES_WAITING_MAX,
     Allowance,
     Limits,
     Outbox,
@@ -28,15 +26,13 @@ from duplex.realtime.connection import (
     resumed_message,
 )
 from duplex.realtime.dialect import RealtimeDialect
-from duplex.vad_service import VadService, stop_task
-from media.playout import Frame
+from duplex.tasks import stop_task
+from duplex.vad_service import VadService
 from media.rtp_map import Position
 from sessions.conversation import Conversation, Identity, ReplyDefaults
-from sessions.events import InputCleared, ReplyAudio
 from sessions.memory_store import MemorySessionStore
 from sessions.records import SessionRecord, token_digest
 from sessions.settings import SessionSettings
-from stages.contracts import OUT_OF_BAND
 
 EPOCH = 1 << 20
 S_MAX = 10
@@ -57,6 +53,7 @@ class FakeSocket:
         self.sent: list[dict[str, Any]] = []
         self.reads = asyncio.Event()
         self.reads.set()
+        self.offered = asyncio.Event()
         self.took = asyncio.Event()
         self.closed = asyncio.Event()
         self.endless: str | None = None
@@ -70,6 +67,7 @@ class FakeSocket:
         raise SocketClosedError
 
     async def send(self, text: str) -> None:
+        self.offered.set()
         await self.reads.wait()
         if self.closed.is_set():
             raise SocketClosedError
@@ -140,97 +138,9 @@ def play(scenario: Callable[[Bench], Coroutine[None, None, None]]) -> None:
     asyncio.run(run())
 
 
-def sound(start: int = 0, *, epoch: int = EPOCH) -> ReplyAudio:
-    return ReplyAudio("item_1", epoch, Frame("resp_1", start, b"\0\0" * 480, final=False), start + 480)
-
-
-def has_room(outbox: Outbox) -> bool:
-    """A frame is taken now, at whatever moment that is; no silence ever is."""
-    assert not outbox.pad()
-    return outbox.next_frame_ns(NS_PER_S) == NS_PER_S
-
-
 def item(text: str = "Hello.", **more: Any) -> dict[str, Any]:
     body = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}], **more}
     return {"type": "conversation.item.create", "item": body}
-
-
-# ---- the outbox ----------------------------------------------------------------------------------------------
-
-
-def test_messages_leave_in_their_order() -> None:
-    async def scenario(one: Bench) -> None:
-        one.outbox.tell(InputCleared())
-        one.outbox.tell(sound())
-        one.outbox.post({"type": "of_our_own"})
-        assert one.outbox.waiting == 3
-        kinds = [json.loads(await one.outbox.next())["type"] for _ in range(3)]
-        assert kinds == ["input_audio_buffer.cleared", "response.output_audio.delta", "of_our_own"]
-        waiting = asyncio.create_task(one.outbox.next())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        one.outbox.post({"type": "late"})
-        assert json.loads(await waiting)["type"] == "late"
-
-    play(scenario)
-
-
-def test_audio_takes_room_until_it_is_written() -> None:
-    async def scenario(one: Bench) -> None:
-        assert has_room(one.outbox)
-        room = []
-        for number in range(AUDIO_WAITING_MAX):
-            one.outbox.tell(sound(480 * number))
-            room.append(has_room(one.outbox))
-        assert room == [True, False]
-        await one.outbox.next()
-        assert has_room(one.outbox)
-        for _ in range(10):
-            one.outbox.tell(InputCleared())
-        assert has_room(one.outbox), "only audio takes room"
-
-    play(scenario)
-
-
-def test_audio_that_is_dropped_leaves_the_rest() -> None:
-    async def scenario(one: Bench) -> None:
-        one.outbox.tell(sound())
-        one.outbox.tell(InputCleared())
-        one.outbox.tell(sound(480))
-        one.outbox.drop_audio()
-        assert has_room(one.outbox)
-        assert one.outbox.waiting == 1
-        assert json.loads(await one.outbox.next())["type"] == "input_audio_buffer.cleared"
-        for number in range(AUDIO_WAITING_MAX):
-            one.outbox.tell(sound(480 * number))
-        assert not has_room(one.outbox)
-
-    play(scenario)
-
-
-def test_audio_out_of_band_belongs_to_no_epoch() -> None:
-    async def scenario(one: Bench) -> None:
-        one.outbox.tell(sound())
-        one.outbox.tell(sound(480, epoch=OUT_OF_BAND))
-        one.outbox.drop_audio()
-        assert one.outbox.waiting == 1
-        one.outbox.tell(sound())
-        assert not has_room(one.outbox)
-        assert json.loads(await one.outbox.next())["epoch"] == OUT_OF_BAND
-
-    play(scenario)
-
-
-def test_a_full_outbox_takes_no_more_and_says_so() -> None:
-    async def scenario(one: Bench) -> None:
-        for _ in range(MESSAGES_WAITING_MAX):
-            one.outbox.tell(InputCleared())
-        assert not one.outbox.overflowed.is_set()
-        one.outbox.tell(InputCleared())
-        assert one.outbox.overflowed.is_set()
-        assert one.outbox.waiting == MESSAGES_WAITING_MAX
-
-    play(scenario)
 
 
 # ---- what is read -------------------------------------------------------------------------------------------

@@ -199,12 +199,19 @@ def test_events_of_ours_are_for_those_who_asked() -> None:
     one.extensions = True
     (message,) = one.encode(drained)
     assert (message["status"], message["released"]) == ("orphaned", {})
-    assert message["server_event_seq"] == 1, "what was kept back has taken no number"
+
+
+def test_a_response_that_went_with_its_connection_has_failed_and_says_nothing_else() -> None:
+    (message,) = told(events.ResponseLost("resp_1"))
+    body = message["response"]
+    assert (message["type"], body["id"], body["status"], body["output"]) == ("response.done", "resp_1", "failed", [])
+    assert body["status_details"]["error"]["code"] == "response_lost"
 
 
 def test_messages_are_numbered_and_named() -> None:
     one = dialect()
-    messages = [*one.encode(events.InputCleared()), one.stamp(error_message("c", "m")), *one.encode(COMMITTED)]
+    told_events = *one.encode(events.InputCleared()), error_message("c", "m"), *one.encode(COMMITTED)
+    messages = [one.stamp(message) for message in told_events]
     assert [message["server_event_seq"] for message in messages] == [1, 2, 3]
     assert [message["event_id"] for message in messages] == ["event_1", "event_2", "event_3"]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from duplex.vad_service import stop_task
+from duplex.tasks import stop_task
 from duplex.webrtc.ears import WAITING_PACKETS_MAX, Ears
 from duplex.webrtc.opus import FRAME_BYTES, OpusEncoder
 from duplex.webrtc.rtp import PACKET_NS, PACKET_TICKS, ReceivedPacket
@@ -50,19 +50,19 @@ def speech(count: int) -> list[bytes]:
 
 def heard(ears: Ears, packets: list[ReceivedPacket], wanted: int) -> bytes:
     """The sound of `wanted` packets' time."""
+    return asyncio.run(listen(ears, packets, wanted))
 
-    async def listen() -> bytes:
-        listener = Listener(wanted * PACKET_BYTES)
-        running = asyncio.create_task(ears.run(listener))
-        await asyncio.sleep(0)
-        for one in packets:
-            ears.put(one)
-        async with asyncio.timeout(5):
-            await listener.enough.wait()
-        await stop_task(running)
-        return listener.pcm
 
-    return asyncio.run(listen())
+async def listen(ears: Ears, packets: list[ReceivedPacket], wanted: int) -> bytes:
+    listener = Listener(wanted * PACKET_BYTES)
+    running = asyncio.create_task(ears.run(listener))
+    await asyncio.sleep(0)
+    for one in packets:
+        ears.put(one)
+    async with asyncio.timeout(5):
+        await listener.enough.wait()
+    await stop_task(running)
+    return listener.pcm
 
 
 def loudness(pcm: bytes) -> list[float]:
@@ -113,3 +113,25 @@ def test_who_is_not_listened_to_leaves_a_second_at_most() -> None:
     assert len(pcm) == WAITING_PACKETS_MAX * PACKET_BYTES
     ears.report()
     assert log.lost == {"overrun": 7}
+
+
+def test_qwen_audio_agent_406_sound_too_old_is_dropped_and_its_time_kept() -> None:
+    """Nobody listens for longer than what may wait: the oldest of it is silence, and nothing after that is late."""
+    log = Log()
+    ears = log.make()
+    overrun = 7
+    payloads = speech(3 + overrun + WAITING_PACKETS_MAX)
+
+    async def stall() -> tuple[bytes, bytes]:
+        packets = [packet(number, payload) for number, payload in enumerate(payloads)]
+        before = await listen(ears, packets[:3], 3)
+        for one in packets[3:]:
+            ears.put(one)
+        return before, await listen(ears, [], overrun + WAITING_PACKETS_MAX)
+
+    before, after = asyncio.run(stall())
+    assert len(before) + len(after) == len(payloads) * PACKET_BYTES
+    assert loudness(after)[:overrun] == [0.0] * overrun
+    assert min(loudness(after)[overrun + 1 :]) > 3_000
+    ears.report()
+    assert log.lost == {"overrun": overrun, "lost": overrun, "gap": 1}

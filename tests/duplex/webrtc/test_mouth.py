@@ -60,6 +60,10 @@ class Encoder:
 class Messages:
     told: list[Event] = field(default_factory=list)
     dropped: int = 0
+    paced_ns: list[int] = field(default_factory=list)
+
+    def pace(self, now_ns: int) -> None:
+        self.paced_ns.append(now_ns)
 
     def tell(self, event: Event) -> None:
         self.told.append(event)
@@ -212,3 +216,12 @@ def test_ticks_are_a_sample_clock(steps: list[int]) -> None:
     assert all(after - before == PACKET_TICKS for before, after in itertools.pairwise(ticks))
     if ticks:
         assert abs(ticks[-1] // PACKET_TICKS * PACKET_NS - now) <= PACKET_NS // 2
+
+
+def test_messages_are_paced_with_the_sound_and_before_it_begins() -> None:
+    one = Bench()
+    one.sender.is_sending = False
+    one.mouth.pace(5)
+    one.sender.is_sending = True
+    one.mouth.pace(7)
+    assert one.messages.paced_ns == [5, 7]

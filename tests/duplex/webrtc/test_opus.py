@@ -11,10 +11,13 @@ import pytest
 from duplex.webrtc.inbound import opus_ticks
 from duplex.webrtc.opus import FRAME_BYTES, FRAME_SAMPLES, OpusDecoder, OpusEncoder, OpusError
 from duplex.webrtc.rtp import CLOCK_RATE, PACKET_TICKS
+from tests.live.census import bytes_kept
 
 SILENT_FRAMES = 40
 LOUD = 8_000
 INAUDIBLE = 2  # of 32768
+LEAK_PACKETS = 1_000
+LEAKED_BYTES_MAX = 64  # the versions of PyAV that leaked lost about 146 bytes with each frame
 
 
 def tone(frames: int) -> bytes:
@@ -94,3 +97,15 @@ def test_what_is_not_opus_is_refused_and_the_next_packet_is_heard(payload: bytes
     with pytest.raises(OpusError):
         decoder.decode(payload)
     assert len(samples_of(decoder.decode(encoder.encode(tone(1))))) == PACKET_TICKS == CLOCK_RATE // 50
+
+
+@pytest.mark.slow
+def test_aiortc_1423_and_pyav_2282_packets_that_were_made_and_heard_leave_no_memory_behind() -> None:
+    encoder, decoder = OpusEncoder(), OpusDecoder()
+    frame = tone(1)
+
+    def talk() -> None:
+        for _ in range(LEAK_PACKETS):
+            decoder.decode(encoder.encode(frame))
+
+    assert bytes_kept(talk) < LEAK_PACKETS * LEAKED_BYTES_MAX

@@ -71,6 +71,14 @@ def test_items_and_clauses_make_no_difference(clauses: list[int], first: int, ot
     )
 
 
+@pytest.mark.parametrize("channels", [2, 512, 4_096])
+def test_how_much_is_handed_over_makes_no_difference_to_the_ear(channels: int) -> None:
+    items = emitted(run(talking(channels=channels), Clause(0, "one", final=True)))
+    sizes = [len(item.data) for item in items if isinstance(item, Latents)]
+    assert sizes == [12 * channels * 4, 4 * channels * 4, 0]
+    assert spoken(["one two"], 24_000, channels=channels) == spoken(["one two"], 24_000)
+
+
 def test_words_may_be_slower_than_their_tones() -> None:
     ear = Decoder(24_000)
     sound = pcm16_to_float(spoken(["one two three"], 24_000, spoken_word_ms=325))

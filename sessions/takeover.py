@@ -1,0 +1,58 @@
+"""Responses that a session's client still holds open from before: their ends went with the connection that had them.
+
+Theory of operation
+    The client that comes back names them. Nobody else knows of them any more, so each is ended, once, as failed; what
+    was stored of it is history all the same. A stage says that the session is open there when it holds nothing of
+    whoever had the session before (`stages.stage`). When every stage has said so, the responses have drained.
+
+Rules
+* Nothing is told before the client is there; what stages say until then counts.
+* A drain that takes longer than `drain_ns_max` is told as orphaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sessions.effects import Tell
+from sessions.events import ResponseDrained, ResponseLost
+from sessions.response import Deadlines
+
+
+class Takeover:
+    """`responses`: as the client named them. `stages`: those that the session is opened at."""
+
+    def __init__(self, responses: Iterable[str], stages: Iterable[str], deadlines: Deadlines | None = None) -> None:
+        self._responses = tuple(dict.fromkeys(responses))
+        self._unopened = set(stages)
+        self._drain_ns_max = (deadlines or Deadlines()).drain_ns_max
+        self._told_ns: int | None = None
+
+    def next_deadline_ns(self) -> int | None:
+        return None if self._told_ns is None else self._told_ns + self._drain_ns_max
+
+    def tell(self, now_ns: int) -> list[Tell]:
+        """The client is there."""
+        if not self._responses:
+            return []
+        self._told_ns = now_ns
+        return [*(Tell(ResponseLost(response)) for response in self._responses), *self._check_drained(now_ns)]
+
+    def opened(self, stage: str, now_ns: int) -> list[Tell]:
+        """`stage` holds nothing of the owner before."""
+        self._unopened.discard(stage)
+        return self._check_drained(now_ns)
+
+    def tick(self, now_ns: int) -> list[Tell]:
+        """Act on the deadline, if it has passed."""
+        due_ns = self.next_deadline_ns()
+        return self._drained("orphaned", now_ns) if due_ns is not None and now_ns >= due_ns else []
+
+    def _check_drained(self, now_ns: int) -> list[Tell]:
+        return [] if self._unopened or self._told_ns is None else self._drained("complete", now_ns)
+
+    def _drained(self, status: str, now_ns: int) -> list[Tell]:
+        assert self._told_ns is not None, "what drains was ended"
+        lag_ms = round((now_ns - self._told_ns) / 1e6, 1)
+        responses, self._responses, self._told_ns = self._responses, (), None
+        return [Tell(ResponseDrained(response, status, lag_ms, ())) for response in responses]

@@ -1,0 +1,236 @@
+"""A WebSocket's call from its handshake to its close, with a client that hangs wherever a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Message
+from starlette.websockets import WebSocket
+
+from duplex.auth import Authority
+from duplex.realtime import websocket
+from duplex.realtime.websocket import RealtimeEndpoint
+from sessions.settings import SessionSettings
+from tests.duplex.gated_gateway import Gate, GatedGateway
+
+S_MAX = 10
+MESSAGES_MAX = 8
+
+
+class FakeClient:
+    """The ASGI end of a connection. `reading` shut: it takes nothing more."""
+
+    def __init__(self) -> None:
+        self.reading = Gate()
+        self.sent: list[Message] = []
+        self._took = asyncio.Event()
+        self._coming: asyncio.Queue[Message] = asyncio.Queue(MESSAGES_MAX)
+        self._coming.put_nowait({"type": "websocket.connect"})
+
+    @property
+    def socket(self) -> WebSocket:
+        scope = {
+            "type": "websocket",
+            "path": "/v1/realtime",
+            "query_string": b"extensions=1",
+            "headers": [],
+            "subprotocols": [],
+            "extensions": {"websocket.http.response": {}},
+        }
+        return WebSocket(scope, self._coming.get, self._send)
+
+    async def _send(self, message: Message) -> None:
+        await self.reading.passage()
+        self.sent.append(message)
+        self._took.set()
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self._coming.put_nowait({"type": "websocket.receive", "text": json.dumps({"type": kind, **fields})})
+
+    def vanish(self) -> None:
+        self._coming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+    def events(self) -> list[str]:
+        return [json.loads(message["text"])["type"] for message in self.sent if message["type"] == "websocket.send"]
+
+    async def until_told(self, kind: str) -> None:
+        while kind not in self.events():
+            self._took.clear()
+            await self._took.wait()
+
+    @property
+    def close(self) -> tuple[int, str]:
+        closed = next(message for message in self.sent if message["type"] == "websocket.close")
+        return closed["code"], closed["reason"]
+
+
+class Bench(GatedGateway):
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, monkeypatch)
+        self._endpoint = RealtimeEndpoint(self.gateway, Authority(self.gateway.config))
+        self.client = FakeClient()
+
+    def connect(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._endpoint.serve(self.client.socket))
+
+    async def another_session(self) -> str:
+        """The token of one that nobody is using."""
+        async with self.gateway.new_call(SessionSettings()) as admitted:
+            return admitted.resume_token
+
+
+Scenario = Callable[[Bench], Coroutine[Any, Any, None]]
+Phase = Callable[[Bench], Coroutine[Any, Any, asyncio.Task[None]]]
+Play = Callable[[Scenario], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    monkeypatch.setattr(websocket, "CLOSE_S_MAX", 0.001)
+
+    def run(scenario: Scenario) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(S_MAX):
+                one = Bench(tmp_path, monkeypatch)
+                await scenario(one)
+                one.assert_nothing_is_left()
+
+        asyncio.run(bounded())
+
+    return run
+
+
+async def amid_the_store(one: Bench) -> asyncio.Task[None]:
+    one.store.gates["create"].shut()
+    serving = one.connect()
+    await one.store.gates["create"].reached.wait()
+    return serving
+
+
+async def amid_the_greeting(one: Bench) -> asyncio.Task[None]:
+    """It has shaken hands, and reads nothing."""
+    one.store.gates["create"].shut()
+    serving = one.connect()
+    await one.store.gates["create"].reached.wait()
+    one.client.reading.shut()
+    one.store.gates["create"].open.set()
+    await one.client.reading.reached.wait()
+    return serving
+
+
+async def before_the_first_command(one: Bench) -> asyncio.Task[None]:
+    serving = one.connect()
+    await one.client.until_told("session.created")
+    return serving
+
+
+async def amid_a_resumption(one: Bench) -> asyncio.Task[None]:
+    token = await one.another_session()
+    one.store.gates["acquire"].shut()
+    serving = one.connect()
+    one.client.say("session.resume", token=token)
+    await one.store.gates["acquire"].reached.wait()
+    return serving
+
+
+async def amid_its_greeting(one: Bench) -> asyncio.Task[None]:
+    serving = await amid_a_resumption(one)
+    one.client.reading.shut()
+    one.store.gates["acquire"].open.set()
+    await one.client.reading.reached.wait()
+    return serving
+
+
+async def amid_the_conversation(one: Bench) -> asyncio.Task[None]:
+    serving = await before_the_first_command(one)
+    one.client.say("session.update", session={"type": "realtime"})
+    await one.client.until_told("session.updated")
+    return serving
+
+
+PHASES = (
+    amid_the_store,
+    amid_the_greeting,
+    before_the_first_command,
+    amid_a_resumption,
+    amid_its_greeting,
+    amid_the_conversation,
+)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_pipecat_4276_a_client_that_vanishes_in_any_phase_gives_its_place_back(play: Play, phase: Phase) -> None:
+    async def scenario(one: Bench) -> None:
+        serving = await phase(one)
+        one.client.vanish()
+        one.client.reading.open.set()  # what is sent to who has gone returns
+        for gate in one.store.gates.values():
+            gate.open.set()  # it has a deadline of its own
+        await serving
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_pipecat_4276_a_call_can_be_ended_in_every_phase_of_its_beginning(play: Play, phase: Phase) -> None:
+    """Also while its client takes nothing."""
+
+    async def scenario(one: Bench) -> None:
+        serving = await phase(one)
+        draining = asyncio.create_task(one.gateway.drain())
+        await asyncio.sleep(0)
+        for gate in one.store.gates.values():
+            gate.open.set()
+        await serving
+        await draining
+        if one.client.reading.open.is_set():
+            assert one.client.close == (1001, "service_shutdown")
+
+    play(scenario)
+
+
+def test_livekit_agents_3202_the_door_answers_whatever_the_store_is_doing(play: Play) -> None:
+    """The places are counted here, at once: nobody who is refused has waited for anything."""
+
+    async def scenario(one: Bench) -> None:
+        serving = await amid_the_store(one)
+        one.gateway.admit()
+        refused = FakeClient()
+        await one._endpoint.serve(refused.socket)
+        start, body = refused.sent
+        assert (start["status"], dict(start["headers"])[b"retry-after"]) == (503, b"15")
+        assert json.loads(body["body"])["error"]["code"] == "capacity_exceeded"
+        one.gateway.leave()
+        one.store.gates["create"].open.set()
+        one.client.vanish()
+        await serving
+
+    play(scenario)
+
+
+def test_a_session_that_is_refused_is_told_so_for_a_bounded_time(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        serving = one.connect()
+        await one.client.until_told("session.created")
+        one.client.reading.shut()
+        one.client.say("session.resume", token="sess_other.guess")
+        await serving
+
+    play(scenario)
+
+
+def test_a_session_that_is_refused_is_closed_with_the_reason(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        serving = one.connect()
+        one.client.say("session.resume", token="sess_other.guess", event_id="mine")
+        await serving
+        error = json.loads(one.client.sent[-2]["text"])["error"]
+        assert (error["code"], error["event_id"]) == ("session_not_resumable", "mine")
+        assert one.client.close == (1008, "refused")
+
+    play(scenario)

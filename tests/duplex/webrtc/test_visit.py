@@ -1,0 +1,221 @@
+"""A browser's call from its offer to its end, with a peer that hangs wherever a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duplex.realtime.connection import SocketClosedError
+from duplex.webrtc import visit
+from duplex.webrtc.rtp import OfferError, SentPacket, Sink
+from duplex.webrtc.visit import Asked, RtcVisit
+from sessions.settings import SessionSettings
+from tests.duplex.gated_gateway import Gate, GatedGateway
+
+S_MAX = 10
+
+
+class FakePeer:
+    """A browser that answers as soon as its gates are open, and keeps what it is told."""
+
+    def __init__(self, _sink: Sink) -> None:
+        self.over = asyncio.Event()
+        self.fault = ""
+        self.is_sending = False
+        self.waiting = 0
+        self.timestamp_origin: int | None = None
+        self.answering, self.opening, self.reading = Gate(), Gate(), Gate()
+        self.refusal: OfferError | None = None
+        self.told: list[dict[str, Any]] = []
+        self.took = asyncio.Event()
+        self.says: asyncio.Queue[str | None] = asyncio.Queue(8)
+        self.is_closed = False
+
+    async def answer(self, offer: str) -> str:
+        await self.answering.passage()
+        if self.refusal is not None:
+            raise self.refusal
+        return f"answer to {offer}"
+
+    async def until_open(self) -> None:
+        await self.opening.passage()
+
+    async def receive(self) -> str:
+        text = await self.says.get()
+        if text is None:
+            raise SocketClosedError
+        return text
+
+    async def send(self, text: str) -> None:
+        await self.reading.passage()
+        self.told.append(json.loads(text))
+        self.took.set()
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    def put(self, packet: SentPacket) -> None:
+        raise AssertionError("nothing is due while it takes no packets")
+
+    def take_back(self) -> list[SentPacket]:
+        return []
+
+
+class Bench(GatedGateway):
+    """`begin` makes a call, whose peer is `peer`."""
+
+    peer: FakePeer
+    visit: RtcVisit
+
+    def begin(self) -> asyncio.Task[None]:
+        self.gateway.admit()
+        self.visit = RtcVisit(self.gateway, Asked("offer", SessionSettings(), extensions=True))
+        peer = self.visit._peer
+        assert isinstance(peer, FakePeer)
+        self.peer = peer
+        running = asyncio.create_task(self.visit.run())
+        running.add_done_callback(lambda _done: self.gateway.leave())
+        return running
+
+    async def talk(self) -> asyncio.Task[None]:
+        """A call whose client has been greeted."""
+        running = self.begin()
+        await self.until_told("session.created")
+        return running
+
+    async def until_told(self, kind: str) -> dict[str, Any]:
+        while not (found := [one for one in self.peer.told if one["type"] == kind]):
+            self.peer.took.clear()
+            await self.peer.took.wait()
+        return found[0]
+
+
+Scenario = Callable[[Bench], Coroutine[Any, Any, None]]
+Play = Callable[[Scenario], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    monkeypatch.setattr(visit, "AiortcPeer", FakePeer)
+    monkeypatch.setattr(visit, "FAREWELL_S_MAX", 0.001)
+
+    def run(scenario: Scenario) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(S_MAX):
+                one = Bench(tmp_path, monkeypatch)
+                await scenario(one)
+                assert one.peer.is_closed
+                one.assert_nothing_is_left()
+
+        asyncio.run(bounded())
+
+    return run
+
+
+def test_a_call_begins_with_its_session_and_ends_without_a_word(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        running = await one.talk()
+        assert await one.visit.answered == "answer to offer"
+        one.visit.hang_up()
+        await running
+        assert [message["type"] for message in one.peer.told] == ["session.created"]
+
+    play(scenario)
+
+
+def test_a_page_that_vanishes_as_the_call_begins(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        running = await one.talk()
+        one.peer.says.put_nowait(None)
+        await running
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("phase", ["answering", "opening", "reading"])
+@pytest.mark.parametrize("end", ["hang_up", "drain"])
+def test_pipecat_4276_a_call_can_be_ended_in_every_phase_of_its_beginning(play: Play, phase: str, end: str) -> None:
+    """In the last one the client has connected, and takes nothing."""
+
+    async def scenario(one: Bench) -> None:
+        running = one.begin()
+        gate: Gate = getattr(one.peer, phase)
+        gate.shut()
+        await gate.reached.wait()
+        draining = asyncio.create_task(one.gateway.drain()) if end == "drain" else None
+        if draining is None:
+            one.visit.hang_up()
+        else:
+            await asyncio.sleep(0)
+        if phase == "answering":
+            gate.open.set()  # the peer bounds it by itself
+        await running
+        if draining is not None:
+            await draining
+
+    play(scenario)
+
+
+def test_a_browser_that_never_connects_is_let_go(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "CONNECT_S_MAX", 0.001)
+
+    async def scenario(one: Bench) -> None:
+        running = one.begin()
+        one.peer.opening.shut()
+        await running
+
+    play(scenario)
+
+
+def test_an_offer_that_cannot_be_used_is_told_to_who_made_it(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        running = one.begin()
+        one.peer.refusal = OfferError("invalid_sdp", "it cannot be used")
+        await running
+        with pytest.raises(OfferError):
+            await one.visit.answered
+
+    play(scenario)
+
+
+def test_pipecat_5211_a_client_that_takes_nothing_any_more_is_told_why_for_a_bounded_time(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        running = await one.talk()
+        one.peer.reading.shut()
+        await one.gateway.drain()
+        await running
+
+    play(scenario)
+
+
+def test_who_still_reads_is_told_why_the_call_ends(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        running = await one.talk()
+        draining = asyncio.create_task(one.gateway.drain())
+        error = await one.until_told("error")
+        await running
+        await draining
+        assert error["error"]["code"] == "service_shutdown"
+
+    play(scenario)
+
+
+def test_aplisay_llm_agent_181_a_hang_up_while_another_session_is_taken_up_ends_the_call(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as earlier:
+            token = earlier.resume_token
+        running = await one.talk()
+        one.store.gates["acquire"].shut()
+        one.peer.says.put_nowait(json.dumps({"type": "session.resume", "token": token}))
+        await one.store.gates["acquire"].reached.wait()
+        one.visit.hang_up()
+        one.visit.hang_up()
+        one.store.gates["acquire"].open.set()
+        await running
+
+    play(scenario)

@@ -1,0 +1,134 @@
+"""Watches what a conversation asks for and tells, effect by effect: what must hold in any order of events.
+
+Beside the promises of the core it checks those of the wire: every event passes a `RealtimeDialect`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from duplex.realtime.dialect import Message as WireMessage
+from duplex.realtime.dialect import RealtimeDialect
+from sessions.effects import CancelStream, Effect, EndEpoch, OpenStream, SaveDeletion, SaveEpoch, SaveItem, Tell
+from sessions.events import Event, ReplyAudio, ReplyText, ResponseDrained, ResponseFinished, ResponseStarted
+from sessions.items import Item
+from stages.contracts import OUT_OF_BAND, Tag
+
+Held = tuple[str, Tag]  # a stage, and what it may hold something of
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What the client knows of a response."""
+
+    epoch: int
+    in_conversation: bool
+    text: str = ""
+    sent: int = 0
+    status: str = ""
+    drained: bool = False
+
+
+@dataclass(slots=True)
+class Watch:
+    """`epoch`: that of the conversation."""
+
+    epoch: int
+    held: set[Held] = field(default_factory=set)
+    cancelled: set[Held] = field(default_factory=set)
+    answers: dict[str, _Answer] = field(default_factory=dict)
+    saved: list[Item] = field(default_factory=list)
+    _unsaved_epoch: bool = False
+    _dialect: RealtimeDialect = field(init=False)
+    _places: list[int] = field(default_factory=list)
+    _wire: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._dialect = RealtimeDialect(lambda prefix: f"{prefix}_{len(self._places)}", extensions=True)
+
+    def see(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case OpenStream(stage, tag):
+                    assert (stage, tag) not in self.held, "a stream is opened once"
+                    assert tag.epoch in (OUT_OF_BAND, self.epoch) or not tag.response, "nothing of an ended epoch"
+                    self.held.add((stage, tag))
+                case CancelStream(stage, tag):
+                    self.cancelled.add((stage, tag))
+                case EndEpoch(epoch):
+                    assert epoch > self.epoch, "epochs rise"
+                    self.epoch, self._unsaved_epoch = epoch, True
+                case SaveEpoch(epoch):
+                    assert epoch == self.epoch
+                    self._unsaved_epoch = False
+                case SaveItem(item, previous):
+                    self._save(item, previous)
+                case SaveDeletion(name):
+                    self.saved = [item for item in self.saved if item.id != name]
+                case Tell(event):
+                    assert not self._unsaved_epoch, "an epoch is saved before anybody is told of its end"
+                    self._told(event)
+                    for message in self._dialect.encode(event):
+                        self._on_the_wire(self._dialect.stamp(message))
+                case _:
+                    pass
+
+    def let_go(self, stage: str, tag: Tag) -> None:
+        """The stage holds nothing of `tag` any more."""
+        self.held.discard((stage, tag))
+
+    def _save(self, item: Item, previous: str | None) -> None:
+        names = [one.id for one in self.saved]
+        if item.id in names:
+            self.saved[names.index(item.id)] = item
+        else:
+            self.saved.insert(0 if previous is None else names.index(previous) + 1, item)
+
+    def _told(self, event: Event) -> None:
+        match event:
+            case ResponseStarted(view):
+                assert view.id not in self.answers, "a response begins once"
+                others = [one for one in self.answers.values() if not one.status]
+                assert all(one.in_conversation != view.in_conversation for one in others), "one of each kind at a time"
+                self.answers[view.id] = _Answer(view.epoch, view.in_conversation)
+            case ReplyText(name, _, delta):
+                assert not self.answers[name].status, "no text after the end"
+                self.answers[name].text += delta
+            case ReplyAudio(_, epoch, frame):
+                answer = self.answers[frame.response]
+                assert not answer.status, "no sample after the end"
+                assert epoch == answer.epoch
+                assert epoch in (OUT_OF_BAND, self.epoch), "no sample of an ended epoch"
+                assert frame.start_sample == answer.sent, "frames are contiguous"
+                answer.sent = frame.end_sample
+            case ResponseFinished(view):
+                answer = self.answers[view.id]
+                assert not answer.status, "one terminal"
+                answer.status = view.status
+                said, text = view.text.split(), answer.text.split()
+                assert said == text[: len(said)], "what was said is the beginning of what was told"
+                assert said == text or view.status != "completed"
+            case ResponseDrained(name, status):
+                answer = self.answers[name]
+                assert answer.status, "done comes before drained"
+                assert not answer.drained, "drained once"
+                answer.drained = True
+                holders = [stage for stage, tag in self.held if tag.response == name]
+                assert bool(holders) == (status == "orphaned"), "who has drained holds nothing"
+            case _:
+                pass
+
+    def _on_the_wire(self, message: WireMessage) -> None:
+        self._places.append(message["server_event_seq"])
+        assert self._places[-1] == len(self._places), "events are numbered without a gap"
+        name = message.get("response_id") or message.get("response", {}).get("id")
+        if name is None:
+            return
+        kinds = self._wire.setdefault(name, [])
+        kinds.append(message["type"])
+        assert kinds[0] == "response.created"
+        assert kinds.count("response.done") <= 1
+        if "response.done" in kinds[:-1]:
+            assert kinds[-1] == "response.drained", "after the end comes the drain alone"
+        for once in ("response.output_item.added", "response.content_part.added", "response.output_item.done"):
+            assert kinds.count(once) <= 1
