@@ -43,7 +43,7 @@ class Service:
 def _name_of(arguments: list[bytes]) -> str:
     words = [argument.decode() for argument in arguments]
     if "stages.worker" in words:
-        return words[words.index("stages.worker") + 1].partition('"stage":"')[2].partition('"')[0]
+        return words[words.index("stages.worker") + 1].partition('"replica":"')[2].partition('"')[0]
     return "gateway" if "duplex.gateway_process" in words else "store"
 
 
