@@ -136,11 +136,10 @@ def test_a_reply_that_was_cancelled_makes_nothing_more_and_drains(service: Servi
     assert events[stopped]["cause"] == "cancelled"
     late = {event["kind"] for event in events[stopped:] if event["process"] == "vocoder"}
     assert late <= {"cancelled", "unqueued", "computed", "credit_returned", "closed", "stale"}
-    assert {event["kind"] for event in events[terminal + 1 :] if event["process"] == "gateway"} <= {
-        "closed",
-        "drained",
-        "stale",
-    }
+    late = {event["kind"] for event in events[terminal + 1 :] if event["process"] == "gateway"}
+    assert late <= {"received", "closed", "drained", "stale"}
+    received = [event["state"] for event in events[terminal + 1 :] if event["kind"] == "received"]
+    assert set(received) <= {"word_times"}, "where its words lie may still become known"
     assert samples(events, "sent", "gateway") == events[terminal]["value"]
 
 
