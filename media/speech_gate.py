@@ -193,6 +193,13 @@ class SpeechGate:
             events.append(self._move(DUE[self._state]))
         return tuple(event for event in events if event is not None)
 
+    def overdue(self) -> tuple[GateEvent, ...]:
+        """What the silence so far amounts to by the present settings, without another window."""
+        events: list[GateEvent | None] = []
+        while self._state in (GateState.FADING, GateState.PAUSING) and self._is_due(stricter=False):
+            events.append(self._move(DUE[self._state]))
+        return tuple(event for event in events if event is not None)
+
     def force_end(self) -> tuple[GateEvent, ...]:
         """End speech now (a manual commit): `SpeechEnded` if it had started, otherwise nothing."""
         events: tuple[GateEvent, ...] = ()

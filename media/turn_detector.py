@@ -176,7 +176,13 @@ class TurnDetector:
             if self._heard.is_echo:
                 self._guard(now_ns)
             events += self._decide(now_ns)
-        return tuple(events + self._act_on_deadlines(now_ns))
+        return tuple(events + self._act_on_deadlines(now_ns) + self._end_if_silent(now_ns))
+
+    def _end_if_silent(self, now_ns: int) -> list[TurnEvent]:
+        """A turn that has just become real, or whose words have just become known, may have ended already."""
+        if self._state is not TurnState.TURN:
+            return []
+        return [turn_event for event in self._gate.overdue() for turn_event in self._gate_event(event, now_ns)]
 
     def tick(self, now_ns: int) -> tuple[TurnEvent, ...]:
         """Decide what must be decided by now."""

@@ -6,7 +6,8 @@ Theory of operation
     history ends in a reply that was not heard to its end: no more than what was sent, no less than what was heard.
 
     Where the peer throws away what it has not played yet, the cut is what was heard: as it reports, else as the pacing
-    lets us estimate. Where it cannot, as with packets on their way, all that was sent will be heard.
+    lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, all that was
+    sent will be heard.
 
 Rules
 * A report moves a cut forward, in whichever order it and the end of the reply come; nothing but the client's own
@@ -76,11 +77,14 @@ class Heard:
 
     # ---- replies end -----------------------------------------------------------------------------------
 
-    def ended(self, response: str, item: str, reply: Reply, *, whole: bool, now_ns: int) -> tuple[LedgerView, Cut]:
-        """`response` has ended; `whole`: all of it was sent. Gives its last ledger, and what history has of it."""
+    def ended(
+        self, response: str, item: str, reply: Reply, *, whole: bool, recalled: bool, now_ns: int
+    ) -> tuple[LedgerView, Cut]:
+        """`response` has ended; `whole`: all of it was sent; `recalled`: its client throws away what it has not played,
+        if it can. Gives its last ledger, and what history has of it."""
         view = self._playout.cut(response, now_ns)
         wanted = self._wanted.pop(item, None)
-        heard = view.heard if self._recalls else view.sent
+        heard = view.heard if self._recalls and recalled else view.sent
         kept = _Reply(response, reply, view.sent, None if whole else heard, view.basis)
         if wanted is not None:
             kept.cut, kept.basis = min(wanted, view.sent), "acked"

@@ -425,7 +425,7 @@ class Speaking:
         steps: list[life.Effect] = []
         sent, dropped, cut = 0, 0, Cut(0, run.reply.text)
         if run.plan.with_audio:
-            view, cut = self._end_sound(run, now_ns, whole=succeeded)
+            view, cut = self._end_sound(run, done.phase, now_ns)
             sent, dropped = view.sent, view.unsent
             steps = run.life.playout_released(dropped, now_ns)
         state, cause = done.phase.name.lower(), done.code or done.reason
@@ -450,11 +450,12 @@ class Speaking:
         finished = Tell(ResponseFinished(view_out, run.marks.parts()))
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
-    def _end_sound(self, run: _Run, now_ns: int, *, whole: bool) -> tuple[LedgerView, Cut]:
+    def _end_sound(self, run: _Run, phase: Phase, now_ns: int) -> tuple[LedgerView, Cut]:
         response = run.plan.tag.response
-        if not run.is_prepared:
-            return self._heard.ended(response, run.plan.item, run.reply, whole=whole, now_ns=now_ns)
-        return self._playout.cut(response, now_ns), Cut(0, "")
+        if run.is_prepared:
+            return self._playout.cut(response, now_ns), Cut(0, "")
+        whole, recalled = phase is Phase.SUCCEEDED, phase is Phase.CANCELLED
+        return self._heard.ended(response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns)
 
     def _drained(self, run: _Run, drained: life.Drained) -> list[Effect]:
         response = run.plan.tag.response

@@ -117,22 +117,29 @@ class _Encoder(_Scripted):
 
     text: str = ""
     samples: int = 0
+    pauses: bool = False  # and what was said by then has yet to be told
 
     def feed(self, item: Item) -> Sequence[Output]:
         match item:
             case AudioIn(start, pcm):
                 self.samples = start + len(pcm) // 2
                 return (Consumed(len(pcm) // 2),)
-            case Pause() | SpeechResumed():
+            case Pause():
+                self.pauses = True
+                return ()
+            case SpeechResumed():
+                self.pauses = False
                 return ()
         return _Scripted.feed(self, item)
 
     def _plan(self) -> _Ready | None:
-        if not self.items:
+        if not (self.items or self.pauses):
             return None
+        is_last = bool(self.items)
         self.items.clear()
-        heard = Transcript(self.text if self.samples else "", self.samples, settled=True, final=True)
-        return _Ready("final", (Publish(heard),), urgency=0, last=True)
+        self.pauses = False
+        heard = Transcript(self.text if self.samples else "", self.samples, settled=True, final=is_last)
+        return _Ready("final" if is_last else "settle", (Publish(heard),), urgency=0, last=is_last)
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ def test_what_was_said_of_a_reply_before_a_takeover_is_kept(service: Service) ->
     with calling(service) as old, calling(service) as new:
         token = converse(old)
         old.send("response.create")
-        for _ in range(25):  # 500 ms, of which the ear has had all but the lead: the first word is whole
+        for _ in range(19):  # 380 ms, of which the ear has had all but the lead: the first word is whole
             old.until("response.output_audio.delta")
         resumed = resume(new, token)
     assert texts(resumed["items"])[2:] == [("assistant", "Yes")]

@@ -126,6 +126,17 @@ def test_changed_settings_count_from_the_next_window() -> None:
     assert play(gate, [QUIET], first=6) == [SpeechEnded(at(2), at(7))]
 
 
+def test_what_is_due_by_changed_settings_need_not_wait_for_a_window() -> None:
+    gate = SpeechGate(SHORT)
+    assert gate.overdue() == ()
+    assert play(gate, [LOUD, LOUD] + [QUIET] * 4) == [SpeechStarted(at(0), at(2)), SpeechPaused(at(2))]
+    assert gate.overdue() == ()
+    gate.settings = GateSettings(silence_ms=64)
+    assert gate.overdue() == (SpeechEnded(at(2), at(6)),)
+    assert not gate.in_speech
+    assert gate.overdue() == ()
+
+
 def test_an_end_that_comes_before_the_pause_brings_the_pause_with_it() -> None:
     gate = SpeechGate(GateSettings(pause_ms=320, silence_ms=64))
     assert play(gate, [LOUD, LOUD, QUIET]) == [SpeechStarted(at(0), at(2))]

@@ -447,6 +447,20 @@ def test_an_answer_over_our_last_words_is_a_turn_once_we_fall_silent() -> None:
     assert call.quiet(352, SILENT) == [TurnEnded(at(10), at(26))]
 
 
+def test_an_answer_that_is_understood_long_after_its_end_has_ended() -> None:
+    call = doubted(Call())
+    assert call.quiet(480, SILENT) == []
+    assert call.say("Yes.", settled=True) == [TurnStarted(0, at(29)), TurnEnded(at(10), at(29))]
+    assert call.detector.state is TurnState.FREE
+
+
+def test_words_that_settle_late_end_a_turn_without_another_window() -> None:
+    call = Call(TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad")))
+    call.hear(320, saying=SILENT)
+    assert call.quiet(480, SILENT) == [TurnPaused(at(10))], "of an unknown end it waits longer"
+    assert call.say("What is the time?", settled=True) == [TurnEnded(at(10), at(25))]
+
+
 def test_an_answer_that_is_understood_only_when_we_are_silent_is_a_turn() -> None:
     call = doubted(Call())
     assert call.quiet(32, SILENT) == []

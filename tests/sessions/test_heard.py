@@ -43,8 +43,9 @@ class Call:
             while self.playout.due(now_ms * MS):
                 pass
 
-    def end(self, at_ms: int, *, whole: bool = False, response: str = "r1") -> Cut:
-        _, cut = self.heard.ended(response, f"item_{response}", self.reply, whole=whole, now_ns=at_ms * MS)
+    def end(self, at_ms: int, *, whole: bool = False, recalled: bool = True, response: str = "r1") -> Cut:
+        item, now_ns = f"item_{response}", at_ms * MS
+        _, cut = self.heard.ended(response, item, self.reply, whole=whole, recalled=recalled, now_ns=now_ns)
         return cut
 
 
@@ -58,6 +59,12 @@ def test_where_the_peer_throws_the_rest_away_history_ends_at_the_ear() -> None:
     call = Call()
     call.play_until(340)
     assert call.end(340) == Cut(340 * 24, "w0 w1 w2", "w3")
+
+
+def test_what_fails_is_played_as_far_as_it_came() -> None:
+    call = Call()
+    call.play_until(340)
+    assert call.end(340, recalled=False) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5")
 
 
 def test_a_cut_between_two_words_falls_into_none() -> None:

@@ -111,6 +111,14 @@ def test_the_encoder_hears_the_next_text_once_the_turn_has_ended() -> None:
     ] * 2
 
 
+def test_the_encoder_tells_at_a_pause_what_it_has_heard_by_then() -> None:
+    stream = build_encoder({"heard": ["one"]}).open(TAG, EncoderOptions())
+    settled = Publish(Transcript("one", 480, settled=True))
+    assert run(stream, AudioIn(160, bytes(640)), Pause(480)) == [Consumed(320), settled]
+    assert not stream.finished
+    assert run(stream, SpeechResumed(), Pause(480)) == [settled]
+
+
 def test_a_turn_without_sound_has_no_words() -> None:
     stream = build_encoder({}).open(TAG, EncoderOptions())
     assert run(stream, EndOfTurn(0)) == [Publish(Transcript("", 0, settled=True, final=True))]
