@@ -109,7 +109,7 @@ class Outbox:
         self._dialect = dialect
         self._stall_ns_max = stall_ns_max
         self._moves = False
-        self._still_since_ns = 0
+        self._still_since_ns: int | None = None
         self._waiting: deque[_Waiting] = deque()
         self._unsent: str | None = None
         self._audio = 0
@@ -118,7 +118,7 @@ class Outbox:
 
     def pace(self, now_ns: int) -> None:
         """See whether the client still takes what it is sent. Frames go whenever there is room."""
-        if self._moves or not self._waiting:
+        if self._moves or not self._waiting or self._still_since_ns is None:
             self._moves, self._still_since_ns = False, now_ns
         elif self._stall_ns_max is not None and now_ns - self._still_since_ns >= self._stall_ns_max:
             self.overflowed.set()

@@ -121,6 +121,19 @@ def test_a_client_that_takes_nothing_for_too_long_is_too_slow() -> None:
     play(scenario)
 
 
+def test_a_client_for_whom_messages_wait_from_the_start_has_its_time_too() -> None:
+    async def scenario(one: Bench) -> None:
+        outbox = Outbox(one.dialect, stall_ns_max=4)
+        outbox.tell(InputCleared())
+        for now_ns in (1_000, 1_003):
+            outbox.pace(now_ns)
+            assert not outbox.overflowed.is_set()
+        outbox.pace(1_004)
+        assert outbox.overflowed.is_set()
+
+    play(scenario)
+
+
 def test_a_client_for_whom_nothing_waits_is_not_slow() -> None:
     async def scenario(one: Bench) -> None:
         outbox = Outbox(one.dialect, stall_ns_max=4)
