@@ -176,7 +176,7 @@ class Call:
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""
         flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
-        if not flushed:
+        if not flushed and self._journal.waiting:
             _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
         return flushed
 

@@ -60,7 +60,8 @@ class Wanted:
 
 
 class ProcessLog(msgspec.Struct, frozen=True):
-    """One process that was asked. `fault`: why not all of it was read; then its counts may be those of no log."""
+    """One process that was asked. `fault`: why not all of it was read; then its counts may be those of no log.
+    `since_ns`: its log holds all that it has done from then on; what a process before it did went with that."""
 
     process: str
     incarnation: int
@@ -68,6 +69,7 @@ class ProcessLog(msgspec.Struct, frozen=True):
     recorded: int
     overwritten: int
     fault: str = ""
+    since_ns: int = 0
 
 
 class ReadEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,7 +88,8 @@ class ReadEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """Events, oldest first. `partial`: some process has a fault. `truncated`: there are older ones than these."""
+    """Events, oldest first. `partial`: some process has a fault. `truncated`: there are, or were, older ones than these
+    or others between them."""
 
     partial: bool
     truncated: bool
@@ -161,6 +164,9 @@ class EventReader:
         events.sort(key=lambda one: one[1].at_ns)  # stable: each process's own order stays
         newest = tuple(_read_event(*one) for one in events[max(0, len(events) - wanted.events_max) :])
         truncated = len(newest) < len(events) or any(part.more for part in (own, *parts))
+        if (wanted.session or wanted.response) and newest:
+            # A process that began later, or whose log begins later, may have done something before.
+            truncated = truncated or any(log.since_ns > newest[0].at_ns for log in logs if not log.fault)
         return Reading(any(log.fault for log in logs), truncated, tuple(logs), newest)
 
     @staticmethod
@@ -193,4 +199,4 @@ def _read_event(process: str, event: LoggedEvent) -> ReadEvent:
 
 def _process_log(part: _Part, process: str, incarnation: int = 0, revision: str = "") -> ProcessLog:
     counts = part.statistics
-    return ProcessLog(process, incarnation, revision, counts.recorded, counts.overwritten, part.fault)
+    return ProcessLog(process, incarnation, revision, counts.recorded, counts.overwritten, part.fault, counts.since_ns)

@@ -81,12 +81,15 @@ def timeline(reading: Reading) -> str:
 
 def _head(reading: Reading) -> Iterator[str]:
     if reading.truncated:
-        yield "# there are older events than these"
+        yield "# there are, or were, more events than these"
     for log in reading.processes:
         if log.fault:
             yield f"# not all of {log.process}: {log.fault}"
         if log.overwritten:
             yield f"# {log.process} has recorded {log.recorded} events, of which the oldest {log.overwritten} are gone"
+        if reading.events and not log.fault and log.since_ns > reading.events[0].at_ns:
+            later_ms = (log.since_ns - reading.events[0].at_ns) / NS_PER_MS
+            yield f"# {log.process} tells nothing of the time before {later_ms:.3f} ms"
 
 
 def _lines(events: Sequence[ReadEvent]) -> Iterator[str]:

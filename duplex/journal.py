@@ -14,7 +14,7 @@ import structlog
 
 from duplex.log_queue import LogQueue, Write
 from sessions.records import TurnRecord
-from sessions.store import Ownership, SessionStore, StoreError, StoreTrouble
+from sessions.store import Ownership, SessionStore, StaleOwner, StoreError, StoreTrouble
 
 _log = structlog.get_logger("duplex.journal")
 
@@ -75,7 +75,8 @@ class Journal:
         except StoreError as error:
             self.errors += 1
             pause_ms = self._queue.failed(error)
-            report = _log.warning if isinstance(error, StoreTrouble) else _log.error
+            is_usual = isinstance(error, StoreTrouble | StaleOwner)  # a takeover is no fault
+            report = _log.warning if is_usual else _log.error
             report("store_write_failed", session=self.session, error=type(error).__name__)
             if self._queue.end_reason is None:
                 await asyncio.sleep(pause_ms / 1000)

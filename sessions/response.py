@@ -111,7 +111,7 @@ class Deadlines:
     idle_ns_max: int = 20_000_000_000
     final_ns_max: int = 2_000_000_000
     observer_ns_max: int = 10_000_000_000
-    drain_ns_max: int = 5_000_000_000
+    drain_ns_max: int = 10_000_000_000  # a stage that hangs is found within five, and struck with its successor
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,8 @@ class Speaking:
         run = self._runs.get(tag.response)
         if run is None:
             return self._drop_stale(tag, "closed", now_ns, stage)
-        self._trail(run, now_ns).add(EventKind.CLOSED, tag.attempt, stage, cause=failure[0] if failure else "")
+        cause = failure[0] if failure else "process_exit" if "process_exit" in released else ""
+        self._trail(run, now_ns).add(EventKind.CLOSED, tag.attempt, stage, cause=cause)
         steps = run.life.closed(stage, released, now_ns, tag.attempt)
         if failure is not None:
             steps += run.life.stage_failed(stage, *failure, now_ns, tag.attempt)

@@ -89,10 +89,12 @@ class LoggedEvent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class EventLogStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Events since the process began, and how many of them are gone."""
+    """Events since the process began, and how many of them are gone. `since_ns`: all that happened from then on is
+    there; 0 where nothing ever did."""
 
     recorded: int
     overwritten: int
+    since_ns: int = 0
 
 
 class Excerpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,13 +147,14 @@ class EventLog:
         self._trail_of = Trail if size else _NoTrail
         self._labels = {"", OTHER}
         self._recorded = 0
-        self._now_ns = 0
+        self._now_ns = self._began_ns = 0
 
     # ---- writing ---------------------------------------------------------------------------------
 
     def at(self, now_ns: int) -> None:
         """What is written from now on happens at `now_ns` (monotonic); one before the latest is taken as that."""
         self._now_ns = max(self._now_ns, now_ns)
+        self._began_ns = self._began_ns or now_ns
 
     def of(self, session: str, stream: str = "", tenant: str = "") -> Trail:
         """Whose events are written. What is no id is entered as `other`."""
@@ -169,7 +172,11 @@ class EventLog:
     # ---- reading ---------------------------------------------------------------------------------
 
     def statistics(self) -> EventLogStatistics:
-        return EventLogStatistics(self._recorded, self._recorded - len(self._ring))
+        overwritten = self._recorded - len(self._ring)
+        since_ns = self._ring[0][0] if overwritten and self._ring else self._began_ns
+        if not self._ring.maxlen:
+            since_ns = self._now_ns + 1
+        return EventLogStatistics(self._recorded, overwritten, since_ns)
 
     def read(
         self,

@@ -71,9 +71,9 @@ def test_events_of_all_processes_come_in_the_order_of_time() -> None:
         assert moments(reading) == [*order, ("vocoder", 8), ("gateway", 9)]
         assert reading.events[0] == ReadEvent(1, "gateway", "sent", "s", "r", value=1)
         assert reading.processes == (
-            ProcessLog("gateway", 0, "", 4, 0),
-            ProcessLog("talker", 3, "rev", 2, 0),
-            ProcessLog("vocoder", 3, "rev", 2, 0),
+            ProcessLog("gateway", 0, "", 4, 0, since_ns=1),
+            ProcessLog("talker", 3, "rev", 2, 0, since_ns=2),
+            ProcessLog("vocoder", 3, "rev", 2, 0, since_ns=3),
         )
         assert (reading.partial, reading.truncated) == (False, False)
 
@@ -103,6 +103,25 @@ def test_the_newest_of_all_are_kept_and_no_log_is_read_further_than_that() -> No
         assert [event.at_ns for event in reading.events] == list(range(2_000 - PAGE_EVENTS_MAX - 50, 2_000))
         assert talker.asked == [PAGE_EVENTS_MAX, 50]
         assert (reading.partial, reading.truncated) == (False, True)
+
+    play(scenario())
+
+
+def test_what_a_process_did_before_its_log_begins_is_missing_and_said_to_be() -> None:
+    async def scenario() -> None:
+        own, reborn, small = EventLog(), FakeWorker("talker"), FakeWorker("vocoder")
+        own.at(1)
+        reborn.log.at(1)
+        small.log = EventLog(1)
+        write(own, 5)
+        reader = EventReader(own, [reborn])
+        assert not (await reader.read(Wanted(response="r"))).truncated, "it was there, and did nothing"
+        reborn.log = EventLog()
+        reborn.log.at(6)
+        assert (await reader.read(Wanted(response="r"))).truncated
+        assert not (await reader.read(Wanted())).truncated, "no process is as old as the first"
+        write(small.log, 6, 7)
+        assert (await EventReader(own, [small]).read(Wanted(session="s"))).truncated
 
     play(scenario())
 
@@ -165,7 +184,10 @@ def test_who_answers_is_counted_and_nothing_is_read() -> None:
         write(own, 1, 2, 3)
         write(talker.log, 4)
         counts = await EventReader(own, [talker, FakeWorker("lost", fails_at=0)]).counts()
-        assert counts == (ProcessLog("gateway", 0, "", 3, 1), ProcessLog("talker", 3, "rev", 1, 0))
+        assert counts == (
+            ProcessLog("gateway", 0, "", 3, 1, since_ns=2),
+            ProcessLog("talker", 3, "rev", 1, 0, since_ns=4),
+        )
         assert talker.asked == [0]
 
     play(scenario())

@@ -59,7 +59,15 @@ def test_the_events_of_a_response_as_json() -> None:
         "partial": False,
         "truncated": False,
         "processes": [
-            {"process": "gateway", "incarnation": 0, "revision": "", "recorded": 3, "overwritten": 0, "fault": ""}
+            {
+                "process": "gateway",
+                "incarnation": 0,
+                "revision": "",
+                "recorded": 3,
+                "overwritten": 0,
+                "fault": "",
+                "since_ns": 1_000_000,
+            }
         ],
         "events": [event | {"tenant": "acme", "value": 480, "link": "gateway", "state": "audio"}],
     }
@@ -142,10 +150,15 @@ def test_a_timeline_tells_when_who_what_and_of_which_stream() -> None:
 def test_a_timeline_says_what_it_lacks() -> None:
     logs = (ProcessLog("gateway", 0, "", 9_000, 808), ProcessLog("talker", 3, "rev", 0, 0, "away"))
     assert timeline(Reading(True, True, logs, ())).splitlines() == [
-        "# there are older events than these",
+        "# there are, or were, more events than these",
         "# gateway has recorded 9000 events, of which the oldest 808 are gone",
         "# not all of talker: away",
     ]
+    reborn = ProcessLog("talker", 4, "rev", 0, 0, since_ns=3_500_000)
+    event = read_event(1_000_000, "gateway", "accepted", 1, stream="resp_1")
+    assert timeline(Reading(False, True, (reborn,), (event,))).splitlines()[1] == (
+        "# talker tells nothing of the time before 2.500 ms"
+    )
 
 
 def test_a_timeline_of_nothing_is_empty() -> None:

@@ -16,6 +16,8 @@ from duplex.stage_pool import StagePool
 from sessions import response as life
 from sessions.memory_store import MemorySessionStore
 from sessions.response import Phase, Response
+from sessions.speaking import Speaking
+from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
 from stages.stage import Stage
 from tests.sim.plan import draw
@@ -29,6 +31,17 @@ def _anybody(stage: Stage, link: int, session: str) -> bool:
     return session in stage._sessions
 
 
+def _takes_what_is_late(mouth: Speaking, tag: Tag, event: Any, now_ns: int) -> list[Any]:
+    """In place of: what comes for a response that has ended changes nothing."""
+    run = mouth._runs.get(tag.response)
+    if run is not None and run.life.ended and isinstance(event, TextDelta):
+        return mouth._text(run, event.text, now_ns)
+    return _PUBLISHED(mouth, tag, event, now_ns)
+
+
+_PUBLISHED = Speaking.published
+
+
 def _nothing(credit: Credit, units: int) -> None:
     """In place of: what was consumed may be sent again."""
 
@@ -38,7 +51,7 @@ def _twice(credit: Credit, units: int) -> None:
     credit._in_flight = max(0, credit._in_flight - 2 * units)
 
 
-def _not_struck(response: Response, entry: str, now_ns: int) -> list[life.Effect]:
+def _not_struck(response: Response, name: str, attempt: int, now_ns: int) -> list[life.Effect]:
     """In place of: who has let go is struck from the ledger."""
     return response._check_drained(now_ns)
 
@@ -82,6 +95,7 @@ def _number_again(queue: LogQueue) -> None:
 
 GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "staleness": (Stage, "_owns", _anybody),
+    "staleness, late output": (Speaking, "published", _takes_what_is_late),
     "credit return": (Credit, "give_back", _nothing),
     "credit return, once": (Credit, "give_back", _twice),
     "ledger strike": (Response, "_strike", _not_struck),

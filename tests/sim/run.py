@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import signal
 import sys
 import time
 import traceback
@@ -100,6 +101,7 @@ def main() -> int:
     if asked.shrink:
         return _shrink(asked.seed)
     if asked.trace:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads only the head has seen enough
         return _trace(draw(asked.seed), _print)
     return _play(range(asked.seed, asked.seed + asked.count), asked.processes)
 
@@ -118,7 +120,11 @@ def _trace(plan: Plan, log: Callable[[str], None]) -> int:
 
 
 def _shrink(seed: int) -> int:
-    plan = shrink(draw(seed))
+    try:
+        plan = shrink(draw(seed))
+    except ValueError as error:
+        sys.stdout.write(f"{error}\n")
+        return 0
     sys.stdout.write(f"{plan.script()}\n\n")
     last: deque[str] = deque(maxlen=LAST_LINES)
     _trace(plan, last.append)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from tests.sim.guards import GUARDS, missed_at, without
@@ -16,6 +18,14 @@ SEEDS = 200  # a tenth of what CI plays
 def test_a_guard_that_is_taken_away_is_missed(guard: str) -> None:
     missed = missed_at(guard, SEEDS)
     assert missed is not None
+    assert missed[1].startswith("AssertionError"), "by a promise, and not by its stand-in"
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_stand_in_is_called_as_its_guard_is(guard: str) -> None:
+    owner, name, stand_in = GUARDS[guard]
+    kept, taken = (list(inspect.signature(one).parameters.values()) for one in (getattr(owner, name), stand_in))
+    assert [one.kind for one in kept] == [one.kind for one in taken]
 
 
 @pytest.mark.parametrize("guard", GUARDS)

@@ -46,7 +46,21 @@ def test_what_is_written_is_read_in_order() -> None:
         0,
         more=False,
     )
-    assert log.statistics() == EventLogStatistics(2, 0)
+    assert log.statistics() == EventLogStatistics(2, 0, since_ns=5)
+
+
+def test_a_log_says_since_when_it_holds_everything() -> None:
+    log = EventLog(2)
+    assert log.statistics().since_ns == 0, "nothing has happened yet"
+    log.at(3)
+    trail = log.of("s")
+    for at_ns in (5, 7):
+        log.at(at_ns)
+        trail.add(EventKind.OPENED)
+    assert log.statistics().since_ns == 3
+    log.at(9)
+    trail.add(EventKind.OPENED)
+    assert log.statistics() == EventLogStatistics(3, 1, since_ns=7)
 
 
 def test_a_moment_never_goes_back() -> None:
@@ -96,7 +110,7 @@ def test_a_log_of_no_size_records_nothing() -> None:
     log.at(5)
     log.of("s").add(EventKind.OPENED, 1, "a", "b", "c")
     NO_TRAIL.add(EventKind.OPENED)
-    assert log.statistics() == EventLogStatistics(0, 0)
+    assert log.statistics() == EventLogStatistics(0, 0, since_ns=6), "of what has happened it holds nothing"
     assert log.read() == Excerpt((), 0, more=False)
 
 
@@ -164,4 +178,6 @@ def test_pages_are_the_newest_events_in_order_and_each_once(
     held = entered[max(0, len(entered) - size) :]
     assert found == [event for event in held if wanted in ("", event[1])]
     recorded = len(entered) if size else 0
-    assert log.statistics() == EventLogStatistics(recorded, recorded - len(held))
+    statistics = log.statistics()
+    assert (statistics.recorded, statistics.overwritten) == (recorded, recorded - len(held))
+    assert all(event[0] >= statistics.since_ns for event in held)
