@@ -417,9 +417,9 @@ class Conversation:
         self._owed = None
         effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
         if self._speaking.active:
-            effects += self._end_epoch("client_cancelled", now_ns)
+            effects += self._end_epoch("call_ended", now_ns)
         for view in self._speaking.running:
-            effects += self._speaking.cancel(view.id, "client_cancelled", now_ns)
+            effects += self._speaking.cancel(view.id, "call_ended", now_ns)
         return self._settle(effects, now_ns)
 
     # ---- sound goes out ----------------------------------------------------------------------------

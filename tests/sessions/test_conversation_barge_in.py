@@ -474,6 +474,6 @@ def test_the_caller_hangs_up_over_a_reply() -> None:
     talk.do(talk.core.close(talk.now_ns))
     assert talk.core.hearing.current is None
     assert talk.core.speaking.running == ()
-    assert [view.reason for view in map(talk.finished, ("resp_1", "resp_2"))] == ["turn_detected", "client_cancelled"]
+    assert [view.reason for view in map(talk.finished, ("resp_1", "resp_2"))] == ["turn_detected", "call_ended"]
     assert talk.texts == [("user", "hello"), ("assistant", "one two")]
     assert talk.core.close(talk.now_ns) == []
