@@ -86,7 +86,8 @@ def test_what_is_said_is_answered_and_heard(playwright: Playwright, service: Ser
 
 
 def test_speech_stops_a_reply_and_the_caption_with_it(playwright: Playwright, service: Service, tmp_path: Path) -> None:
-    spoken = write_wav(tmp_path / "mic.wav", silence(0.6), recorded("yes"), silence(1.8), recorded("weather"), silence(8))
+    said = (silence(0.6), recorded("yes"), silence(1.8), recorded("weather"), silence(8))
+    spoken = write_wav(tmp_path / "mic.wav", *said)
     with talking(playwright, service, spoken) as page:
         start(page)
         activity(page, "speaking")
