@@ -38,7 +38,7 @@ def test_calls_are_told_of_an_orderly_end(tmp_path: Path) -> None:
         assert talking.until_closed() == (1001, "service_shutdown")
         done = talking.of_type("response.done")
     assert [event["response"]["status"] for event in done] == ["cancelled"]
-    reasons = [json.loads(line)["reason"] for line in service.lines if '"call_ended"' in line]
+    reasons = [json.loads(line)["reason"] for line in service.lines if '"event": "call_ended"' in line]
     assert reasons == ["service_shutdown"] * 2
 
 
