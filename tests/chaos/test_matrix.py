@@ -11,7 +11,7 @@ from tests.chaos.house import SPEECH, WORDS, House, house
 from tests.chaos.phases import Phase, is_sound, reached
 from tests.chaos.strike import PARTS, Blow, Strike
 from tests.chaos.table import Row, Table
-from tests.live.caller import BROKEN, Caller, Message, calling, silence, tone, utterance
+from tests.live.caller import BROKEN, Caller, Message, calling, interruption, silence, tone
 from tests.live.service import Service
 from tests.live.stored import wait_until_written
 
@@ -154,7 +154,7 @@ class _Case:
         """One more reply; to a voice where who hears it was hit."""
         caller.settle(max_output_tokens=2)
         if self.part in ("encoder", "gateway"):
-            caller.hear(utterance())
+            caller.hear(interruption())
             self._expect_answer(caller)
         else:
             caller.type_text("Go on.")
