@@ -13,6 +13,7 @@ from media.turn_events import (
     Resumed,
     TurnDropped,
     TurnEnded,
+    TurnEvent,
     TurnPaused,
     TurnResumed,
     TurnStarted,
@@ -77,15 +78,17 @@ def test_a_finished_sentence_ends_sooner_than_one_that_hangs() -> None:
     assert ends_ms == [448, 608, 1_824]
 
 
-def test_words_from_before_the_pause_can_only_delay_the_end() -> None:
+@pytest.mark.parametrize("is_last", [True, False])
+def test_words_from_before_the_pause_can_only_delay_the_end(is_last: bool) -> None:
     settings = TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad"))
     call = Call(settings)
     call.hear(640, saying=SILENT)
     call.say("I live in London.", settled=True)
-    call.quiet(128, SILENT)
-    call.say("I live in London.")
-    assert not any(isinstance(event, TurnEnded) for event in call.quiet(448, SILENT))
-    assert any(isinstance(event, TurnEnded) for event in call.quiet(32, SILENT))
+    assert call.quiet(128, SILENT) == [TurnPaused(at(20))]
+    if not is_last:
+        call.say("I live in London.")
+    assert call.quiet(448, SILENT) == []
+    assert call.quiet(32, SILENT) == [TurnEnded(at(20), at(39))]
 
 
 def test_words_that_had_settled_are_old_once_the_caller_speaks_on() -> None:
@@ -97,6 +100,15 @@ def test_words_that_had_settled_are_old_once_the_caller_speaks_on() -> None:
     call.hear(320, saying=SILENT)
     assert call.quiet(576, SILENT) == [TurnPaused(at(35))]
     assert call.quiet(32, SILENT) == [TurnEnded(at(35), at(54))]
+
+
+def test_what_a_turn_has_said_does_not_delay_the_next_one() -> None:
+    call = Call(TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad")))
+    call.hear(320, saying=SILENT)
+    call.say("and")
+    call.quiet(3_200, SILENT)
+    call.hear(320, saying=SILENT)
+    assert call.quiet(608, SILENT) == [TurnPaused(at(120)), TurnEnded(at(120), at(139))]
 
 
 # ---- hold ------------------------------------------------------------------------------------------
@@ -306,6 +318,15 @@ def test_a_blip_after_a_burst_holds_nothing_and_prolongs_nothing() -> None:
     assert call.detector.next_deadline_ns() == deadline_ns
 
 
+def test_a_blip_does_not_join_a_burst_to_the_next() -> None:
+    call = doubted(Call())
+    call.quiet(96)
+    assert call.hear(32) + call.quiet(128) == [TurnResumed(at(17)), TurnPaused(at(18))]
+    assert call.hear(64) == [TurnResumed(at(22)), Held(at(22))]
+    assert call.hear(544) == []
+    assert call.hear(32) == [Yielded(0, "duration")]
+
+
 def test_a_turn_does_not_stay_provisional_for_long() -> None:
     call = Call(TurnDetectorSettings(provisional_ms_max=1_500, vain_holds_max=100))
     events = held(call).quiet(128)
@@ -409,6 +430,41 @@ def test_holds_in_vain_that_are_far_apart_do_not_count() -> None:
         call.quiet(6_400)
 
 
+def in_vain(call: Call) -> list[TurnEvent]:
+    """Noise that may hold us, and 512 ms of quiet."""
+    return call.hear(96, UNEVEN) + call.quiet(512)
+
+
+def test_only_holds_in_vain_that_follow_each_other_count() -> None:
+    call = Call()
+    in_vain(call)
+    call.quiet(6_400)
+    for _ in range(3):
+        assert Resumed("guarded") not in in_vain(call)
+    assert Resumed("guarded") in in_vain(call)
+
+
+def test_after_an_interruption_holds_in_vain_are_counted_anew() -> None:
+    call = Call()
+    in_vain(call)
+    in_vain(call)
+    call.hear(64)
+    assert isinstance(call.say("stop")[0], Yielded)
+    call.quiet(512, SILENT)
+    for _ in range(3):
+        assert Resumed("guarded") not in in_vain(call)
+
+
+def test_a_guard_that_is_over_leaves_no_count_behind() -> None:
+    call = Call()
+    for _ in range(3):
+        in_vain(call)
+    for _ in range(6):
+        assert Resumed("guarded") in in_vain(call)
+    for _ in range(3):
+        assert Resumed("guarded") not in in_vain(call)
+
+
 def test_livekit_1229_a_cough_before_the_first_sound_only_holds() -> None:
     """A reply that is under way but not yet heard is audible by definition: it is held, and goes on."""
     call = Call()
@@ -497,6 +553,14 @@ def test_a_commit_makes_a_turn_of_what_is_being_heard() -> None:
     assert call.detector.force_end() == (TurnEnded(at(2), at(2)),)
     assert call.hear(32) == []
     assert call.hear(32) == [Held(at(2))]
+
+
+def test_what_was_committed_is_no_evidence_against_us() -> None:
+    call = Call()
+    call.hear(640, saying=SILENT)
+    call.detector.force_end()
+    assert call.hear(64) == [Held(at(20))]
+    assert call.hear(544) == []
 
 
 def test_a_reset_forgets_the_turn_and_leaves_nothing_held() -> None:
