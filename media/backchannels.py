@@ -6,7 +6,8 @@ Theory of operation
 
 Rules
 * English only. Words of another language are words: they are taken for content, never for a backchannel.
-* A phrase goes before its words: "no problem" comes from a listener, though "no" interrupts.
+* A phrase goes before its words: "no problem" comes from a listener, though "no" interrupts. The beginning of one at
+  the end of a text is taken for it: "I" may become "I see", and says nothing yet if it does not.
 * Case, punctuation and hyphens say nothing; only a question mark does, and only beside words that are no backchannel.
 """
 
@@ -39,10 +40,6 @@ _LISTENER_PHRASES = """
 """
 # Hums, laughter and hesitation in any spelling: mm, mhm, mmhmm, hmm, hum, uh, uhhuh, huh, ah, aha, haha, oh, uhm, er.
 _HUMS = r"m[mh]+|h+u*m+|u+h+(?:u+h+)?|h+u+h+|(?=h*a)(?=a*h)[ha]+|(?:he){2,}h?|o+h+|u+h*m+|e+r+m*"
-# Phrases come before the words that they begin with.
-_LISTENER = [*(phrase.strip() for phrase in re.split(r"[|\n]", _LISTENER_PHRASES.strip())), *words(_LISTENER_WORDS)]
-_BACKCHANNEL = re.compile(rf"(?<!\S)(?:{'|'.join(_LISTENER)}|{_HUMS})(?!\S)")
-
 # Each of these takes the floor on its own. Longer phrases ("hold on", "excuse me") do as any two words do.
 _INTERRUPTION_WORDS = frozenset(
     words(
@@ -51,6 +48,20 @@ _INTERRUPTION_WORDS = frozenset(
         quiet shush sorry stop wait what when where which who why wrong
         """
     )
+)
+
+_PHRASES = [phrase.split() for phrase in re.split(r"[|\n]", _LISTENER_PHRASES.strip())]
+# Phrases come before the words that they begin with, and the longer one first of two that begin alike.
+_LISTENER = [*map(" ".join, _PHRASES), *words(_LISTENER_WORDS)]
+# At the end of what is known so far a phrase may only have begun.
+_BEGINNINGS = {
+    " ".join(phrase[:length])
+    for phrase in _PHRASES
+    for length in range(1, len(phrase))
+    if _INTERRUPTION_WORDS.isdisjoint(phrase)
+}
+_BACKCHANNEL = re.compile(
+    rf"(?<!\S)(?:{'|'.join(_LISTENER)}|{_HUMS}|(?:{'|'.join(sorted(_BEGINNINGS, key=len, reverse=True))})$)(?!\S)"
 )
 
 # What Whisper makes of noise and silence, for lack of speech in it: endings of the films that it learned from.

@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -85,9 +86,9 @@ _OPEN_WORDS = frozenset(
     words(
         """
         a about after also although an and any as at because before between but by during each even every
-        except for from  her his however if in including into its like maybe my nor of on or our perhaps plus
-        since some than the their then  these so this those though through till to toward towards unless until
-        upon very via well whereas whether while with without  your
+        except for from her his however if in including into its like maybe my nor of on or our perhaps plus
+        since some than the their then these so this those though through till to toward towards unless until
+        upon very via well whereas whether while with without your
         """
     )
 )
@@ -96,45 +97,27 @@ _OPEN_VERBS = frozenset(
     words(
         """
         am are can could did do does had has have he i i'd i'll i'm i've is it's let's may might must need
-        shall she should  that's there's they they're wants was we we'd we'll we're were will would you'd
+        shall she should that's there's they they're wants was we we'd we'll we're were will would you'd
         you're
         """
     )
 )
 # Prepositions and particles that may close a sentence: "turn it on", "come in".
 _PARTICLES = frozenset({"about", "before", "by", "in", "like", "on", "so", "through", "after", "well"})
-# The pairs that open something still to come.
-_OPEN_PAIRS = frozenset(
-    {
-        *(("can", "you"), ("could", "you"), ("would", "you"), ("will", "you"), ("do", "you"), ("did", "you")),
-        *(
-            ("i", "want"),
-            ("i", "need"),
-            ("i", "think"),
-            ("i", "mean"),
-            ("i", "guess"),
-            ("would", "like"),
-            ("i'd", "like"),
-        ),
-        *(
-            ("tell", "me"),
-            ("let", "me"),
-            ("give", "me"),
-            ("you", "know"),
-            ("kind", "of"),
-            ("sort", "of"),
-            ("such", "as"),
-        ),
-        *(("going", "to"), ("so", "that"), ("is", "that"), ("said", "that"), ("think", "that"), ("where", "the")),
-        *(("name", "is"), ("address", "is"), ("that", "i"), ("number", "is"), ("what", "is"), ("how", "much")),
-    }
-)
+# Prepositions that may close a question: "who is it for". With "to" most go on: "how do I get to".
+_QUESTION_ENDS = frozenset({"about", "at", "by", "for", "from", "in", "like", "of", "on", "with"})
+# Pairs that open something still to come, though their last word alone would not say so.
+_OPENINGS = """
+    can you | could you | would you | will you | do you | did you | tell me | let me | give me | i want | i think
+    i mean | i guess | you know | how much | is that | said that | so that | think that | thinking that
+"""
+_OPEN_PAIRS = frozenset(words(pair) for pair in re.split(r"[|\n]", _OPENINGS.strip()))
 _FILLERS = frozenset({"er", "erm", "uh", "uhh", "um", "umm"})
 _SHORT_ANSWERS = frozenset(
     words(
         """
         yes no yeah yep nope okay ok sure thanks hello hi hey stop goodbye bye please correct right exactly
-        absolutely never  maybe
+        absolutely never maybe
         """
     )
 )
@@ -190,9 +173,8 @@ def turn_end_probability(text: str) -> float:
 
 
 def _is_english(said: _Said) -> bool:
-    letters = said.text.replace("’", "'").replace("…", "...")
-    known = len(said.words) < _ENGLISH_WORDS_MIN or not _ENGLISH.isdisjoint(said.words) or _spelled(said.words) > 0
-    return letters.isascii() and known
+    is_long = len(said.words) >= _ENGLISH_WORDS_MIN and not _spelled(said.words)
+    return all(map(str.isascii, said.words)) and not (is_long and _ENGLISH.isdisjoint(said.words))
 
 
 def _is_dictated_in_full(said: _Said) -> bool:
@@ -218,10 +200,8 @@ def _is_pair_open(said: _Said) -> bool:
 
 def _is_asked(said: _Said) -> bool:
     """A question that may close with a preposition or a verb: "who is it for", "what time is it"."""
-    is_whole = len(said.words) >= 4 and said.is_question
-    return said.text.endswith("?") or (
-        is_whole and said.last not in {"a", "an", "the", "and", "or", "my", "your", "is"}
-    )
+    is_open = said.last in _OPEN_WORDS - _QUESTION_ENDS or said.last in {"i", "is"}
+    return said.text.endswith("?") or (said.is_question and len(said.words) >= 4 and not is_open)
 
 
 def _is_short_answer(said: _Said) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from media.speech_gate import WINDOW_MS, WINDOW_SAMPLES
 from media.turn_detector import NS_PER_MS, TurnDetector
-from media.turn_events import Saying, TurnEvent
+from media.turn_events import Held, Resumed, Saying, TurnEvent, TurnPaused
 from media.turn_settings import TurnDetectorSettings
 
 LOUD, FAINT, QUIET, UNEVEN = 0.95, 0.4, 0.05, 0.6
@@ -56,3 +56,17 @@ class Call:
             events += self.detector.tick(self.now_ns)
         self.now_ns = end_ns
         return events
+
+
+def held(call: Call) -> Call:
+    """After a hold that has begun with the first sample."""
+    assert call.hear(64) == [Held(0)]
+    return call
+
+
+def doubted(call: Call) -> Call:
+    """After a burst of 320 ms that has ended."""
+    held(call)
+    assert call.hear(256) == []
+    assert call.quiet(128) == [TurnPaused(at(10)), Resumed("short")]
+    return call

@@ -44,6 +44,16 @@ def test_what_is_said_has_its_meaning(text: str, expected: Meaning) -> None:
     assert meaning(words(text), is_question="?" in text) is expected
 
 
+@pytest.mark.parametrize("text", ["I", "That", "that makes", "Okay, of", "yeah, I"])
+def test_what_may_become_a_listeners_phrase_says_nothing_yet(text: str) -> None:
+    assert meaning(words(text)) is Meaning.BACKCHANNEL
+    assert meaning(words(f"{text} trains leave")) is Meaning.WORDS
+
+
+def test_the_beginning_of_a_phrase_that_interrupts_is_no_beginning() -> None:
+    assert meaning(words("no")) is Meaning.INTERRUPTION
+
+
 def test_words_are_lower_case_and_bare() -> None:
     assert words("I’m “Fine” — mm-hmm, S-M (coughs) 555-12.") == ("i'm", "fine", "mm", "hmm", "s", "m", "555", "12")
     assert words("...") == ()

@@ -48,6 +48,7 @@ What are you looking for?
 Where do you come from?
 what time is it
 how old are you
+what is it made of
 Book a table for two.
 book a table for two people
 I have two dogs.
@@ -83,7 +84,9 @@ Do you
 What is the
 What is
 How do I get to the
+How do I get to
 I live in
+Well —
 I need
 I want
 Um

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import settings as hypothesis_settings
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -123,9 +124,9 @@ class Detecting(RuleBasedStateMachine):
         self.turn = TurnState.FREE
         assert self.call.detector.state is TurnState.FREE
 
-    @rule(settings=DETECTORS)
-    def configure(self, settings: TurnDetectorSettings) -> None:
-        self.call.detector.settings = settings
+    @rule(asked=DETECTORS)
+    def configure(self, asked: TurnDetectorSettings) -> None:
+        self.call.detector.settings = asked
 
     @rule(saying=SAYINGS)
     def silence_leads_to_rest(self, saying: Saying) -> None:
@@ -149,5 +150,5 @@ class Detecting(RuleBasedStateMachine):
             assert deadline_ns <= self.held_ns + self.call.detector.settings.decide_ms_max * NS_PER_MS
 
 
-TestDetecting = Detecting.TestCase
-TestDetecting.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+Detecting.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDetecting = pytest.mark.slow(Detecting.TestCase)
