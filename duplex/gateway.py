@@ -222,9 +222,10 @@ class Gateway:
 
     def _call_of(self, session: str, tag: Tag | None) -> Call | None:
         """The session's present call, unless a former one still holds the response of `tag`."""
-        former = self._former.get(session, ()) if tag is not None else ()
-        holders = (call for call in former if tag is not None and call.conversation.speaking.knows(tag.response))
-        return next(holders, self._calls.get(session))
+        for former in self._former.get(session, ()):
+            if tag is not None and former.conversation.speaking.knows(tag.response):
+                return former
+        return self._calls.get(session)
 
     def _lost(self, stage: str, tag: Tag) -> None:
         call = self._call_of(tag.session, tag)

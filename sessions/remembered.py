@@ -63,9 +63,7 @@ class Remembered:
     # ---- what the caller said ----------------------------------------------------------------------
 
     def add_turn(self, item: Item) -> list[Effect]:
-        previous = self._history.last_id
-        left = self._history.add(item)
-        return [Tell(ItemAdded(item, previous)), *self._saved(item, left)]
+        return self._added(item, None)
 
     def understand(self, item_id: str, text: str) -> list[Effect]:
         """A turn's words are known; one without any leaves no trace."""
@@ -78,10 +76,14 @@ class Remembered:
 
     def create(self, item: Item, previous: str | None) -> list[Effect]:
         try:
-            left = self._history.add(item, previous)
+            return self._added(item, previous)
         except ItemError as error:
             param = "item.id" if error.code == ITEM_EXISTS else "previous_item_id"
             return [Tell(CommandRefused(error.code, str(error), param))]
+
+    def _added(self, item: Item, previous: str | None) -> list[Effect]:
+        """Raises `ItemError` where it cannot stand there."""
+        left = self._history.add(item, previous)
         return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *self._saved(item, left)]
 
     def delete(self, item_id: str) -> list[Effect]:

@@ -19,6 +19,8 @@ from stages.messages import (
     Frame,
     Hello,
     Open,
+    Opened,
+    OpenSession,
     Welcome,
 )
 from stages.pool import PoolLimits
@@ -96,6 +98,15 @@ class Bench:
         self.told.log = [one for one in self.told.log if one != (f"talker {name}", True)]
         worker.welcome(name, incarnation, onward)
         await self.told.until(f"talker {name}", True)
+        return worker
+
+    async def begun(self) -> Worker:
+        """A worker that has answered for `TAG`."""
+        worker = await self.worker()
+        self.pool.order(OpenSession(S1, 5))
+        self.pool.order(asked())
+        worker.says(Opened(TAG))
+        await self.told.until("talker", Opened(TAG))
         return worker
 
     async def dies(self, worker: Worker, name: str = "a") -> None:

@@ -209,11 +209,7 @@ def test_what_waits_too_long_is_refused(tmp_path: Path) -> None:
 def test_a_stream_that_had_begun_is_lost_and_given_back_when_its_process_is_dead_for_certain(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
-            worker = await one.worker()
-            one.pool.order(OpenSession(S1, 5))
-            one.pool.order(asked())
-            worker.says(Opened(TAG))
-            await one.told.until("talker", Opened(TAG))
+            worker = await one.begun()
             await one.dies(worker)
             assert one.lost == [TAG]
             assert one.pool.streams == 1
@@ -269,11 +265,7 @@ def test_what_was_cancelled_and_not_answered_is_lost_with_its_worker(tmp_path: P
 def test_what_dies_with_its_worker_is_struck_though_its_call_is_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
-            worker = await one.worker()
-            one.pool.order(OpenSession(S1, 5))
-            one.pool.order(asked())
-            worker.says(Opened(TAG))
-            await one.told.until("talker", Opened(TAG))
+            worker = await one.begun()
             await one.dies(worker)
             one.pool.order(CloseSession(S1))
             await one.worker(incarnation=2)
