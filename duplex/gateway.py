@@ -118,6 +118,7 @@ class Gateway:
         self.config = config
         self.metrics = Metrics()
         self.events = EventLog(config.events_max)
+        self.events.at(time.monotonic_ns())  # from now on it holds everything, though nothing may happen for long
         self._inspection = Inspection(_alert_limits(config), self.metrics.registry)
         self._garbage = CallGarbage()
         self._name = new_id("gw")

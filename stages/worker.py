@@ -113,6 +113,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec, model: StageModel) -> None:
         self._spec = spec
         self._events = EventLog(spec.events_max)
+        self._note_moment()  # from now on it holds everything, though nothing may happen for long
         self._stage = spec.stage_of(model, self._events)
         self._revision = model.revision
         self._threads = ThreadPoolExecutor(model.concurrency, thread_name_prefix=f"{spec.replica}-engine")

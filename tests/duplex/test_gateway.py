@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -326,6 +327,14 @@ def test_figures_of_replicas_are_those_that_the_supervisor_reports_and_that_are_
             names = ("stage_up", "replica_incarnation", "replica_deaths", "replica_hangs", "replica_quarantined")
             for name, value in zip(names, figures, strict=True):
                 assert f'duplex_{name}{{replica="{stage}",stage="{stage}"}} {value:.1f}' in lines
+
+    play(tmp_path, scenario)
+
+
+def test_the_event_log_of_a_gateway_begins_with_it(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        began = one.gateway.events.statistics()
+        assert (began.recorded, 0 < began.since_ns <= time.monotonic_ns()) == (0, True)
 
     play(tmp_path, scenario)
 
