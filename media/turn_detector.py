@@ -67,7 +67,7 @@ from media.turn_settings import TurnDetectorSettings
 NS_PER_MS = 1_000_000
 
 
-class TurnState(Enum):
+class DetectorState(Enum):
     """`FREE`: no turn. `HELD`, `DOUBTED`: a provisional turn, our reply held or going on. `TURN`: a real one."""
 
     FREE = auto()
@@ -76,7 +76,7 @@ class TurnState(Enum):
     TURN = auto()
 
 
-class TurnStep(Enum):
+class DetectorStep(Enum):
     START = auto()
     HOLD = auto()
     RESUME = auto()
@@ -85,16 +85,16 @@ class TurnStep(Enum):
     END = auto()
 
 
-_TRANSITIONS: dict[tuple[TurnState, TurnStep], TurnState] = {
-    (TurnState.FREE, TurnStep.START): TurnState.TURN,
-    (TurnState.FREE, TurnStep.HOLD): TurnState.HELD,
-    (TurnState.HELD, TurnStep.RESUME): TurnState.DOUBTED,
-    (TurnState.HELD, TurnStep.YIELD): TurnState.TURN,
-    (TurnState.DOUBTED, TurnStep.HOLD): TurnState.HELD,
-    (TurnState.DOUBTED, TurnStep.START): TurnState.TURN,
-    (TurnState.DOUBTED, TurnStep.YIELD): TurnState.TURN,
-    (TurnState.DOUBTED, TurnStep.DROP): TurnState.FREE,
-    (TurnState.TURN, TurnStep.END): TurnState.FREE,
+_TRANSITIONS: dict[tuple[DetectorState, DetectorStep], DetectorState] = {
+    (DetectorState.FREE, DetectorStep.START): DetectorState.TURN,
+    (DetectorState.FREE, DetectorStep.HOLD): DetectorState.HELD,
+    (DetectorState.HELD, DetectorStep.RESUME): DetectorState.DOUBTED,
+    (DetectorState.HELD, DetectorStep.YIELD): DetectorState.TURN,
+    (DetectorState.DOUBTED, DetectorStep.HOLD): DetectorState.HELD,
+    (DetectorState.DOUBTED, DetectorStep.START): DetectorState.TURN,
+    (DetectorState.DOUBTED, DetectorStep.YIELD): DetectorState.TURN,
+    (DetectorState.DOUBTED, DetectorStep.DROP): DetectorState.FREE,
+    (DetectorState.TURN, DetectorStep.END): DetectorState.FREE,
 }
 
 
@@ -105,7 +105,7 @@ class TurnDetector:
         self._settings = settings
         self._gate = SpeechGate(settings.gate(usual_silence_ms(settings.end_of_turn)))
         self._saying = SILENT
-        self._state = TurnState.FREE
+        self._state = DetectorState.FREE
         self._window_end = 0
         self._rising = Burst()  # the loud windows in a row up to now
         # Of the present turn:
@@ -132,17 +132,17 @@ class TurnDetector:
         self._tune()
 
     @property
-    def state(self) -> TurnState:
+    def state(self) -> DetectorState:
         return self._state
 
     def next_deadline_ns(self) -> int | None:
         """When `tick` is due next; None where only sound matters."""
         settings = self._settings
-        if self._state is TurnState.HELD:
+        if self._state is DetectorState.HELD:
             listens = self._heard.meaning is Meaning.BACKCHANNEL
             hold_ms_max = settings.backchannel_hold_ms_max if listens else settings.decide_ms_max
             return self._held_ns + hold_ms_max * NS_PER_MS
-        if self._state is TurnState.DOUBTED:
+        if self._state is DetectorState.DOUBTED:
             late_ns = self._voiced_ns + settings.late_ms_max * NS_PER_MS
             return min(late_ns, self._resumed_ns + settings.provisional_ms_max * NS_PER_MS)
         return None
@@ -165,13 +165,13 @@ class TurnDetector:
     def transcript(self, text: str, settled: bool, now_ns: int) -> tuple[TurnEvent, ...]:
         """All that the present turn has said so far; `settled` where that covers its sound up to the present pause."""
         events = self._act_on_deadlines(now_ns)
-        if self._state is TurnState.FREE:
+        if self._state is DetectorState.FREE:
             return tuple(events)  # its turn is gone
         self._text = text
         # Speech may have gone on while the recogniser was settling.
         self._is_settled = settled and self._gate.state is GateState.PAUSING
         self._tune()
-        if self._state is not TurnState.TURN:
+        if self._state is not DetectorState.TURN:
             self._heard = hear(text, self._our_words, self._settings.interruption.echo_share)
             if self._heard.is_echo:
                 self._guard(now_ns)
@@ -180,7 +180,7 @@ class TurnDetector:
 
     def _end_if_silent(self, now_ns: int) -> list[TurnEvent]:
         """A turn that has just become real, or whose words have just become known, may have ended already."""
-        if self._state is not TurnState.TURN:
+        if self._state is not DetectorState.TURN:
             return []
         return [turn_event for event in self._gate.overdue() for turn_event in self._gate_event(event, now_ns)]
 
@@ -191,9 +191,9 @@ class TurnDetector:
     def force_end(self) -> tuple[TurnEvent, ...]:
         """End the turn now (a manual commit). What was provisional becomes real, but cuts nothing."""
         events: list[TurnEvent] = []
-        if self._state is TurnState.HELD:
+        if self._state is DetectorState.HELD:
             events.append(self._resume("committed"))
-        if self._state is TurnState.DOUBTED:
+        if self._state is DetectorState.DOUBTED:
             events.append(self._start())
         for event in self._gate.force_end():
             assert isinstance(event, SpeechEnded), "speech that is forced to end does nothing else"
@@ -203,11 +203,11 @@ class TurnDetector:
 
     def reset(self) -> tuple[TurnEvent, ...]:
         """Forget the turn, provisional or real, whose end the caller of this sees to; only a hold is ended here."""
-        events: list[TurnEvent] = [self._resume("reset")] if self._state is TurnState.HELD else []
-        if self._state is TurnState.DOUBTED:
+        events: list[TurnEvent] = [self._resume("reset")] if self._state is DetectorState.HELD else []
+        if self._state is DetectorState.DOUBTED:
             self._drop()
-        elif self._state is TurnState.TURN:
-            self._move(TurnStep.END)
+        elif self._state is DetectorState.TURN:
+            self._move(DetectorStep.END)
         self._forget_sound()
         return tuple(events)
 
@@ -239,7 +239,7 @@ class TurnDetector:
             self._is_settled = False
             self._tune()
             return [TurnResumed(event.sample)]
-        return [self._end(event) if self._state is TurnState.TURN else self._drop()]
+        return [self._end(event) if self._state is DetectorState.TURN else self._drop()]
 
     def _open(self, onset: int, now_ns: int) -> list[TurnEvent]:
         """Speech began: a turn, provisional if it is over our own."""
@@ -256,13 +256,13 @@ class TurnDetector:
         if not self._is_provisional or self._burst_end is not None:
             return []
         self._burst_end = sample
-        return [self._resume_by_evidence("short", now_ns)] if self._state is TurnState.HELD else []
+        return [self._resume_by_evidence("short", now_ns)] if self._state is DetectorState.HELD else []
 
     # ---- decisions ---------------------------------------------------------------------------------
 
     @property
     def _is_provisional(self) -> bool:
-        return self._state in (TurnState.HELD, TurnState.DOUBTED)
+        return self._state in (DetectorState.HELD, DetectorState.DOUBTED)
 
     def _is_guarded(self, now_ns: int) -> bool:
         return now_ns < self._guarded_until_ns
@@ -272,9 +272,9 @@ class TurnDetector:
 
     def _decide(self, now_ns: int) -> list[TurnEvent]:
         """Draw the conclusions of what has just been heard."""
-        if self._state is TurnState.HELD:
+        if self._state is DetectorState.HELD:
             return self._decide_held(now_ns)
-        return self._decide_doubted(now_ns) if self._state is TurnState.DOUBTED else []
+        return self._decide_doubted(now_ns) if self._state is DetectorState.DOUBTED else []
 
     def _decide_held(self, now_ns: int) -> list[TurnEvent]:
         if not self._saying.may_be_held:
@@ -329,7 +329,7 @@ class TurnDetector:
     def _act_on_deadlines(self, now_ns: int) -> list[TurnEvent]:
         events: list[TurnEvent] = []
         while (deadline_ns := self.next_deadline_ns()) is not None and now_ns >= deadline_ns:
-            if self._state is TurnState.HELD:
+            if self._state is DetectorState.HELD:
                 events.append(self._decide_at_last(now_ns))
             else:
                 events.append(self._drop())
@@ -348,7 +348,7 @@ class TurnDetector:
 
     # ---- moves -------------------------------------------------------------------------------------
 
-    def _move(self, step: TurnStep) -> None:
+    def _move(self, step: DetectorStep) -> None:
         self._state = _TRANSITIONS[self._state, step]
         self._tune()
 
@@ -359,13 +359,13 @@ class TurnDetector:
             self._gate.settings = settings.provisional_gate
             return
         silence = usual_silence_ms(settings.end_of_turn)
-        if self._state is TurnState.TURN:
+        if self._state is DetectorState.TURN:
             by_words = silence_ms(self._text, settings.end_of_turn)
             silence = by_words if self._is_settled else max(silence, by_words)
         self._gate.settings = settings.gate(silence)
 
     def _start(self) -> TurnEvent:
-        self._move(TurnStep.START)
+        self._move(DetectorStep.START)
         return TurnStarted(self._onset, self._window_end)
 
     def _hold(self, onset: int, burst: Burst, now_ns: int) -> list[TurnEvent]:
@@ -375,7 +375,7 @@ class TurnDetector:
         # The burst grows by itself from here on.
         self._rising = Burst()
         self._held_ns = self._voiced_ns = now_ns
-        self._move(TurnStep.HOLD)
+        self._move(DetectorStep.HOLD)
         held: list[TurnEvent] = [Held(onset)]
         if self._is_guarded(now_ns):
             self._resumed_ns = now_ns
@@ -383,7 +383,7 @@ class TurnDetector:
         return held
 
     def _resume(self, why: ResumeWhy) -> TurnEvent:
-        self._move(TurnStep.RESUME)
+        self._move(DetectorStep.RESUME)
         return Resumed(why)
 
     def _resume_by_evidence(self, otherwise: ResumeWhy, now_ns: int) -> TurnEvent:
@@ -401,13 +401,13 @@ class TurnDetector:
 
     def _yield(self, why: YieldWhy) -> TurnEvent:
         self._vain_holds = 0
-        self._move(TurnStep.YIELD)
+        self._move(DetectorStep.YIELD)
         return Yielded(self._onset, why)
 
     def _drop(self) -> TurnEvent:
-        self._move(TurnStep.DROP)
+        self._move(DetectorStep.DROP)
         return TurnDropped(self._onset)
 
     def _end(self, ended: SpeechEnded) -> TurnEvent:
-        self._move(TurnStep.END)
+        self._move(DetectorStep.END)
         return TurnEnded(ended.sample, ended.at)

@@ -263,10 +263,9 @@ class StageScheduler:
     def runs(self, key: str) -> bool:
         return key in self._busy
 
-    @property
-    def running_since_ns(self) -> int | None:
-        """When the batch was started that has been running longest; None where none runs."""
-        return min((running.batch.started_ns for running in self._running.values()), default=None)
+    def step_age_ns(self, now_ns: int) -> int:
+        """How long the oldest running step has been running; 0 where none runs."""
+        return now_ns - min((running.batch.started_ns for running in self._running.values()), default=now_ns)
 
     def statistics(self) -> SchedulerStatistics:
         return SchedulerStatistics(

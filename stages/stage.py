@@ -202,7 +202,7 @@ class Stage:
             case EndEpoch():
                 effects = self._end_epoch(link, frame)
             case Ping(sequence):
-                effects = [Send(link, Pong(sequence, self._step_age_ns(now_ns)))]
+                effects = [Send(link, Pong(sequence, self._scheduler.step_age_ns(now_ns)))]
             case Retire():
                 self._is_retiring = True
                 effects = self._tell_gateways(Retiring())
@@ -409,11 +409,6 @@ class Stage:
             steps = tuple(map(self._start_step, batch.keys, batch.queued_ns))
             effects.append(StartBatch(batch.number, steps, self._batching))
         return effects
-
-    def _step_age_ns(self, now_ns: int) -> int:
-        """How long the oldest running step has been running."""
-        since_ns = self._scheduler.running_since_ns
-        return 0 if since_ns is None else now_ns - since_ns
 
     def _start_step(self, key: str, queued_ns: int) -> StartStep:
         entry = self._entries[key]

@@ -36,7 +36,7 @@ class InterruptingClock(LockstepClock):
     async def sleep_until(self, deadline_ns: int) -> None:
         if self._frames == 30:
             signal.raise_signal(signal.SIGINT)
-            await asyncio.sleep(1)
+            await asyncio.Event().wait()  # until the cancel
         await super().sleep_until(deadline_ns)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from media.end_of_turn import EndOfTurnSettings
 from media.speech_gate import WINDOW_MS
-from media.turn_detector import _TRANSITIONS, NS_PER_MS, TurnState, TurnStep
+from media.turn_detector import _TRANSITIONS, NS_PER_MS, DetectorState, DetectorStep
 from media.turn_events import (
     SILENT,
     Held,
@@ -29,14 +29,14 @@ def test_speech_over_ours_holds_after_two_windows() -> None:
     call = Call()
     assert call.hear(32) == []
     assert call.hear(32) == [Held(0)]
-    assert call.detector.state is TurnState.HELD
+    assert call.detector.state is DetectorState.HELD
 
 
 def test_pipecat_1391_a_blip_has_no_effect_on_what_we_say() -> None:
     call = Call()
     for _ in range(20):
         assert call.hear(32) + call.quiet(64) == []
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
 
 
 def test_a_telephone_asks_for_longer_speech() -> None:
@@ -104,13 +104,13 @@ def test_livekit_4039_a_backchannel_pauses_us_and_we_go_on() -> None:
     assert call.quiet(128) == [TurnPaused(at(10)), Resumed("backchannel")]
     assert call.say("Mm-hmm.", settled=True) == []
     assert call.wait(3_000) == [TurnDropped(0)]
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
 
 
 def test_a_burst_that_ends_lets_us_go_on_before_its_words_are_known() -> None:
     call = doubted(Call())
     assert call.now_ms - 64 == 384, "how long we were held"
-    assert call.detector.state is TurnState.DOUBTED
+    assert call.detector.state is DetectorState.DOUBTED
 
 
 @pytest.mark.parametrize("text", ["Stop.", "wait", "No.", "What is that?", "I need something else"])
@@ -139,7 +139,7 @@ def test_livekit_4395_a_late_final_of_an_earlier_turn_interrupts_nothing() -> No
     call = Call()
     call.hear(640, saying=SILENT)
     call.quiet(512, SILENT)
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
     assert call.say("Tell me everything about it, please", settled=True) == []
     assert call.quiet(320) == []
 
@@ -412,7 +412,7 @@ def test_a_caller_who_speaks_on_when_we_fall_silent_has_a_turn() -> None:
     call.hear(320)
     call.say("yeah yeah")
     call.hear(256)
-    assert call.detector.state is TurnState.DOUBTED
+    assert call.detector.state is DetectorState.DOUBTED
     assert call.hear(32, saying=SILENT) == [TurnStarted(0, at(21))]
 
 
@@ -427,7 +427,7 @@ def test_an_answer_that_is_understood_long_after_its_end_has_ended() -> None:
     call = doubted(Call())
     assert call.quiet(480, SILENT) == []
     assert call.say("Yes.", settled=True) == [TurnStarted(0, at(29)), TurnEnded(at(10), at(29))]
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
 
 
 def test_words_that_settle_late_end_a_turn_without_another_window() -> None:
@@ -479,7 +479,7 @@ def test_a_commit_makes_a_turn_of_what_is_being_heard() -> None:
     assert call.detector.force_end() == ()
     held(call)
     assert call.detector.force_end() == (Resumed("committed"), TurnStarted(0, at(2)), TurnEnded(at(2), at(2)))
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
     call = doubted(Call())
     assert call.detector.force_end() == (TurnStarted(0, at(14)), TurnEnded(at(10), at(14)))
     call = Call()
@@ -503,7 +503,7 @@ def test_a_reset_forgets_the_turn_and_leaves_nothing_held() -> None:
     held(call)
     assert call.detector.reset() == (Resumed("reset"),)
     assert call.wait(10_000) == []
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
     doubted_call = doubted(Call())
     assert doubted_call.detector.reset() == ()
     assert doubted_call.wait(10_000) == []
@@ -525,9 +525,9 @@ def test_settings_change_at_any_time() -> None:
 
 
 def test_every_state_can_be_left_and_every_step_is_used() -> None:
-    assert {state for state, _ in _TRANSITIONS} == set(TurnState)
-    assert {step for _, step in _TRANSITIONS} == set(TurnStep)
-    reached = {TurnState.FREE}
-    for _ in TurnState:
+    assert {state for state, _ in _TRANSITIONS} == set(DetectorState)
+    assert {step for _, step in _TRANSITIONS} == set(DetectorStep)
+    reached = {DetectorState.FREE}
+    for _ in DetectorState:
         reached |= {target for (state, _), target in _TRANSITIONS.items() if state in reached}
-    assert reached == set(TurnState)
+    assert reached == set(DetectorState)

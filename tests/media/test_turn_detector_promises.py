@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from media.end_of_turn import EndOfTurnSettings
 from media.speech_gate import WINDOW_MS
-from media.turn_detector import NS_PER_MS, TurnState
+from media.turn_detector import NS_PER_MS, DetectorState
 from media.turn_events import (
     SILENT,
     Held,
@@ -48,7 +48,7 @@ class Detecting(RuleBasedStateMachine):
         self.call = Call()
         self.is_held = False
         self.held_ns = 0
-        self.turn: TurnState = TurnState.FREE  # as the events tell it; HELD stands for any provisional turn
+        self.turn: DetectorState = DetectorState.FREE  # as the events tell it; HELD stands for any provisional turn
         self.is_paused = False
         self.onset = 0
 
@@ -71,22 +71,24 @@ class Detecting(RuleBasedStateMachine):
     def check_turn(self, event: TurnEvent) -> None:
         match event:
             case Held(onset):
-                assert self.turn in (TurnState.FREE, TurnState.HELD)
-                self.onset = onset if self.turn is TurnState.FREE else self.onset
-                self.turn, self.is_paused = TurnState.HELD, False
+                assert self.turn in (DetectorState.FREE, DetectorState.HELD)
+                self.onset = onset if self.turn is DetectorState.FREE else self.onset
+                self.turn, self.is_paused = DetectorState.HELD, False
             case Yielded(onset, _) | TurnStarted(onset, _):
-                assert self.turn is TurnState.HELD or (self.turn is TurnState.FREE and isinstance(event, TurnStarted))
-                assert onset == self.onset or self.turn is TurnState.FREE
-                self.is_paused = self.is_paused and self.turn is TurnState.HELD
-                self.turn = TurnState.TURN
+                assert self.turn is DetectorState.HELD or (
+                    self.turn is DetectorState.FREE and isinstance(event, TurnStarted)
+                )
+                assert onset == self.onset or self.turn is DetectorState.FREE
+                self.is_paused = self.is_paused and self.turn is DetectorState.HELD
+                self.turn = DetectorState.TURN
             case TurnDropped(onset):
-                assert (self.turn, onset) == (TurnState.HELD, self.onset)
-                self.turn = TurnState.FREE
+                assert (self.turn, onset) == (DetectorState.HELD, self.onset)
+                self.turn = DetectorState.FREE
             case TurnEnded():
-                assert self.turn is TurnState.TURN
-                self.turn = TurnState.FREE
+                assert self.turn is DetectorState.TURN
+                self.turn = DetectorState.FREE
             case TurnPaused() | TurnResumed():
-                assert self.turn is not TurnState.FREE
+                assert self.turn is not DetectorState.FREE
                 assert self.is_paused is isinstance(event, TurnResumed)
                 self.is_paused = not self.is_paused
 
@@ -116,13 +118,13 @@ class Detecting(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.check(list(self.call.detector.force_end()))
-        assert self.call.detector.state is TurnState.FREE
+        assert self.call.detector.state is DetectorState.FREE
 
     @rule()
     def reset(self) -> None:
         self.check(list(self.call.detector.reset()))
-        self.turn = TurnState.FREE
-        assert self.call.detector.state is TurnState.FREE
+        self.turn = DetectorState.FREE
+        assert self.call.detector.state is DetectorState.FREE
 
     @rule(asked=DETECTORS)
     def configure(self, asked: TurnDetectorSettings) -> None:
@@ -133,14 +135,14 @@ class Detecting(RuleBasedStateMachine):
         """No state is left in which a call could stay: silence ends every turn, and time every hold."""
         self.call.detector.settings = SETTINGS
         self.check(self.call.quiet(2_560, saying))
-        assert self.call.detector.state is TurnState.FREE
-        assert self.turn is TurnState.FREE
+        assert self.call.detector.state is DetectorState.FREE
+        assert self.turn is DetectorState.FREE
 
     @invariant()
     def what_is_held_is_known(self) -> None:
         state = self.call.detector.state
-        assert self.is_held is (state is TurnState.HELD)
-        assert self.turn is (TurnState.HELD if state is TurnState.DOUBTED else state)
+        assert self.is_held is (state is DetectorState.HELD)
+        assert self.turn is (DetectorState.HELD if state is DetectorState.DOUBTED else state)
 
     @invariant()
     def no_hold_outlasts_its_time(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from media.end_of_turn import EndOfTurnSettings
-from media.turn_detector import TurnState
+from media.turn_detector import DetectorState
 from media.turn_events import (
     SILENT,
     TurnEnded,
@@ -24,7 +24,7 @@ def test_a_turn_starts_pauses_goes_on_and_ends() -> None:
     assert call.hear(64, saying=SILENT) == [TurnResumed(at(13))]
     assert call.quiet(480, SILENT) == [TurnPaused(at(15))]
     assert call.quiet(32, SILENT) == [TurnEnded(at(15), at(31))]
-    assert call.detector.state is TurnState.FREE
+    assert call.detector.state is DetectorState.FREE
     assert call.detector.next_deadline_ns() is None
 
 

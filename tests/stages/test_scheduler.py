@@ -106,15 +106,15 @@ def test_a_step_that_takes_longer_than_its_slack_goes_by_when_it_became_ready() 
     assert served == ["f", "s", "g"]
 
 
-def test_it_is_known_since_when_the_longest_step_has_been_running() -> None:
+def test_it_is_known_how_long_the_oldest_step_has_been_running() -> None:
     scheduler = StageScheduler(2)
-    known = [scheduler.running_since_ns]
+    known = [scheduler.step_age_ns(2 * MS)]
     offer(scheduler, ready("one"), ready("two"))
     for now_ns in (3 * MS, 5 * MS):
         scheduler.start(now_ns)
-        known.append(scheduler.running_since_ns)
+        known.append(scheduler.step_age_ns(6 * MS))
     scheduler.done(1, 9 * MS)
-    assert [*known, scheduler.running_since_ns] == [None, 3 * MS, 3 * MS, 5 * MS]
+    assert [*known, scheduler.step_age_ns(9 * MS)] == [0, 3 * MS, 3 * MS, 4 * MS]
 
 
 def test_a_stream_has_one_step_at_a_time() -> None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 import structlog
 import structlog.testing
@@ -41,13 +36,11 @@ from stages.messages import (
 )
 from stages.outgoing import FrameTooLargeError
 from stages.stream import Emit, Publish, StageFailure, StepContext
-from stages.worker import WorkerSpec
 from tests.stages.link_bench import WAIT_S_MAX, Listener, play
 from tests.stages.puppet import BatchingPuppets, PuppetStep
 from tests.stages.worker_bench import (
     HELLO,
     NEXT,
-    ONWARD,
     TAG,
     WELCOME,
     Running,
@@ -499,102 +492,3 @@ def test_a_step_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
         released.set()
 
     play(scenario())
-
-
-# ---- the command --------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Command:
-    """`python -m stages.worker`, run in this process; its standard input is at its end from the start."""
-
-    monkeypatch: pytest.MonkeyPatch
-    capsys: pytest.CaptureFixture[str]
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Status, standard output, and standard error."""
-        read, write = os.pipe()
-        os.close(write)
-        with os.fdopen(read) as stdin:
-            self.monkeypatch.setattr("sys.stdin", stdin)
-            self.monkeypatch.setattr("sys.argv", ["worker", *arguments])
-            status = worker.main()
-        said = self.capsys.readouterr()
-        return status, said.out, said.err
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
-    yield Command(monkeypatch, capsys)
-    structlog.reset_defaults()
-
-
-def spec_json(folder: Path, **changed: object) -> str:
-    spec = WorkerSpec("think", "thinker", "scripted", f"unix:{folder}/think.sock", 1)
-    return msgspec.json.encode(msgspec.to_builtins(spec) | changed).decode()
-
-
-@pytest.mark.parametrize("arguments", [(), ("one", "two")])
-def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, ...]) -> None:
-    status, _, said = command.run(*arguments)
-    assert (status, said) == (2, "usage: python -m stages.worker SPEC_JSON\n")
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"replica": 7}, "replica"),
-        ({"gpu": 1}, "gpu"),
-        ({"engine": "magic"}, "no engine 'magic' for a thinker; there are: local, openai, scripted"),
-        ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
-        ({"options": {"volume": 11}}, "volume"),
-        ({"options": {"replies": []}}, "replies"),
-        ({"tenant_weights": {"a": 0}}, "tenant_weights"),
-        ({"address": "udp:0.0.0.0:1"}, "'udp:0.0.0.0:1'"),
-        ({"address": "tcp:127.0.0.1:0", "payload_bytes_max": 300_000}, "'think' hands over up to 300000 bytes"),
-        ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
-        ({"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next"}}]}, "'tcp:next'"),
-        (
-            {"edges": [{**ONWARD, "replicas": {NEXT: "tcp:next:1"}}], "payload_bytes_max": 300_000},
-            "'tcp:next:1' carries 261120",
-        ),
-    ],
-)
-def test_a_wrong_specification_is_refused_and_named(
-    command: Command, tmp_path: Path, changed: dict[str, object], named: str
-) -> None:
-    status, out, said = command.run(spec_json(tmp_path, **changed))
-    assert (status, out) == (1, "")
-    assert said.startswith("worker: ")
-    assert named in said
-
-
-def test_what_is_no_json_is_refused(command: Command) -> None:
-    assert command.run("{")[0] == 1
-
-
-def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path) -> None:
-    assert command.run(spec_json(tmp_path))[0] == 0
-    assert not (tmp_path / "think.sock").exists()
-
-
-def test_a_worker_without_its_next_stage_is_not_ready_when_it_ends(command: Command, tmp_path: Path) -> None:
-    edge = {**ONWARD, "replicas": {NEXT: f"unix:{tmp_path}/nobody.sock"}}
-    assert command.run(spec_json(tmp_path, edges=[edge])) == (0, "", "")
-
-
-def test_an_option_that_is_secret_comes_from_the_environment_where_it_is_set(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DUPLEX_TEST_KEY", "secret")
-    secrets = {"api_key": "DUPLEX_TEST_KEY", "other": "DUPLEX_TEST_UNSET"}
-    status, _, said = command.run(spec_json(tmp_path, secrets=secrets))
-    assert status == 1
-    assert "api_key" in said
-    assert "other" not in said
-
-
-def test_the_signal_handlers_end_with_the_worker(command: Command, tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    command.run(spec_json(tmp_path))
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
