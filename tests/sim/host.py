@@ -172,7 +172,7 @@ class Host:
 
     def take(self, link: _Link, frame: Frame) -> None:
         if link.number:
-            self.watch.takes(link.number, frame)
+            self.watch.takes(link.number, frame, self._clock.now_ns)
             self._handle(link.number, frame)
         elif isinstance(frame, Hello):
             self._greet(link, frame)
@@ -223,7 +223,7 @@ class Host:
     # ---- steps -------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
-        self.watch.does(effects)
+        self.watch.does(effects, self._clock.now_ns)
         for effect in effects:
             match effect:
                 case Send(_, Pong() as pong):
