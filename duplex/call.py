@@ -330,8 +330,8 @@ class Call:
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._services.stages[effect.stage], effect.tag
         match effect:
-            case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges, self.conversation.tenant))
+            case do.OpenStream(options=options, edges=edges, lasts_ns_max=lasts_ns_max):
+                stage.order(Open(tag, options, edges, self.conversation.tenant, lasts_ns_max))
             case do.CancelStream():
                 self._stream_gone(effect.stage, tag)
                 stage.order(Cancel(tag))

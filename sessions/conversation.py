@@ -213,15 +213,16 @@ class Conversation:
             return []
         turn = self._hearing.current
         heard = self._hear(onset) if turn is None else []
+        came_to = Measured("holds", 1, f"yielded_{why}")
         cut_off = self._speaking.cut_off(now_ns)
-        if self._speaking.active is None and cut_off is None:
-            return [*heard, self._hearing.tell_started(), *self._start_prefill()]
+        if self._speaking.active is None and cut_off is None:  # what was held has ended meanwhile
+            return [*heard, self._hearing.tell_started(), *self._start_prefill(), came_to]
         effects = [*self._raise_epoch("turn_detected"), *heard, self._hearing.tell_started()]
         if cut_off:
             effects += self._remembered.cut_off(*cut_off)
         if self._speaking.active:
             effects += self._cancel_active("turn_detected", now_ns)
-        return self._settle([*effects, *self._start_prefill(), Measured("holds", 1, f"yielded_{why}")], now_ns)
+        return self._settle([*effects, *self._start_prefill(), came_to], now_ns)
 
     def dropped(self, now_ns: int) -> list[Effect]:
         """What was provisional never was a turn."""

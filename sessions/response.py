@@ -25,6 +25,8 @@ Rules
   death of its process; never by time.
   A drain that takes longer than `drain_ns_max` is reported as orphaned, once, and its late strikes are counted.
 * Of an attempt that was given up nothing counts any more but that it lets go.
+* Every stage knows until when it is wanted. One that says that this time is over ends the response as its own deadline
+  does, and is never asked again.
 * Each deadline has an action of its own: admission rejects, first output and whole end it at all stages, silence amid
   output does so unless it is the reader who waits, and drain reports it as orphaned.
 """
@@ -35,7 +37,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from stages.contracts import Tag
+from stages.contracts import DEADLINE_EXCEEDED, Tag
 
 PLAYOUT = "playout"
 STAGE_LOST = "stage_lost"
@@ -92,7 +94,7 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     },
 }
 
-_TOO_LONG = ("deadline_exceeded", "the response took too long")
+_TOO_LONG = (DEADLINE_EXCEEDED, "the response took too long")
 
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.DEADLINE_EXCEEDED, Phase.FAILED, Phase.REJECTED})
 
@@ -239,6 +241,11 @@ class Response:
     def _whole_due_ns(self) -> int:
         return self._accepted_ns + self._deadlines.whole_ns_max
 
+    def lasts_ns_max(self, stage: str, now_ns: int) -> int:
+        """How much longer it will want anything of `stage`: an observer has its last look after the end."""
+        look_ns = self._deadlines.observer_ns_max if stage in self._observers else 0
+        return max(0, self._whole_due_ns + look_ns - now_ns)
+
     @property
     def _output_due_ns(self) -> int:
         """When the next output is due, the first or a further one."""
@@ -335,6 +342,8 @@ class Response:
     def _cannot_go_on(self, code: str, message: str, now_ns: int, attempt: int) -> list[Effect]:
         if attempt != self._attempt:
             return []
+        if code == DEADLINE_EXCEEDED:
+            return self._end(Step.EXPIRE, "deadline", now_ns, *_TOO_LONG)
         if code in RETRIED and self._may_retry and self._move(Step.RETRY):
             return self._retry()
         return self.fail(code, message, now_ns)

@@ -397,7 +397,7 @@ class Speaking:
                     leg, options = next(each for each in run.plan.stages if each[0].stage == stage)
                     tag = structs.replace(run.plan.tag, attempt=attempt)
                     self._trail(run, now_ns).add(EventKind.ASKED, attempt, stage)
-                    effects.append(OpenStream(stage, tag, options, leg.edges))
+                    effects.append(OpenStream(stage, tag, options, leg.edges, run.life.lasts_ns_max(stage, now_ns)))
                 case life.Abort(stage, attempt):
                     self._trail(run, now_ns).add(EventKind.CANCELLED, attempt, stage, cause="abort")
                     effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))

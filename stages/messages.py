@@ -151,12 +151,17 @@ class CloseSession(Wire, frozen=True):
 
 class Open(Wire, frozen=True):
     """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to.
-    `tenant`: on whose share of the stage's time its steps run."""
+    `tenant`: on whose share of the stage's time its steps run.
+
+    `lasts_ns_max`: how much longer the response will be wanted, counted from here on, since hosts have clocks of their
+    own. None for input work: a turn may be spoken for as long as it likes, and its transcript has a timeout.
+    """
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
     edges: tuple[str, ...] = ()
     tenant: str = ""
+    lasts_ns_max: int | None = None
 
 
 class Opened(Wire, frozen=True):

@@ -130,6 +130,18 @@ def test_the_order_of_a_stop() -> None:
     assert Measured("epochs_ended", 1, "turn_detected") in talk.effects
 
 
+def test_a_hold_whose_reply_has_ended_meanwhile_is_counted_as_any_other() -> None:
+    talk = Talk()
+    talk.say("hello")
+    amid_the_audio(talk)
+    talk.do(talk.core.held(48_000, talk.now_ns))
+    talk.do(talk.core.cancel_response(None, talk.now_ns))
+    talk.later(1_000)  # nothing of it is left to be heard either
+    effects = talk.do(talk.core.interrupted(48_000, "duration", talk.now_ns))
+    assert of(effects, EndEpoch) == []
+    assert of(effects, Measured) == [Measured("holds", 1, "yielded_duration")]
+
+
 def test_what_interrupts_belongs_to_its_turn_and_is_heard_from_before_its_onset() -> None:
     talk = Talk()
     talk.say("hello")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sessions.response import Abort, Done, Drained, OpenStage, Phase, Response, Retry
-from tests.sessions.test_response import LINE, admitted, running
+from stages.contracts import DEADLINE_EXCEEDED
+from tests.sessions.test_response import LINE, TOO_LONG, admitted, running
 
 
 @pytest.mark.parametrize("make", [admitted, running])
@@ -71,6 +72,31 @@ def test_stages_that_are_lost_without_end_are_bounded_by_the_deadline() -> None:
     assert response.tick(due_ns)[-1] == Done(
         Phase.DEADLINE_EXCEEDED, "deadline", "deadline_exceeded", "the response took too long"
     )
+
+
+@pytest.mark.parametrize("make", [admitted, running])
+def test_a_stage_for_which_time_is_over_ends_the_response_as_its_deadline_does(make: Callable[[], Response]) -> None:
+    response = make()
+    response.closed("talker", {}, 20)
+    held = [stage for stage in LINE if stage in response.holds]
+    assert response.stage_failed("talker", DEADLINE_EXCEEDED, "too late", 20) == [*map(Abort, held), TOO_LONG]
+    assert response.phase is Phase.DEADLINE_EXCEEDED
+
+
+def test_time_that_is_over_for_an_earlier_attempt_or_after_the_end_changes_nothing() -> None:
+    response = running()
+    response.stage_lost("vocoder", 20)
+    assert response.stage_failed("talker", DEADLINE_EXCEEDED, "too late", 21, 0) == []
+    response.cancel("turn_detected", 22)
+    assert response.stage_failed("thinker", DEADLINE_EXCEEDED, "too late", 23, 1) == []
+    assert response.phase is Phase.CANCELLED
+
+
+def test_every_attempt_lasts_until_the_one_deadline() -> None:
+    response = running()
+    assert [response.lasts_ns_max("talker", now_ns) for now_ns in (10, 20)] == [5_000, 4_990]
+    response.stage_lost("talker", 20)
+    assert [response.lasts_ns_max("talker", now_ns) for now_ns in (30, 5_010, 6_000)] == [4_980, 0, 0]
 
 
 def test_what_a_stage_does_wrong_itself_is_not_tried_again() -> None:

@@ -47,6 +47,7 @@ def stages(*, with_audio: bool) -> tuple[tuple[Leg, Options], ...]:
 
 
 FRAME = 480
+WHOLE_NS = Deadlines().whole_ns_max
 
 
 def speaking(lead_ms: int = 60_000, deadlines: Deadlines | None = None) -> Speaking:
@@ -98,18 +99,19 @@ def close_all(mouth: Speaking, what: Plan, now_ns: int = 0) -> list[Effect]:
 def test_the_client_is_told_before_any_stage_is_asked() -> None:
     mouth, what = speaking(), plan()
     assert start(mouth, what)[1:] == [
-        OpenStream("talker", what.tag, TalkerOptions(), ("vocoder",)),
-        OpenStream("vocoder", what.tag, VocoderOptions()),
+        OpenStream("talker", what.tag, TalkerOptions(), ("vocoder",), WHOLE_NS),
+        OpenStream("vocoder", what.tag, VocoderOptions(), (), WHOLE_NS),
     ]
-    assert mouth.opened(what.tag, "vocoder", 0) == []
-    assert mouth.opened(what.tag, "talker", 0) == [OpenStream("thinker", what.tag, THINKER, ("talker",))]
+    assert mouth.opened(what.tag, "vocoder", 3) == []
+    left_ns = WHOLE_NS - 5
+    assert mouth.opened(what.tag, "talker", 5) == [OpenStream("thinker", what.tag, THINKER, ("talker",), left_ns)]
     assert mouth.active == what.view
     assert mouth.running == (what.view,)
 
 
 def test_a_text_is_asked_of_the_thinker_alone() -> None:
     mouth, what = speaking(), plan(with_audio=False)
-    assert start(mouth, what)[-1] == OpenStream("thinker", what.tag, THINKER)
+    assert start(mouth, what)[-1] == OpenStream("thinker", what.tag, THINKER, (), WHOLE_NS)
 
 
 def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admitted() -> None:
@@ -118,7 +120,8 @@ def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admi
     assert [each.tag.response for each in mouth.accepted] == ["r1"]
     assert mouth.active == what.view
     later = ThinkerOptions((), 50)
-    assert mouth.admit("r1", ((what.stages[0][0], later),), 0) == [OpenStream("thinker", what.tag, later)]
+    asked = OpenStream("thinker", what.tag, later, (), WHOLE_NS - 9)
+    assert mouth.admit("r1", ((what.stages[0][0], later),), 9) == [asked], "it lasts from when it was accepted"
     assert not mouth.accepted
 
 

@@ -315,8 +315,8 @@ class Call:
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._stages[effect.stage], effect.tag
         match effect:
-            case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges))
+            case do.OpenStream(options=options, edges=edges, lasts_ns_max=lasts_ns_max):
+                stage.order(Open(tag, options, edges, lasts_ns_max=lasts_ns_max))
             case do.CancelStream():
                 if effect.stage == self._encoder:
                     self.feed.drop(tag)

@@ -129,6 +129,7 @@ FRAMES: tuple[Frame, ...] = (
     SessionRefused("sess_1", "capacity", "all slots are taken"),
     CloseSession("sess_1"),
     *(Open(TAG, options, ("vocoder", "aligner")) for options in OPTIONS),
+    Open(TAG, TalkerOptions(), ("vocoder",), "acme", lasts_ns_max=2**62),
     Opened(Tag("sess_1", -1, 7)),
     Refused(TAG, "busy", "a stream of that name is still leaving"),
     *(Feed(TAG, item, 5) for item in ITEMS),
