@@ -21,7 +21,8 @@ from media.end_of_turn import EndOfTurnSettings
 from media.speech_gate import WINDOW_SAMPLES
 from media.turn_settings import TurnDetectorSettings
 from sessions import effects as do
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
+from sessions.planner import Identity, ReplyDefaults
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
 

@@ -230,7 +230,7 @@ class ConversationMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 20, 20, 200, 200, 3_000)))
     def wait(self, ms: int) -> None:
         self.talk.later(ms)
-        self.see(self.talk.core.tick(self.now_ns))
+        self.see(self.talk.core.tick(self.now_ns, 0))
 
     # ---- what holds --------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class ConversationMachine(RuleBasedStateMachine):
                 self.watch.let_go(stage, tag)
                 self.see(self.talk.core.closed(tag, stage, {}, None, self.now_ns))
             self.talk.later(10_000)
-            self.see(self.talk.core.tick(self.now_ns))
+            self.see(self.talk.core.tick(self.now_ns, 0))
         assert not self.watch.held
         assert all(answer.status and answer.drained for answer in self.watch.answers.values())
         assert self.talk.core.speaking.undrained == 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sessions.response import Abort, Done, Drained, OpenStage, Phase, Response, Retry
+from sessions.response import STAGE_LOST, Abort, Done, Drained, OpenStage, Phase, Response, Retry
 from tests.sessions.test_response import LINE, admitted, running
 
 
@@ -17,7 +17,7 @@ def test_a_stage_that_is_lost_before_any_output_begins_another_attempt(make: Cal
     held = [stage for stage in LINE if stage in response.holds]
     assert response.stage_lost("talker", 20) == [
         *(Abort(stage, 0) for stage in held),
-        Retry(1),
+        Retry(1, STAGE_LOST),
         OpenStage("talker", 1),
         OpenStage("vocoder", 1),
     ]
@@ -52,9 +52,9 @@ def test_an_answer_is_begun_twice_and_no_more() -> None:
 def test_what_is_lost_before_the_head_has_answered_is_opened_anew_and_costs_no_attempt(stage: str) -> None:
     response = admitted()
     for attempt in range(3):
-        assert Retry(attempt + 1) in response.stage_lost(stage, 20, attempt)
+        assert Retry(attempt + 1, STAGE_LOST) in response.stage_lost(stage, 20, attempt)
     begin(response, 3)
-    assert Retry(4) in response.stage_lost(stage, 30, 3), "the first of an answer that had begun"
+    assert Retry(4, STAGE_LOST) in response.stage_lost(stage, 30, 3), "the first of an answer that had begun"
     begin(response, 4)
     assert response.stage_lost(stage, 40, 4)[-1] == Done(
         Phase.FAILED, "failed", "stage_lost", f"the {stage} was lost during the response"

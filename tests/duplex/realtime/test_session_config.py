@@ -241,6 +241,7 @@ def test_a_session_as_it_is_shown() -> None:
                     "threshold": 0.5,
                     "prefix_padding_ms": 300,
                     "silence_duration_ms": 500,
+                    "idle_timeout_ms": None,
                     "create_response": True,
                     "interrupt_response": True,
                 },
