@@ -221,7 +221,7 @@ def test_frames_wait_for_the_ear() -> None:
 
 
 def test_our_voice_sounds_until_the_ear_has_had_it_all() -> None:
-    mouth, what = speaking(), plan()
+    mouth, what = Speaking(60_000, Deadlines()), plan()
     assert not mouth.is_sounding(0)
     started(mouth, what)
     assert mouth.is_sounding(0)
