@@ -271,6 +271,19 @@ def test_a_cough_that_comes_while_the_callers_turn_is_understood() -> None:
     assert of(talk.effects, EndEpoch) == []
 
 
+@pytest.mark.parametrize(
+    "window", [before_the_first_sample, with_its_first_sample, during_generation, done_and_unplayed]
+)
+def test_where_speech_must_not_interrupt_nothing_is_ever_held(window: State) -> None:
+    talk = asked(without_interruption())
+    window(talk)
+    assert not talk.core.saying(talk.now_ns).may_be_held
+    effects = talk.start(ONSET)
+    assert told(effects, SpeechStarted) != []
+    assert told(effects, TurnHeld) == []
+    assert of(effects, EndEpoch) == []
+
+
 # ---- explicit stops --------------------------------------------------------------------------------
 
 

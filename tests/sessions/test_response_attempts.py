@@ -6,8 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from sessions.response import STAGE_LOST, Abort, Done, Drained, OpenStage, Phase, Response, Retry
-from tests.sessions.test_response import LINE, admitted, running
+from sessions.response import (
+    ASKED_AGAIN_MAX,
+    PROMPT_MOVED,
+    STAGE_LOST,
+    Abort,
+    Done,
+    Drained,
+    OpenStage,
+    Phase,
+    Response,
+    Retry,
+)
+from tests.sessions.test_response import LINE, admitted, running, spoken
 
 
 @pytest.mark.parametrize("make", [admitted, running])
@@ -116,3 +127,47 @@ def test_the_second_attempt_has_the_deadline_of_the_first() -> None:
     due_ns = response.next_deadline_ns()
     response.stage_lost("talker", 500)
     assert response.next_deadline_ns() == due_ns
+
+
+# ---- asked for in other words ----------------------------------------------------------------------
+
+
+def test_a_head_that_was_not_asked_yet_is_asked_later() -> None:
+    response = admitted()
+    assert response.ask_again() == []
+    response.opened("talker")
+    assert response.opened("vocoder") == [OpenStage("thinker")]
+
+
+def test_a_head_that_has_put_out_nothing_is_asked_again_and_all_is_made_anew() -> None:
+    response = running()
+    assert response.ask_again() == [
+        *(Abort(stage, 0) for stage in LINE),
+        Retry(1, PROMPT_MOVED),
+        OpenStage("talker", 1),
+        OpenStage("vocoder", 1),
+    ]
+    assert response.phase is Phase.RUNNING
+    response.opened("vocoder", 1)
+    response.opened("talker", 1)
+    response.opened("thinker", 1)
+    assert Retry(2, STAGE_LOST) in response.stage_lost("vocoder", 20, 1), "that cost no attempt"
+
+
+def test_it_is_asked_again_so_often_and_no_more() -> None:
+    response = running()
+    for attempt in range(ASKED_AGAIN_MAX):
+        assert response.may_ask_again
+        response.ask_again()
+        for stage in reversed(LINE):
+            response.opened(stage, attempt + 1)
+    assert not response.may_ask_again
+
+
+def test_what_has_begun_or_was_not_admitted_is_not_asked_again() -> None:
+    assert not spoken().may_ask_again
+    response = running()
+    response.output(20)
+    assert not response.may_ask_again
+    response.cancel("client_cancelled", 30)
+    assert not response.may_ask_again
