@@ -391,3 +391,23 @@ def test_a_stop_ends_with_the_next_reply_what_still_sounds_of_the_last() -> None
     effects = cancel(talk)
     assert kinds(effects) == [*ENDED, "SaveItem", "ItemTruncated", "CancelStream", "CancelStream", "ResponseFinished"]
     assert of(effects, SaveItem)[0].item.text == "one two"
+
+
+# ---- news that is about nothing ----------------------------------------------------------------------
+
+
+def test_an_interruption_of_nothing_is_a_turn() -> None:
+    talk = asked()
+    between_done_and_drained(talk)
+    effects = talk.do(talk.core.interrupted(ONSET, "words", talk.now_ns))
+    assert kinds(effects) == ["OpenStream", "HearFrom", "SpeechStarted", "CancelStream", *READING]
+    assert talk.core.epoch == EPOCH
+
+
+def test_speech_that_was_noticed_before_detection_was_switched_off_is_none() -> None:
+    talk = asked()
+    during_generation(talk)
+    talk.core.update(SessionSettings(turn_detection=None))
+    assert talk.core.held(ONSET, talk.now_ns) == talk.core.interrupted(ONSET, "words", talk.now_ns) == []
+    assert talk.core.dropped(talk.now_ns) == []
+    assert talk.active == "resp_1"
