@@ -46,7 +46,7 @@ from stages.contracts import Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
 from stages.graph import Graph, StageNode, address_of
-from stages.messages import Frame, ReplicaReport, WorkerSnapshot
+from stages.messages import Audited, Frame, ReplicaReport, WorkerSnapshot
 from stages.pool import PoolLimits
 from stages.replica import ReplicaState
 
@@ -209,6 +209,9 @@ class Gateway:
         if isinstance(frame, WorkerSnapshot):
             self._inspection.take(stage, frame)
             return
+        if isinstance(frame, Audited):
+            self._audited(stage, frame)
+            return
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
         call = self._call_of(session, tag)
@@ -221,6 +224,16 @@ class Gateway:
         before = call.conversation.speaking.stale_dropped
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
+
+    def _audited(self, stage: str, found: Audited) -> None:
+        """What had been given back was looked for; anything that is there is a fault of ours."""
+        self.metrics.audited(stage, found)
+        self.events.at(time.monotonic_ns())
+        trail, there = self.events.of(found.session, found.stream), found.held | found.strays
+        for kind, count in (there or {"": 0}).items():
+            trail.add(EventKind.AUDITED, count, stage, kind, found.replica)
+        if there:
+            _log.error("audit_found", stage=stage, **msgspec.structs.asdict(found))
 
     def _call_of(self, session: str, tag: Tag | None) -> Call | None:
         """The session's present call, unless a former one still holds the response of `tag`."""
@@ -427,6 +440,9 @@ class Gateway:
         await stop_task(writing)
         await self._until_let_go(call.session)
         self._forget(call)
+        if call.session not in self._calls:
+            for stage in self._stages.values():
+                stage.audit(call.session)
 
     def _forget(self, call: Call) -> None:
         session = call.session

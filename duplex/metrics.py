@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from stages.messages import Audited
+
 _LATENCY_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _BATCH_STEPS = (1, 2, 4, 8, 16, 32)
@@ -73,6 +75,15 @@ class Metrics:
         self.responses = Counter("duplex_responses", "Responses by terminal status", ["status"], registry=registry)
         self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)
         self.calls_refused = Counter("duplex_calls_refused", "Calls refused at the door", ["reason"], registry=registry)
+        self.audits = Counter(
+            "duplex_audits",
+            "Answers about what had drained or left, by whether anything of it was still held",
+            ["stage", "outcome"],
+            registry=registry,
+        )
+        self.audit_found = Counter(
+            "duplex_audit_found", "What was still held, and must not have been", ["stage", "kind"], registry=registry
+        )
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
@@ -142,6 +153,13 @@ class Metrics:
             ["what"],
             registry=registry,
         )
+
+    def audited(self, stage: str, answer: Audited) -> None:
+        """Count one answer about what had been given back."""
+        strays = {f"stray_{kind}": count for kind, count in answer.strays.items()}
+        self.audits.labels(stage, "held" if answer.held or strays else "clean").inc()
+        for kind, count in (answer.held | strays).items():
+            self.audit_found.labels(stage, kind).inc(abs(count))
 
     def render(self) -> bytes:
         """The exposition text."""

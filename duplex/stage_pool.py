@@ -8,7 +8,8 @@ Theory of operation
 
     A worker that is lost before it has answered for a stream has begun nothing that anybody saw: the stream is asked
     for again, elsewhere or of its successor. A stream that had begun is told to be lost at once. What it held is told
-    to be given back, as `Closed`, when its process is dead for certain: when a higher incarnation introduces itself.
+    to be given back, as `Closed`, when its process is dead for certain: when a higher incarnation introduces itself;
+    or, where only its links were lost, once it answers that it holds nothing of it.
 
 Rules
 * All streams of a session at this stage run at its home.
@@ -32,7 +33,10 @@ from msgspec import structs
 from duplex.stage_client import ClientCallbacks, StageClient
 from stages import pool as assignment
 from stages.contracts import Item, PrefillOptions, Tag
+from stages.edges import GATEWAY
 from stages.messages import (
+    Audit,
+    Audited,
     Cancel,
     Closed,
     CloseSession,
@@ -49,10 +53,12 @@ from stages.messages import (
     Published,
     Refused,
     Retiring,
+    audited,
 )
 from stages.pool import Pool, PoolLimits
 
 UNOPENED_FEEDS_MAX = 256  # the encoder's credit of 2 s in 20 ms pieces, twice over
+PROBE_AGAIN_NS = 200_000_000  # a running step comes back within about 150 ms
 DOWNSTREAM_LOST = "downstream_lost"
 # The loss of a stage is seen by us and by its neighbours: whoever tells first, it is the same fault.
 SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost", "upstream_lost": "stage_lost"}
@@ -145,10 +151,14 @@ class _Leaving:
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Lost:
     tag: Tag
     incarnation: int
+
+
+def _is_of(tag: Tag, session: str, stream: str) -> bool:
+    return tag.session == session and stream in ("", tag.key)
 
 
 class StagePool:
@@ -241,6 +251,26 @@ class StagePool:
             if client.is_up:
                 client.order(Inspect())
 
+    def audit(self, session: str, stream: str = "") -> None:
+        """See what is still held of `stream`, which has drained, or of all of a session that was closed: at every
+        replica, and here. The answers come as `Audited`."""
+        asked = Audit(session, stream)
+        for client in self._clients.values():
+            if client.is_up:
+                client.order(asked)
+        self._answer(audited(GATEWAY, asked, self._held_of(session, stream), {}))
+
+    def _held_of(self, session: str, stream: str) -> dict[str, int]:
+        """What was lost with a session's worker is accounted for: it ends with that."""
+        known = [one.open.tag for one in self._streams.values()]
+        lost = [one.tag for lost in self._lost.values() for one in lost] if stream else []
+        places = self._core.holds(stream) if stream else self._core.home(session) is not None
+        return {
+            "streams": sum(_is_of(tag, session, stream) for tag in known),
+            "lost": sum(_is_of(tag, session, stream) for tag in lost),
+            "places": int(places),
+        }
+
     def _forget(self, key: str) -> _Stream:
         self._held.pop(key, None)
         return self._streams.pop(key)
@@ -269,6 +299,10 @@ class StagePool:
             if leaving is not None and leaving.streams.pop(tag, None) is not None and not leaving.streams:
                 del self._leaving[tag.session]
                 leaving.left.set()
+
+    def is_leaving(self, session: str) -> bool:
+        """Some worker of the stage may still hold something for `session`, which was closed."""
+        return session in self._leaving
 
     async def until_left(self, session: str) -> None:
         """Return once no worker of the stage holds anything for `session`, which was closed."""
@@ -386,6 +420,9 @@ class StagePool:
             case Retiring():
                 self._retire(replica)
                 return
+            case Audited(_, session, key) if lost := self._lost_at(replica, session, key):
+                self._probed(replica, lost, frame)
+                return
             case Opened(tag) | Published(tag):
                 self._begun(tag)
             case Refused(tag, code):
@@ -428,6 +465,25 @@ class StagePool:
         self._callbacks.changed()
         for tag in dead:
             self._callbacks.frame(self.stage, Closed(tag, "cancelled", {"process_exit": 1}))
+        for one in self._lost[replica]:
+            self._probe(replica, one.tag)
+
+    # ---- what was lost with a link -----------------------------------------------------------------
+
+    def _lost_at(self, replica: str, session: str, stream: str) -> _Lost | None:
+        return next((one for one in self._lost[replica] if stream and _is_of(one.tag, session, stream)), None)
+
+    def _probe(self, replica: str, tag: Tag) -> None:
+        """Ask whether the worker, which has outlived its links, still holds anything of `tag`."""
+        if self._clients[replica].is_up and self._lost_at(replica, tag.session, tag.key) is not None:
+            self._clients[replica].order(Audit(tag.session, tag.key))
+
+    def _probed(self, replica: str, lost: _Lost, answer: Audited) -> None:
+        if answer.held:
+            self._surroundings.later(PROBE_AGAIN_NS, lambda: self._probe(replica, lost.tag))
+            return
+        self._lost[replica].remove(lost)
+        self._callbacks.frame(self.stage, Closed(lost.tag, "cancelled", {"link_lost": 1}))
 
     def _down(self, replica: str, incarnation: int) -> None:
         self._callbacks.reachable(self.stage, replica, False)

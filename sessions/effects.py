@@ -61,6 +61,14 @@ class GrantCredit:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditStream:
+    """Everything of the stream is to have been given back: see at its stage whether it was."""
+
+    stage: str
+    tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
 class EndEpoch:
     """All output of the session older than `epoch` ends, at all stages."""
 
@@ -133,6 +141,7 @@ Effect = (
     | CancelStream
     | CutStream
     | GrantCredit
+    | AuditStream
     | EndEpoch
     | HearFrom
     | StopHearing

@@ -193,6 +193,7 @@ class Response:
         self._attempt = 0
         self._retries = 0
         self._asked_again = 0
+        self._asked: set[tuple[str, int]] = set()
         self._unopened = set(stages)
         self._ledger: set[tuple[str, int]] = {(PLAYOUT, 0)} if "audio" in finals else set()
         self._finals = dict(finals)
@@ -222,6 +223,11 @@ class Response:
     def holds(self) -> frozenset[str]:
         """Who holds something of it, in any attempt."""
         return frozenset(name for name, _ in self._ledger)
+
+    @property
+    def asked(self) -> frozenset[tuple[str, int]]:
+        """The stages that were ever to open it, each with the attempt."""
+        return frozenset(self._asked)
 
     def next_deadline_ns(self) -> int | None:
         if self._drained:
@@ -269,7 +275,9 @@ class Response:
         return self._open(self._stages[1:] or self._stages[:1])
 
     def _open(self, stages: tuple[str, ...]) -> list[Effect]:
-        self._ledger.update((stage, self._attempt) for stage in stages)
+        entries = [(stage, self._attempt) for stage in stages]
+        self._ledger.update(entries)
+        self._asked.update(entries)
         return [OpenStage(stage, self._attempt) for stage in stages]
 
     def opened(self, stage: str, attempt: int = 0) -> list[Effect]:

@@ -27,7 +27,7 @@ from msgspec import structs
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
-from sessions.effects import CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
+from sessions.effects import AuditStream, CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
 from sessions.events import (
     ReplyAudio,
     ReplyText,
@@ -477,11 +477,17 @@ class Speaking:
         response = run.plan.tag.response
         del self._runs[response]
         lag = Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status)
+        is_whole = drained.status == "complete"  # what is orphaned is known to be held
+        audits = [
+            AuditStream(stage, structs.replace(run.plan.tag, attempt=attempt))
+            for stage, attempt in sorted(run.life.asked)
+            if is_whole
+        ]
         if run.is_prepared:
             self._playout.forget(response)
-            return [lag]
+            return [lag, *audits]
         lag_ms = round(drained.lag_ns / 1e6, 1)
-        return [Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)), lag]
+        return [Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)), lag, *audits]
 
     # ---- what is recorded --------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.credit import CreditAccount
@@ -49,6 +49,11 @@ class EdgeAccounts:
         """For a new stream, which hands over to these targets; to the gateway all do."""
         used = [edge for edge in self._edges if edge.target == GATEWAY or edge.target in targets]
         return Outbox(used, self._accounts, trail)
+
+    def stray(self, outboxes: Iterable[Outbox]) -> int:
+        """Credit that is out and that no stream has taken. `outboxes`: of all streams that there are."""
+        out = sum(account.in_flight for account in self._accounts.values())
+        return out - sum(outbox.credit_out for outbox in outboxes)
 
     def statistics(self, outboxes: Mapping[str, Outbox]) -> tuple[EdgeStatistics, ...]:
         """`outboxes`: of the streams that there are, by their names."""

@@ -228,6 +228,14 @@ class BlockTable:
         """Some block is being written for `owner`, or waits for its reader."""
         return owner in self._owned
 
+    def used_by(self, session: str, key: str = "") -> int:
+        """Blocks that are not free and were acquired for stream `key` of `session`, or for any of its streams."""
+        return sum(
+            block.owner.session == session and key in ("", block.owner.key)
+            for block in self._blocks
+            if block.state is not BlockState.FREE
+        )
+
     def statistics(self, now_ns: int) -> TableStatistics:
         states = Counter(block.state for block in self._blocks)
         leased_ns = (self._blocks[index].leased_ns for index in self._leased)

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     SENT = auto()  # samples handed to the client, of which the credit goes back
     TERMINAL = auto()  # samples sent by then; state: how it ended, cause: the code, or else the reason
     DRAINED = auto()  # ns since its terminal; state: complete or orphaned
+    AUDITED = auto()  # how much is still there, which must be 0; link, state: of what kind, cause: the replica
     # Of a stream; at its gateway, `link` is the stage and `value` the attempt.
     OPENED = auto()  # streams open at the stage
     REFUSED = auto()  # streams open at the stage; cause: the code

@@ -100,6 +100,10 @@ class Exchange:
         """See `Outgoing.is_closing`."""
         return self._outgoing.is_closing(key)
 
+    def held_of(self, session: str, key: str = "") -> dict[str, int]:
+        """See `Outgoing.held_of`."""
+        return self._outgoing.held_of(session, key)
+
     def statistics(self) -> OutgoingStatistics:
         """What is on its way over the links, and what waits."""
         return self._outgoing.statistics()

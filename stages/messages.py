@@ -20,6 +20,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -52,7 +53,7 @@ from stages.contracts import (
 )
 from stages.event_log import EventLogStatistics, Excerpt
 
-LINK_VERSION = 4
+LINK_VERSION = 5
 
 LinkRole = Literal["control", "media", "data", "probe"]
 Outcome = Literal["finished", "cancelled", "failed"]
@@ -275,6 +276,25 @@ class EventPage(Wire, frozen=True):
     statistics: EventLogStatistics
 
 
+class Audit(Wire, frozen=True):
+    """From a gateway, on its control link: what is still held of `stream`, which has drained or was lost? `stream` is
+    the key of its tag; empty for all of a session that was closed. Answered at once by `Audited`."""
+
+    session: str
+    stream: str = ""
+
+
+class Audited(Wire, frozen=True):
+    """The answer to `Audit`. `held`: what there is of it, by kind as in `stages.audits`; `strays`: what belongs to
+    nothing that the worker knows. Both are empty where all was given back."""
+
+    replica: str
+    session: str
+    stream: str
+    held: dict[str, int]
+    strays: dict[str, int]
+
+
 class Inspect(Wire, frozen=True):
     """From a gateway, on its control link: say how full and how late things are. Answered by `WorkerSnapshot`."""
 
@@ -378,6 +398,8 @@ Frame = (
     | Retiring
     | ReadEvents
     | EventPage
+    | Audit
+    | Audited
     | Inspect
     | WorkerSnapshot
     | ReplicaReport
@@ -421,6 +443,12 @@ def greeting_of(payload: bytes | memoryview) -> Greeting | None:
         return _greeting_decoder.decode(payload)
     except msgspec.DecodeError:
         return None
+
+
+def audited(replica: str, asked: Audit, held: Mapping[str, int], strays: Mapping[str, int]) -> Audited:
+    """The answer to `asked`, without the kinds that count 0."""
+    there, astray = ({kind: count for kind, count in one.items() if count} for one in (held, strays))
+    return Audited(replica, asked.session, asked.stream, there, astray)
 
 
 def payload_of(frame: PayloadFrame) -> bytes:

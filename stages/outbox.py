@@ -136,6 +136,11 @@ class Outbox:
         return len(self._waiting)
 
     @property
+    def credit_out(self) -> int:
+        """Units that its readers have, on all edges."""
+        return sum(lane.credit.window - lane.credit.available for lane in self._lanes if lane.credit is not None)
+
+    @property
     def _end(self) -> int:
         return self._dropped + len(self._waiting)
 

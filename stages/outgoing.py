@@ -339,6 +339,14 @@ class Outgoing:
 
     # ---- what is where ---------------------------------------------------------------------------
 
+    def held_of(self, session: str, key: str = "") -> dict[str, int]:
+        """What is here of stream `key` of `session`, or of all its streams: `frames` that wait, with terminals that
+        wait for them, and `blocks` of the arena."""
+        streams = [one for one in self._streams.values() if one.owner.session == session and key in ("", one.owner.key)]
+        frames = sum(len(one.waiting) + (one.placing is not None) + (one.terminal is not None) for one in streams)
+        blocks = self._table.used_by(session, key) if self._table is not None else 0
+        return {"frames": frames, "blocks": blocks}
+
     def statistics(self) -> OutgoingStatistics:
         windows = {link: lane.window.statistics() for link, lane in self._lanes.items()}
         return OutgoingStatistics(windows, {key: len(one.waiting) for key, one in self._streams.items() if one.paused})

@@ -343,6 +343,10 @@ class Pool:
         reason = "capacity" if any(one.is_up for one in self._replicas.values()) else "stage_away"
         return Refuse(work, reason, self._limits.wait_ns_max)
 
+    def holds(self, work: str) -> bool:
+        """`work` has a place, or waits for one."""
+        return work in self._working or work in self._waiting
+
     def statistics(self) -> PoolStatistics:
         loads = {
             one.name: ReplicaLoad(one.is_up, one.is_retiring, one.incarnation, len(one.sessions), one.works)

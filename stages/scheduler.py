@@ -26,8 +26,9 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from stages.service_times import KindService, ServiceTimes
 from stages.tenant_shares import Account, TenantService, TenantShares
@@ -262,6 +263,11 @@ class StageScheduler:
 
     def runs(self, key: str) -> bool:
         return key in self._busy
+
+    @property
+    def keys(self) -> Iterator[str]:
+        """The streams of which a step waits or runs."""
+        return chain(self._waiting, self._busy)
 
     def step_age_ns(self, now_ns: int) -> int:
         """How long the oldest running step has been running; 0 where none runs."""

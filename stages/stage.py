@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stages.accounts import EdgeAccounts, StageStatistics
+from stages.audits import Audits
 from stages.contracts import OUT_OF_BAND, AudioOut, Item, Tag, label_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
@@ -110,6 +111,7 @@ class Stage:
         self._entries: dict[str, Entry] = {}
         batch_max = self._batching.batch_max if self._batching else 1
         self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
+        self.audits = Audits(self._entries, self._sessions, self._closing, self._scheduler, self._accounts, self._model)
         self._stale = 0
         self._is_retiring = False
 
@@ -446,6 +448,8 @@ class Stage:
     def progress(self, key: str, outputs: Sequence[Output]) -> list[Effect]:
         """A running step hands outputs over early."""
         entry = self._entries.get(key)
+        if entry is None:
+            self.audits.late(key, len(outputs))
         if entry is None or entry.leaving:
             return self._drop_stale("progress", entry.tag if entry else None)
         return self._deliver(entry, outputs)

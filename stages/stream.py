@@ -147,6 +147,10 @@ class StageModel(Protocol):
         """Give back what the session kept. Unknown sessions are ignored."""
         ...
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        """What is kept for `session` now, by kind, as the model's own memory has it; a kind may count 0."""
+        ...
+
     def open(self, tag: Tag, options: Options) -> StageStream: ...
 
     def close(self) -> None:

@@ -37,6 +37,8 @@ from stages.exchange import Exchange
 from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
 from stages.messages import (
     LINK_VERSION,
+    Audit,
+    Audited,
     EventPage,
     Frame,
     Hello,
@@ -47,6 +49,7 @@ from stages.messages import (
     Refused,
     Welcome,
     WorkerSnapshot,
+    audited,
 )
 from stages.outgoing import FrameTooLargeError
 from stages.snapshots import Snapshots
@@ -139,6 +142,8 @@ class Worker:
             link.send(self._event_page(frame))
         elif isinstance(frame, Inspect):
             link.send(self._snapshot(time.monotonic_ns()))
+        elif isinstance(frame, Audit):
+            link.send(self._audited(link, frame))
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
             link.send(Refused(frame.tag, "busy", "the end of a stream of that name has yet to be read"))
         else:
@@ -152,6 +157,12 @@ class Worker:
             events_max=min(asked.events_max, PAGE_EVENTS_MAX),
         )
         return EventPage(asked.number, excerpt, self._events.statistics())
+
+    def _audited(self, link: Link, asked: Audit) -> Audited:
+        audits, session, stream = self._stage.audits, asked.session, asked.stream
+        held = audits.of_stream(stream) if stream else audits.of_session(session, link.number)
+        held |= self._exchange.held_of(session, stream)
+        return audited(self._spec.replica, asked, held, audits.strays())
 
     def _note_moment(self) -> int:
         """Tell the event log that something has come, now; gives that moment."""

@@ -81,6 +81,10 @@ class OpenAIThinkerModel:
     def close_session(self, session: str) -> None:
         self._sessions.discard(session)
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        """Its place; see `StageModel`."""
+        return {"sessions": int(session in self._sessions)}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """Open a prefill or a response; see `StageModel`."""
         if isinstance(options, PrefillOptions):

@@ -298,6 +298,10 @@ class ScriptedModel:
     def close_session(self, session: str) -> None:
         self._sessions.discard(session)
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        """Its place; see `StageModel`."""
+        return {"sessions": int(session in self._sessions)}
+
     def open(self, tag: Tag, options: Options) -> StageStream:  # noqa: ARG002 - scripted streams do not differ by tag
         """Raises `StageFailure("wrong_options")` for another stage's options."""
         match self._kind, options:

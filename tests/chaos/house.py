@@ -70,6 +70,7 @@ GIVEN_BACK = (
     "duplex_room_waiting",
     "duplex_scheduler_waiting",
     "duplex_scheduler_running",
+    "duplex_audit_found_total",
 )
 
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from duplex.call import Client
 from duplex.config import Config
@@ -31,6 +32,7 @@ from stages.contracts import Tag
 from stages.event_log import EventKind
 from stages.messages import (
     ArenaSnapshot,
+    Audited,
     Closed,
     EdgeSnapshot,
     ReplicaReport,
@@ -399,6 +401,42 @@ def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -
         assert any("duplex_edge_credit_out{" in line for line in one.metrics())
         one.gateway._reachable("talker", "talker", False)
         assert not any("duplex_edge_credit_out{" in line for line in one.metrics())
+
+    play(tmp_path, scenario)
+
+
+def test_what_is_found_where_nothing_should_be_is_told_to_whoever_runs_the_service(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        with capture_logs() as logs:
+            one.gateway._frame("talker", Audited("talker-2", "sess_1", "resp_1", {}, {}))
+            assert logs == []
+            one.gateway._frame("talker", Audited("talker-2", "sess_1", "resp_1", {"blocks": 2}, {"steps": 1}))
+        (log,) = logs
+        names = [log[name] for name in ("event", "log_level", "stage", "replica", "held", "strays")]
+        assert names == ["audit_found", "error", "talker", "talker-2", {"blocks": 2}, {"steps": 1}]
+        excerpt = one.gateway.events.read(None, session="sess_1", response="resp_1", events_max=9)
+        found = [(each.kind, each.value, each.link, each.state, each.cause) for each in excerpt.events]
+        assert found == [
+            (EventKind.AUDITED, 0, "talker", "", "talker-2"),
+            (EventKind.AUDITED, 2, "talker", "blocks", "talker-2"),
+            (EventKind.AUDITED, 1, "talker", "steps", "talker-2"),
+        ]
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("_stages_are_there")
+def test_a_session_that_is_over_is_looked_for_at_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(
+        StagePool, "audit", lambda pool, session, stream="": asked.append((pool.stage, session, stream))
+    )
+
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as admitted:
+            session = admitted.call.session
+            assert asked == []
+        assert sorted(asked) == [(stage, session, "") for stage in ("encoder", "talker", "thinker", "vocoder")]
 
     play(tmp_path, scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from duplex.metrics import Metrics
+from stages.messages import Audited
 
 FAMILIES = {
     "first_audio_seconds",
@@ -27,6 +28,8 @@ FAMILIES = {
     "events_overwritten",
     "pacer_lateness_seconds",
     "store_errors",
+    "audits",
+    "audit_found",
 }
 
 
@@ -47,3 +50,14 @@ def test_two_gateways_do_not_share_figures() -> None:
     assert 'duplex_errors_total{code="invalid_json",owner="client"} 1.0' in one.render().decode()
     assert "duplex_calls 0.0" in other.render().decode()
     assert "invalid_json" not in other.render().decode()
+
+
+def test_what_was_looked_for_is_counted_with_what_was_found() -> None:
+    metrics = Metrics()
+    metrics.audited("talker", Audited("talker-2", "sess_1", "resp_1", {}, {}))
+    metrics.audited("talker", Audited("talker-2", "sess_1", "resp_1", {"streams": 1, "blocks": 2}, {"credit": -3}))
+    lines = metrics.render().decode().splitlines()
+    for outcome in ("clean", "held"):
+        assert f'duplex_audits_total{{outcome="{outcome}",stage="talker"}} 1.0' in lines
+    for kind, count in (("streams", 1), ("blocks", 2), ("stray_credit", 3)):
+        assert f'duplex_audit_found_total{{kind="{kind}",stage="talker"}} {count}.0' in lines

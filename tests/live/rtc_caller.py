@@ -145,6 +145,11 @@ class RtcCaller:
         assert event is not None
         return event
 
+    def forget(self) -> None:
+        """What was heard so far: for whoever looks at memory."""
+        self.heard.clear()
+        self._sound.clear()
+
     def sound(self) -> bytes:
         """All that has come, the left channel as PCM16 at `RATE`."""
         return bytes(self._sound)

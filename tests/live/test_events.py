@@ -137,7 +137,9 @@ def test_a_reply_that_was_cancelled_makes_nothing_more_and_drains(service: Servi
     late = {event["kind"] for event in events[stopped:] if event["process"] == "vocoder"}
     assert late <= {"cancelled", "unqueued", "computed", "credit_returned", "closed", "stale"}
     late = {event["kind"] for event in events[terminal + 1 :] if event["process"] == "gateway"}
-    assert late <= {"received", "closed", "drained", "stale"}
+    assert late <= {"received", "closed", "drained", "stale", "audited"}
+    audits = [(event["link"], event.get("value", 0)) for event in events if event["kind"] == "audited"]
+    assert set(audits) == {(stage, 0) for stage in ("thinker", "talker", "vocoder")}
     received = [event["state"] for event in events[terminal + 1 :] if event["kind"] == "received"]
     assert set(received) <= {"word_times"}, "where its words lie may still become known"
     assert samples(events, "sent", "gateway") == events[terminal]["value"]

@@ -114,6 +114,19 @@ def test_of_the_first_attempt_only_counts_that_it_lets_go() -> None:
     }
 
 
+def test_every_stage_that_was_ever_asked_is_remembered() -> None:
+    response = running()
+    response.stage_lost("talker", 20)
+    followers = {("talker", 1), ("vocoder", 1)}
+    assert response.asked == {(stage, 0) for stage in LINE} | followers
+    response.cancel("turn_detected", 30)
+    for stage, attempt in response.asked:
+        response.closed(stage, {}, 31, attempt)
+    response.playout_released(0, 31)
+    assert response.drained
+    assert response.asked == {(stage, 0) for stage in LINE} | followers
+
+
 def test_finals_of_the_first_attempt_end_nothing() -> None:
     response = running()
     response.final("text", 15, "max_output_tokens")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from sessions.effects import CancelStream, Effect, GrantCredit, Measured, OpenStream
+import pytest
+from msgspec import structs
+
+from sessions.effects import AuditStream, CancelStream, Effect, GrantCredit, Measured, OpenStream
 from sessions.events import (
     ReplyAudio,
     ReplyText,
@@ -277,7 +280,7 @@ def test_a_stop_aborts_all_stages_before_it_is_told() -> None:
     assert mouth.active is None
     assert mouth.running == ()
     assert mouth.undrained == 1
-    assert kinds(close_all(mouth, what)) == ["ResponseDrained", "Measured"]
+    assert kinds(close_all(mouth, what)) == ["ResponseDrained", "Measured", *["AuditStream"] * 3]
     assert mouth.undrained == 0
     assert mouth.ledger("r1", 0) is None
 
@@ -402,6 +405,20 @@ def test_a_lost_stage_fails_what_was_put_out_and_its_death_drains_it() -> None:
     assert drained == [ResponseDrained("r1", "complete", 2.0, (("talker.process_exit", 1),))]
 
 
+def test_a_response_that_has_drained_is_looked_for_wherever_it_was_asked_for_in_any_attempt() -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    mouth.lost(what.tag, "talker", 0)
+    again = replace(what, tag=structs.replace(what.tag, attempt=1))
+    opened(mouth, again)
+    mouth.cancel("r1", "turn_detected", 0)
+    close_all(mouth, what)
+    effects = close_all(mouth, again)
+    assert of(effects, AuditStream) == [
+        AuditStream(stage, tag) for stage in ("talker", "thinker", "vocoder") for tag in (what.tag, again.tag)
+    ]
+
+
 def test_deadlines_are_acted_on_in_time_and_told() -> None:
     deadlines = Deadlines(first_output_ns_max=10 * MS, drain_ns_max=5 * MS)
     mouth, what = speaking(deadlines=deadlines), plan()
@@ -413,6 +430,7 @@ def test_deadlines_are_acted_on_in_time_and_told() -> None:
     effects = mouth.tick(15 * MS)
     assert told(effects, ResponseDrained)[0].status == "orphaned"
     assert Measured("drain_lag_seconds", 0.005, "orphaned") in effects
+    assert of(effects, AuditStream) == [], "it is known to be held"
     assert mouth.next_deadline_ns() is None
     assert close_all(mouth, what) == []
     assert mouth.stale_dropped == 3
@@ -542,7 +560,7 @@ def test_a_withdrawn_response_leaves_no_trace() -> None:
     assert mouth.prepared is None
     assert mouth.take_ended() == []
     assert mouth.take_due(10 * MS) == []
-    assert kinds(close_all(mouth, what, 12 * MS)) == ["Measured"]
+    assert kinds(close_all(mouth, what, 12 * MS)) == ["Measured", *["AuditStream"] * 3]
     assert mouth.undrained == 0
     assert mouth.withdraw(20 * MS) == []
 

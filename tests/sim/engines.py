@@ -118,6 +118,9 @@ class Ears:
     def close_session(self, session: str) -> None:
         pass
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        return {}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         words = self._next_words()
         guess = f"{words} or" if self._mishaps.happens("short guesses") else words
@@ -198,6 +201,9 @@ class Voice:
     def close_session(self, session: str) -> None:
         pass
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        return {}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         return _Voice()
 
@@ -228,6 +234,9 @@ class Fallible:
 
     def close_session(self, session: str) -> None:
         self._model.close_session(session)
+
+    def kept_for(self, session: str) -> dict[str, int]:
+        return self._model.kept_for(session)
 
     def open(self, tag: Tag, options: Options) -> StageStream:
         if self._mishaps.happens("streams refused"):

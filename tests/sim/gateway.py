@@ -27,7 +27,7 @@ from stages.contracts import Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventLog
 from stages.graph import Graph, StageNode
-from stages.messages import Frame
+from stages.messages import Audited, Frame
 from stages.pool import PoolLimits
 from tests.sim.call import FLUSH_MS_MAX, Call, Client, Journal, Shell
 from tests.sim.clock import Clock
@@ -158,6 +158,10 @@ class Gateway:
     # ---- stages ------------------------------------------------------------------------------------
 
     def frame(self, stage: str, frame: Frame) -> None:
+        if isinstance(frame, Audited):
+            self._counts["audits"] += 1
+            assert not frame.held | frame.strays, f"the {stage} had given it back: {frame}"
+            return
         tag = getattr(frame, "tag", None)
         call = self._call_of(tag.session if tag is not None else getattr(frame, "session", ""), tag)
         if call is None:
@@ -265,8 +269,19 @@ class Gateway:
         call.leave_stages()
         if self.calls.get(call.session) is call:
             del self.calls[call.session]
+            self._until_left(call.session)
         else:
             self.former.remove(call)
+
+    def _until_left(self, session: str) -> None:
+        """See that nothing is left of a session that is over here; it may have begun anew meanwhile."""
+        if session in self.calls:
+            return
+        if any(pool.is_leaving(session) for pool in self.stages.values()):
+            self.clock.after(FLUSH_POLL_MS, self.do, self._until_left, session)
+            return
+        for pool in self.stages.values():
+            pool.audit(session)
 
     def _until_written(self, call: Call, then: Callable[[], None]) -> None:
         give_up_ns = self.clock.now_ns + FLUSH_MS_MAX * 1_000_000

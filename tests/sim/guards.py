@@ -19,6 +19,8 @@ from sessions.response import Phase, Response
 from sessions.speaking import Speaking
 from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
+from stages.outbox import Outbox
+from stages.pool import Pool
 from stages.stage import Stage
 from tests.sim.plan import draw
 from tests.sim.shrink import broken_at
@@ -81,6 +83,19 @@ def _moves_from_the_end(response: Response, step: life.Step) -> bool:
     return target is not None
 
 
+def _keeps_its_credit(outbox: Outbox) -> None:
+    """In place of: a stream that ends takes its credit with it."""
+
+
+def _keeps_the_session(stage: Stage, session: str) -> None:
+    """In place of: the model forgets a session that was closed."""
+
+
+def _keeps_the_place(pool: Pool, work: str, now_ns: int) -> list[Any]:
+    """In place of: the place of a stream that is over is free."""
+    return []
+
+
 def _any_owner(store: MemorySessionStore, ownership: Any) -> Any:
     """In place of: who was taken over writes nothing more."""
     return store._find(ownership.session)
@@ -102,6 +117,9 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "ledger, whole": (Response, "_check_drained", _struck_early),
     "incarnation": (StagePool, "_up", _never_reborn),
     "terminal, once": (Response, "_move", _moves_from_the_end),
+    "release, credit": (Outbox, "close", _keeps_its_credit),
+    "release, session": (Stage, "_release_session", _keeps_the_session),
+    "release, place": (Pool, "end", _keeps_the_place),
     "fence": (MemorySessionStore, "_owned", _any_owner),
     "sequence": (LogQueue, "written", _number_again),
 }

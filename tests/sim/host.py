@@ -19,7 +19,7 @@ from random import Random
 
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.event_log import EventLog
-from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, Retire, Welcome
+from stages.messages import LINK_VERSION, Audit, Audited, Frame, Hello, Ping, Pong, Retire, Welcome, audited
 from stages.stage import Stage
 from stages.stream import Output, StageFailure
 from tests.sim.clock import Clock
@@ -173,13 +173,21 @@ class Host:
     def take(self, link: _Link, frame: Frame) -> None:
         if link.number:
             self.watch.takes(link.number, frame)
-            self._handle(link.number, frame)
+            if isinstance(frame, Audit):
+                link.send(self._audited(link.number, frame))
+            else:
+                self._handle(link.number, frame)
         elif isinstance(frame, Hello):
             self._greet(link, frame)
         elif isinstance(frame, Welcome):
             self._enter(link)
             self.watch.onward_up(link.number, link.target)
             self._carry_out(self.stage.onward_up(link.target, link.number))
+
+    def _audited(self, number: int, asked: Audit) -> Audited:
+        audits = self.stage.audits
+        held = audits.of_stream(asked.stream) if asked.stream else audits.of_session(asked.session, number)
+        return audited(self.replica, asked, held, audits.strays())
 
     def _handle(self, number: int, frame: Frame) -> None:
         self._carry_out(self.stage.handle(number, frame, self._clock.now_ns))

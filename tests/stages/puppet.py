@@ -101,6 +101,9 @@ class PuppetModel:
         self.sessions.discard(session)
         self.calls.append(f"close {session}")
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        return {"memory": int(session in self.sessions)}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         if self.open_fails is not None:
             raise self.open_fails

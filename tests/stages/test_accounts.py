@@ -29,3 +29,16 @@ def test_each_edge_tells_its_streams_their_credit_and_who_waits_for_it() -> None
     spoken.close()
     written.close()
     assert accounts.statistics({}) == (EdgeStatistics(GATEWAY, 0, 0, 5, {}), EdgeStatistics("next", 0, 0, 12, {}))
+
+
+def test_credit_that_no_stream_has_taken_is_astray() -> None:
+    accounts = EdgeAccounts((EAR, NEXT))
+    kept, lost = accounts.outbox(["next"], NO_TRAIL), accounts.outbox(["next"], NO_TRAIL)
+    for outbox, frames in ((kept, 6), (lost, 2)):
+        outbox.add(latents(frames))
+        outbox.add(sound(1))
+        outbox.take()
+    assert accounts.stray([kept, lost]) == 0
+    assert accounts.stray([kept]) == 3
+    lost.close()
+    assert accounts.stray([kept]) == 0

@@ -63,6 +63,16 @@ def test_a_session_that_is_not_read_leaves_room_for_others() -> None:
     assert one.acquire(OWNER, 1) is not None
 
 
+def test_blocks_are_counted_by_whom_they_were_acquired_for() -> None:
+    one = table()
+    first = leased(one)
+    acquired(one, Owner("task", "another stream"))
+    acquired(one, SIBLING)
+    assert (one.used_by("task"), one.used_by("task", OWNER.key), one.used_by(SIBLING.session)) == (2, 1, 1)
+    assert one.release(first, READER)
+    assert (one.used_by("task"), one.used_by("task", OWNER.key), one.used_by("nobody")) == (1, 0, 0)
+
+
 def test_a_full_arena_gives_nothing_until_a_block_is_free() -> None:
     one = table(blocks=2)
     first = leased(one)

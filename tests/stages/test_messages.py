@@ -40,6 +40,8 @@ from stages.messages import (
     LINK_VERSION,
     ArenaOffer,
     ArenaSnapshot,
+    Audit,
+    Audited,
     Cancel,
     Closed,
     CloseSession,
@@ -147,6 +149,8 @@ FRAMES: tuple[Frame, ...] = (
     Retiring(),
     ReadEvents(7, None, "sess_1", "resp_1", 400),
     EventPage(7, Excerpt((LOGGED,), 12, more=True), EventLogStatistics(2**62, 3)),
+    Audit("sess_1", "resp_1"),
+    Audited("talker-2", "sess_1", "resp_1", {"streams": 1}, {"credit": -3}),
     Inspect(),
     WorkerSnapshot(
         "talker-2",

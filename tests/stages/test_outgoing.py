@@ -441,6 +441,24 @@ def test_a_stream_that_fails_before_anything_was_sent_closes_as_failed() -> None
     assert bench.send(closed(), CONTROL) == [Closed(TAG, "failed", {}, "hand_over_too_large", "300000 bytes")]
 
 
+def test_what_is_here_of_a_stream_is_counted() -> None:
+    bench = Bench()
+    assert bench.out.held_of(TAG.session, TAG.key) == {"frames": 0, "blocks": 0}
+    bench.holds_copies = True
+    bench.send(large(number=1))
+    assert bench.out.held_of(TAG.session, TAG.key) == {"frames": 1, "blocks": 1}, "it is being copied"
+    bench.copied()
+    assert bench.out.held_of(TAG.session) == {"frames": 0, "blocks": 1}, "its reader has it"
+    bench.send(large(number=2))
+    bench.send(closed(), CONTROL)
+    assert bench.out.held_of(TAG.session) == {"frames": 2, "blocks": 1}, "one waits, and the terminal for it"
+    assert bench.out.held_of(SIBLING.session) == {"frames": 0, "blocks": 0}
+    bench.holds_copies = False
+    bench.read()
+    bench.read()
+    assert bench.out.held_of(TAG.session) == {"frames": 0, "blocks": 0}
+
+
 # ---- any order ----------------------------------------------------------------------------------------------
 
 

@@ -401,6 +401,7 @@ class Pooling(RuleBasedStateMachine):
             assert works <= self.limits.works_max
             assert incarnation == self.incarnations[name] if name in self.up else True
         assert {session: self.pool.home(session) for session in self.homes} == self.homes
+        assert all(self.pool.holds(work) for work in (*self.working, *self.waiting))
         assert (statistics.sessions, statistics.waiting) == (len(self.homes), len(self.waiting))
 
     @invariant()

@@ -439,6 +439,7 @@ class Machine(RuleBasedStateMachine):
         for key in STREAMS:
             assert self.scheduler.waits(key) == (key in self.waiting)
             assert self.scheduler.runs(key) == (key in self._busy())
+        assert sorted(self.scheduler.keys) == sorted([*self.waiting, *self._busy()])
         statistics = self.scheduler.statistics()
         assert statistics.waiting == len(self.waiting)
         assert statistics.oldest_ready_ns == min((one.ready_ns for one in self.waiting.values()), default=None)

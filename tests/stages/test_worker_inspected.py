@@ -6,7 +6,17 @@ from pathlib import Path
 
 from stages.block_table import BLOCKS
 from stages.contracts import AudioOut, Clause
-from stages.messages import Feed, Inspect, Published, StepDone, WorkerSnapshot
+from stages.messages import (
+    Audit,
+    Audited,
+    Closed,
+    CloseSession,
+    Feed,
+    Inspect,
+    Published,
+    StepDone,
+    WorkerSnapshot,
+)
 from stages.stream import Publish
 from tests.stages.link_bench import play
 from tests.stages.puppet import PuppetStep
@@ -44,5 +54,22 @@ def test_a_gateway_that_asks_is_told_how_the_worker_stands(tmp_path: Path) -> No
             (edge,) = seen.edges
             assert (edge.target, edge.streams, edge.credit_out, edge.wait_ns_max) == ("gateway", 1, 480, 0)
             assert edge.link_bytes > 960
+
+    play(scenario())
+
+
+def test_a_gateway_that_asks_is_told_what_is_left_of_a_stream_and_of_a_session(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as one:
+            gateway = await one.gateway()
+            gateway.link.send(Audit("s", TAG.key))
+            assert await gateway.frame() == Audited("stage", "s", TAG.key, {"streams": 1}, {})
+            gateway.link.send(Audit("s"))
+            assert await gateway.frame() == Audited("stage", "s", "", {"streams": 1, "sessions": 1}, {})
+            gateway.link.send(CloseSession("s"))
+            assert await gateway.frame() == Closed(TAG, "cancelled", {})
+            for stream in (TAG.key, ""):
+                gateway.link.send(Audit("s", stream))
+                assert await gateway.frame() == Audited("stage", "s", stream, {}, {})
 
     play(scenario())

@@ -59,6 +59,10 @@ class EncoderModel:
     def close_session(self, session: str) -> None:
         """Nothing was kept for a session."""
 
+    def kept_for(self, session: str) -> dict[str, int]:  # noqa: ARG002 - of any session
+        """Nothing is kept for a session."""
+        return {}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """An utterance of `tag`'s turn. Raises `StageFailure("wrong_options")` for another stage's options."""
         if not isinstance(options, EncoderOptions):

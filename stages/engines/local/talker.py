@@ -82,6 +82,10 @@ class TalkerModel:
     def close_session(self, session: str) -> None:
         """Nothing was kept for a session."""
 
+    def kept_for(self, session: str) -> dict[str, int]:  # noqa: ARG002 - of any session
+        """Nothing is kept for a session."""
+        return {}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """A response to be spoken. Raises `StageFailure("wrong_options")` for another stage's options, another voice
         or a speed that no model can speak at."""

@@ -85,6 +85,10 @@ class ThinkerModel:
         if slot is not None:
             self._leaving.append(slot)
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        """Its KV slot; see `StageModel`."""
+        return {"slots": int(session in self._slots)}
+
     def _reclaim(self) -> None:
         self._free += [slot.index for slot in self._leaving if slot.holder is None]
         self._leaving = [slot for slot in self._leaving if slot.holder is not None]

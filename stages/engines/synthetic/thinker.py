@@ -95,6 +95,10 @@ class Thinker(TimedModel):
     def close_session(self, session: str) -> None:
         self._sessions.pop(session, None)
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        """Its KV; see `StageModel`."""
+        return {"kv": int(session in self._sessions)}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """Raises `StageFailure`: "wrong_options", or "unknown_session"."""
         kv = self._sessions.get(tag.session)

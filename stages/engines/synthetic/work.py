@@ -168,6 +168,10 @@ class TimedModel:
     def close_session(self, session: str) -> None:
         """Nothing was kept for a session."""
 
+    def kept_for(self, session: str) -> dict[str, int]:  # noqa: ARG002 - of any session
+        """Nothing is kept for a session."""
+        return {}
+
     def close(self) -> None:
         """There is nothing to unload."""
 

@@ -69,6 +69,10 @@ class Code2WavModel:
     def close_session(self, session: str) -> None:
         """Nothing was kept for a session."""
 
+    def kept_for(self, session: str) -> dict[str, int]:  # noqa: ARG002 - of any session
+        """Nothing is kept for a session."""
+        return {}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """One response. Raises `StageFailure("wrong_options")`, also for another rate than 24 kHz."""
         if not isinstance(options, VocoderOptions) or options.sample_rate != SAMPLE_RATE:

@@ -67,6 +67,10 @@ class TalkerModel:
     def close_session(self, session: str) -> None:
         """Nothing was kept for a session."""
 
+    def kept_for(self, session: str) -> dict[str, int]:  # noqa: ARG002 - of any session
+        """Nothing is kept for a session."""
+        return {}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """One response. Raises `StageFailure("wrong_options")`."""
         if not isinstance(options, TalkerOptions):

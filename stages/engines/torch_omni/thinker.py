@@ -121,6 +121,10 @@ class ThinkerModel:
         """Forget what `session` said and heard."""
         self._sessions.pop(session, None)
 
+    def kept_for(self, session: str) -> dict[str, int]:
+        """Its context; see `StageModel`."""
+        return {"contexts": int(session in self._sessions)}
+
     def open(self, tag: Tag, options: Options) -> StageStream:
         """Open a prefill or a response; see `StageModel`."""
         session = self._sessions.get(tag.session)

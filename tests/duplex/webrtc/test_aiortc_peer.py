@@ -196,7 +196,7 @@ def test_aiortc_701_packets_that_were_sent_leave_no_memory_behind() -> None:
                         pair.peer.put(SentPacket(tick, packet))
                         tick += PACKET_TICKS
                     await asyncio.sleep(0)
-                pair.caller.heard.clear()
+                pair.caller.forget()
                 return resident_bytes()
 
             held = [await send() for _ in range(5)]

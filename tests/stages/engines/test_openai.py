@@ -147,7 +147,9 @@ def test_sessions_are_counted() -> None:
         assert (model.concurrency, model.revision) == (2, "tiny")
         model.open_session("s")
         assert failure_code(lambda: model.open_session("t")) == "capacity"
+        assert model.kept_for("s") == {"sessions": 1}
         model.close_session("s")
+        assert model.kept_for("s") == {"sessions": 0}
         model.open_session("t")
         assert failure_code(lambda: respond(model)) == "unknown_session"
         spare = model.open(Tag("x", -1, 0, "o"), ThinkerOptions(ASK, 5, spare=True))

@@ -332,7 +332,9 @@ def test_sessions_are_limited_as_slots_are() -> None:
     with pytest.raises(StageFailure) as caught:
         model.open_session("c")
     assert caught.value.code == "capacity"
+    assert model.kept_for("a") == {"sessions": 1}
     model.close_session("a")
+    assert model.kept_for("a") == {"sessions": 0}
     model.close_session("unknown")
     model.open_session("c")
     model.close()

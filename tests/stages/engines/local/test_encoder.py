@@ -63,6 +63,7 @@ def test_it_opens_utterances_only() -> None:
     with pytest.raises(StageFailure) as failure:
         model.open(TAG, VocoderOptions())
     assert failure.value.code == "wrong_options"
+    assert model.kept_for("s") == {}
     model.close_session("s")
 
 

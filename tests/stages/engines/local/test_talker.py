@@ -263,6 +263,7 @@ def test_the_model_opens_streams(options: Options) -> None:
     model.open_session("s")
     assert model.concurrency == 1
     assert latents_of(drive(model.open(TAG, options), clauses("hi.")))[-1].final
+    assert model.kept_for("s") == {}
     model.close_session("s")
     model.close()
 

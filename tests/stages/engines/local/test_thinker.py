@@ -329,7 +329,9 @@ def test_sessions_have_slots_of_their_own_and_slots_are_reused_afresh() -> None:
     bench.model.open_session("t")
     assert failure_code(lambda: bench.model.open_session("u")) == "capacity"
     run_all(bench.respond())
+    assert bench.model.kept_for("s") == {"slots": 1}
     bench.model.close_session("s")
+    assert bench.model.kept_for("s") == {"slots": 0}
     bench.model.close_session("unknown")
     bench.model.open_session("u")
     stream = bench.model.open(Tag("u", 1, 1, "ru"), ThinkerOptions(ASK, 9))

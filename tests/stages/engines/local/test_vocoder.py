@@ -243,6 +243,7 @@ def test_the_model_opens_streams() -> None:
     model.open_session("s")
     assert model.concurrency == 1
     assert audio_of(drive(model.open(TAG, VocoderOptions()), latents([20])))[-1].final
+    assert model.kept_for("s") == {}
     model.close_session("s")
     model.close()
 

@@ -215,7 +215,9 @@ def test_sessions_have_places() -> None:
     with pytest.raises(StageFailure) as caught:
         one.open_session("c")
     assert caught.value.code == "capacity"
+    assert one.kept_for("a") == {"kv": 1}
     one.close_session("a")
+    assert one.kept_for("a") == {"kv": 0}
     one.close_session("unknown")
     one.open_session("c")
     one.close()

@@ -223,6 +223,7 @@ def test_what_is_not_for_them_is_refused() -> None:
 def test_nothing_is_kept_for_a_session() -> None:
     for model in (talker({"concurrency": 3}), vocoder({"concurrency": 3})):
         model.open_session("s")
+        assert model.kept_for("s") == {}
         model.close_session("s")
         assert (model.concurrency, model.revision) == (3, "synthetic")
         model.close()
