@@ -201,7 +201,7 @@ class Call:
     def _pace(self, now_ns: int) -> None:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
-            self.carry_out(self.conversation.tick(now_ns))
+            self.carry_out(self.conversation.tick(now_ns, self.listening.newest))
         self.listening.tick(now_ns)
         self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:

@@ -36,7 +36,7 @@ from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
 from media.vad import SileroVad, VadState
-from sessions.conversation import ReplyDefaults
+from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
 from stages import weights

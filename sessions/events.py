@@ -46,6 +46,15 @@ class InputCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class CallerIdle:
+    """The caller has said nothing for too long, between these ms of the input: `item` is their silence."""
+
+    item: str
+    audio_start_ms: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class InputCleared:
     pass
 
@@ -180,6 +189,7 @@ Event = (
     | TurnResumed
     | SpeechStopped
     | InputCommitted
+    | CallerIdle
     | InputCleared
     | ItemAdded
     | ItemDeleted

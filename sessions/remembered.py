@@ -56,6 +56,12 @@ class Remembered:
         """What a prompt brings along."""
         return self._window.messages(self._history.items)
 
+    def messages_until(self, item_id: str | None) -> tuple[Message, ...]:
+        """What the prompt of a response brings along that follows `item_id`; None: it follows nothing."""
+        items = self._history.items
+        ends = next((place for place, item in enumerate(items, 1) if item.id == item_id), 0)
+        return self._window.messages(items[:ends])
+
     def trim(self, item_id: str, text: str) -> bool:
         """Leave behind what is too much once the reply `text` is history. True where that is something."""
         return self._window.trim((*self._history.items, Item(item_id, "assistant", text, spoken=True)))

@@ -127,6 +127,12 @@ class Speaking:
         return tuple(run.plan for run in self._runs.values() if run.life.phase is Phase.ACCEPTED)
 
     @property
+    def unbegun(self) -> Plan | None:
+        """The active response while nothing of it has come yet, and it may still be asked for in other words."""
+        run = self._runs.get(self._active or "")
+        return run.plan if run and run.life.may_ask_again else None
+
+    @property
     def undrained(self) -> int:
         return len(self._runs)
 
@@ -139,9 +145,10 @@ class Speaking:
         """So many responses have yet to drain that no other can be started."""
         return len(self._runs) >= DRAINING_MAX
 
-    def is_audible(self, now_ns: int) -> bool:
-        """True while the caller hears us, or is about to."""
-        return self._active is not None or self._playout.played_out_ns() > now_ns
+    @property
+    def played_out_ns(self) -> int:
+        """When the ear has had all that was sent so far."""
+        return self._playout.played_out_ns()
 
     def is_sounding(self, now_ns: int) -> bool:
         """A reply of the conversation is being made or said, or the caller still hears the end of one."""
@@ -192,6 +199,13 @@ class Speaking:
     def _admit(self, run: _Run, now_ns: int) -> list[Effect]:
         self._trail(run, now_ns).add(EventKind.ADMITTED, len(run.plan.stages))
         return self._carry(run, run.life.admit(now_ns), now_ns)
+
+    def ask_again(self, stages: tuple[tuple[Leg, Options], ...], now_ns: int) -> list[Effect]:
+        """Have the active response, of which nothing has come yet, made with these options instead."""
+        assert self._active is not None, "who asks again has seen what has not begun"
+        run = self._runs[self._active]
+        run.plan = replace(run.plan, stages=stages)
+        return self._carry(run, run.life.ask_again(), now_ns)
 
     def item_left(self, item: str, before: str | None) -> None:
         """`item` has left the history: what was to stand after it stands after `before`."""
@@ -406,11 +420,12 @@ class Speaking:
                     cause = "cut" if sent else "abort"
                     self._trail(run, now_ns).add(EventKind.CANCELLED, tag.attempt, stage, cause=cause)
                     effects.append(CutStream(stage, tag, sent) if sent else CancelStream(stage, tag))
-                case life.Retry(attempt):
-                    self._trail(run, now_ns).add(EventKind.RETRIED, attempt)
+                case life.Retry(attempt, cause):
+                    self._trail(run, now_ns).add(EventKind.RETRIED, attempt, cause=cause)
                     run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
                     run.reply, run.usage, run.is_written = Reply(), Usage(), False
-                    effects.append(Measured("responses_retried", 1))
+                    if cause == life.STAGE_LOST:
+                        effects.append(Measured("responses_retried", 1))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
                 case _:

@@ -324,8 +324,7 @@ class RealtimeConnection:
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
             case ask.OutputClear():
-                if call.conversation.speaking.active:
-                    call.carry_out(call.conversation.cancel_response(None, now_ns))
+                call.carry_out(call.conversation.stop_speaking("client_cancelled", now_ns))
             case ask.PlaybackAck():
                 self._heard(command)
             case ask.Bye():
@@ -356,7 +355,8 @@ class RealtimeConnection:
             case ask.ItemRetrieve():
                 call.carry_out(talk.retrieve_item(command.item_id))
             case ask.ItemTruncate():
-                call.carry_out(talk.truncate_item(command.item_id, _whole_ms(command.audio_end_ms)))
+                end_ms = _whole_ms(command.audio_end_ms)
+                call.carry_out(talk.truncate_item(command.item_id, end_ms, time.monotonic_ns()))
 
     def _heard(self, report: ask.PlaybackAck) -> None:
         if report.rtp_timestamp is not None and self._medium is not None:

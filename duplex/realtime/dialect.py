@@ -61,6 +61,9 @@ class RealtimeDialect:
                 return [{"type": "input_audio_buffer.speech_stopped", "item_id": item, "audio_end_ms": ms}]
             case events.InputCommitted(item, previous):
                 return [{"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": previous}]
+            case events.CallerIdle(item, start_ms, end_ms):
+                silence = {"item_id": item, "audio_start_ms": start_ms, "audio_end_ms": end_ms}
+                return [{"type": "input_audio_buffer.timeout_triggered", **silence}]
             case events.InputCleared():
                 return [{"type": "input_audio_buffer.cleared"}]
             case events.ItemAdded(item, previous):

@@ -19,7 +19,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
 from sessions.effects import CutStream, OpenStream
 from sessions.events import (
     CommandRefused,
@@ -32,6 +32,7 @@ from sessions.events import (
     SpeechStarted,
 )
 from sessions.memory_store import MemorySessionStore
+from sessions.planner import Identity, ReplyDefaults
 from sessions.records import (
     SessionRecord,
     TurnRecord,

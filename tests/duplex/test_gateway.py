@@ -21,10 +21,10 @@ from duplex.stage_pool import StagePool
 from duplex.tasks import stop_task
 from duplex.vad_service import Window
 from media.vad import VadState
-from sessions.conversation import ReplyDefaults
 from sessions.events import Event, ResponseLost
 from sessions.items import Item
 from sessions.memory_store import Fault, MemorySessionStore
+from sessions.planner import ReplyDefaults
 from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRecord, encode_entry, token_digest
 from sessions.settings import SessionSettings
 from sessions.store import Ownership

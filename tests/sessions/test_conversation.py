@@ -287,7 +287,7 @@ def test_the_turn_before_a_lost_one_is_answered(way: str) -> None:
             talk.do(core.refused(lost, "encoder", "capacity", "", talk.now_ns))
         case _:
             assert core.next_deadline_ns() == talk.now_ns + TRANSCRIPT_NS_MAX
-            talk.do(core.tick(talk.now_ns + TRANSCRIPT_NS_MAX))
+            talk.do(core.tick(talk.now_ns + TRANSCRIPT_NS_MAX, 0))
     assert talk.started() == ["resp_1"]
     assert talk.prompt("resp_1") == (SYSTEM, user("what time is it"))
 

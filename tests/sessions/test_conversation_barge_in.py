@@ -418,7 +418,7 @@ def test_a_slow_drain_does_not_delay_the_next_answer() -> None:
     talk.say("go on")
     assert talk.active == "resp_2"
     talk.now_ns += 2_000_000_000
-    talk.do(talk.core.tick(talk.now_ns))
+    talk.do(talk.core.tick(talk.now_ns, 0))
     assert [(d.response, d.status) for d in of(talk.events, ResponseDrained)] == [("resp_1", "orphaned")]
 
 

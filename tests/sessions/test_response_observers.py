@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessions.response import PLAYOUT, Abort, Cut, Done, Drained, OpenStage, Phase, Response, Retry
+from sessions.response import PLAYOUT, STAGE_LOST, Abort, Cut, Done, Drained, OpenStage, Phase, Response, Retry
 from stages.contracts import DEADLINE_EXCEEDED
 from tests.sessions.test_response import LINE, OWED, SEEN, SHORT, TAG, complete
 
@@ -52,7 +52,7 @@ def test_an_observer_that_is_lost_before_it_was_open_costs_an_attempt_as_any_sta
     response = accepted()
     response.admit(10)
     aborts = [Abort("talker"), Abort("vocoder"), Abort("aligner")]
-    assert response.stage_lost("aligner", 20)[:4] == [*aborts, Retry(1)]
+    assert response.stage_lost("aligner", 20)[:4] == [*aborts, Retry(1, STAGE_LOST)]
     for stage in reversed(SEEN):
         response.opened(stage, 1)
     assert response.stage_lost("aligner", 30, 1) == [], "nobody depends on it any more"

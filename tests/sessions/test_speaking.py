@@ -223,20 +223,21 @@ def test_frames_wait_for_the_ear() -> None:
     mouth.published(what.tag, audio(10 * FRAME), 0)
     assert len(told(send_all(mouth, 1_000 * MS), ReplyAudio)) == 2
     assert len(told(send_all(mouth, 1_020 * MS), ReplyAudio)) == 1
-    assert mouth.is_audible(1_020 * MS)
+    assert mouth.played_out_ns == 1_060 * MS
 
 
-def test_our_voice_is_audible_until_the_ear_has_had_it_all() -> None:
-    mouth, what = speaking(), plan()
-    assert not mouth.is_audible(0)
+def test_our_voice_sounds_until_the_ear_has_had_it_all() -> None:
+    mouth, what = Speaking(60_000, Deadlines()), plan()
+    assert not mouth.is_sounding(0)
     started(mouth, what)
-    assert mouth.is_audible(0)
+    assert mouth.is_sounding(0)
     mouth.published(what.tag, TextDone("", "stop", 0, 0, 0), 0)
     mouth.published(what.tag, audio(FRAME, final=True), 0)
     send_all(mouth, 100 * MS)
     assert mouth.active is None
-    assert mouth.is_audible(119 * MS)
-    assert not mouth.is_audible(120 * MS)
+    assert mouth.is_sounding(119 * MS)
+    assert not mouth.is_sounding(120 * MS)
+    assert mouth.played_out_ns == 120 * MS
 
 
 def test_a_reply_that_ran_dry_is_counted() -> None:

@@ -242,7 +242,7 @@ class Call:
             self._looks_ns = now_ns + DEADLINE_MS * 1_000_000
             due_ns = self.core.next_deadline_ns()
             if due_ns is not None and now_ns >= due_ns:
-                self.carry_out(self.core.tick(now_ns))
+                self.carry_out(self.core.tick(now_ns, self.newest))
             self.watch.within_limits()
         if not self.core.speaking.undrained:
             return False

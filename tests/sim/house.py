@@ -19,7 +19,7 @@ from random import Random
 
 from duplex.pipeline import route_of
 from media.chunk import ms_to_samples
-from sessions.conversation import ReplyDefaults
+from sessions.planner import ReplyDefaults
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY

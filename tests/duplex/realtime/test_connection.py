@@ -29,8 +29,9 @@ from duplex.realtime.dialect import RealtimeDialect
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService
 from media.rtp_map import Position
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
 from sessions.memory_store import MemorySessionStore
+from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, token_digest
 from sessions.settings import SessionSettings
 
