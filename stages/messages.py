@@ -341,12 +341,14 @@ class KindSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulerSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps that wait, and batches that run. `wait_ns_max`: of the step that has been ready for longest."""
+    """Steps that wait, and batches that run. `wait_ns_max`: of the step that has been ready for longest. `expired`:
+    steps that were not computed because their response's time was over."""
 
     waiting: int
     waiting_peak: int
     wait_ns_max: int
     running: int
+    expired: int
     kinds: tuple[KindSnapshot, ...]
 
 

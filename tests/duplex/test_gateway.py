@@ -392,7 +392,7 @@ def test_a_part_that_fails_ends_the_whole(tmp_path: Path) -> None:
 def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -> None:
     edges = (EdgeSnapshot("vocoder", 1, 16, 48, 0, 10, 20),)
     arena = ArenaSnapshot(64, 1, 2, 0, 0)
-    snapshot = WorkerSnapshot("talker", 1, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, edges)
+    snapshot = WorkerSnapshot("talker", 1, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, 0, ()), arena, edges)
 
     async def scenario(one: Bench) -> None:
         one.gateway._frame("talker", snapshot)
@@ -443,7 +443,7 @@ def test_a_session_that_is_over_is_looked_for_at_every_stage(tmp_path: Path, mon
 
 def test_figures_of_workers_are_those_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arena = ArenaSnapshot(64, 1, 1, 0, 0)
-    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, ())
+    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, 0, ()), arena, ())
 
     async def scenario(one: Bench) -> None:
         talker = one.gateway._stages["talker"]

@@ -159,7 +159,7 @@ FRAMES: tuple[Frame, ...] = (
         2,
         1,
         5 * 10**9,
-        SchedulerSnapshot(4, 9, 10**6, 1, (KindSnapshot("clause", 12, 30, 29, 3),)),
+        SchedulerSnapshot(4, 9, 10**6, 1, 2, (KindSnapshot("clause", 12, 30, 29, 3),)),
         ArenaSnapshot(64, 3, 8, 1, 2**62),
         (EdgeSnapshot("vocoder", 3, 96, 144, 7, 40_000, 80_000),),
     ),
