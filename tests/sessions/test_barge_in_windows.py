@@ -400,7 +400,7 @@ def test_an_interruption_of_nothing_is_a_turn() -> None:
     talk = asked()
     between_done_and_drained(talk)
     effects = talk.do(talk.core.interrupted(ONSET, "words", talk.now_ns))
-    assert kinds(effects) == ["OpenStream", "HearFrom", "SpeechStarted", "CancelStream", *READING]
+    assert kinds(effects) == ["OpenStream", "HearFrom", "SpeechStarted", "CancelStream", *READING, "Measured"]
     assert talk.core.epoch == EPOCH
 
 
