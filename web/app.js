@@ -291,8 +291,9 @@ class VoicePage {
   tick() {
     const now = performance.now();
     this.sound.read(now);
-    if (this.measure(now)) this.captions.show(this.conversation.lines);
-    if (this.conversation.follow(now)) this.draw();
+    const isMeasured = this.measure(now);
+    if (this.conversation.follow(now) || isMeasured) this.captions.show(this.conversation.lines);
+    if (this.conversation.activity !== document.body.dataset.activity) this.draw();
     this.drawLevels();
     if (this.startedAt) this.clock.textContent = minutes(now - this.startedAt);
     this.checkMicrophone(now);
@@ -334,7 +335,6 @@ class VoicePage {
 
   /** @param {any} event of the service */
   heard(event) {
-    if (event.type === "response.created") this.conversation.followsEar = this.client?.reportsPlayback ?? false;
     const before = this.conversation.activity;
     const line = this.conversation.apply(event, performance.now());
     if (line && this.preferences.reading) {

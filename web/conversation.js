@@ -3,8 +3,8 @@
  *
  * Theory of operation
  *   Events of the service, sounds noticed in the page and the clock go in; lines and an activity come out. A question
- *   is open from the caller's last sound (or the typed message) until the first audible sample of its reply. The text of
- *   a reply comes before its sound; how much of it was heard is followed by `ink.js`, and in the end said by the service.
+ *   is open from the caller's last sound (or the typed message) until the first audible sample of its reply. The text
+ *   of a reply comes before its sound: `ink.js` follows how much of it was heard, and in the end the service says it.
  *
  * Rules
  * - No document, no clock: times are arguments, in ms of `performance.now()`.
@@ -42,7 +42,7 @@ const LINES_MAX = 1_000;
 /** A caller's last sound cannot be longer ago than this; an older time is a wrong guess of the clocks. */
 const SPEECH_AGE_MS_MAX = 15_000;
 /** Most holds are over sooner, and are not worth a change of the page. */
-export const HOLD_SHOWN_MS = 250;
+const HOLD_SHOWN_MS = 250;
 
 export class Conversation {
   constructor() {
@@ -50,8 +50,6 @@ export class Conversation {
     this.lines = [];
     /** @type {Activity} */
     this.activity = "listening";
-    /** It is known where the ear is: words of a reply count as heard only when they were. */
-    this.followsEar = false;
     this._inks = new Inks();
     /** Since when a reply stands still, for speech that may interrupt it. @type {number | null} */
     this._heldAt = null;
@@ -121,7 +119,7 @@ export class Conversation {
       case "response.output_text.delta": {
         const line = this._replyLine(event.item_id);
         if (line.status !== "open") return null;
-        if (this.followsEar && event.type.includes("audio")) this._inks.begin(event.response_id, line);
+        if (event.type.includes("audio")) this._inks.begin(event.response_id, line);
         line.text += event.delta;
         return null;
       }
@@ -138,6 +136,7 @@ export class Conversation {
         this._holdEnds();
         return null;
       case "output_audio_buffer.started":
+        this._inks.sounds(event.response_id, now);
         if (!this._callerSpeaks) this.activity = "speaking";
         return null;
       case "output_audio_buffer.stopped":
@@ -221,11 +220,11 @@ export class Conversation {
     this._stopping = null;
   }
 
-  /** Let the ink flow, and a hold be seen that lasts. @param {number} now @returns {boolean} there is something to show */
+  /** Let the ink flow, and a hold that lasts be seen. @param {number} now @returns {boolean} a line has changed */
   follow(now) {
-    const holds = this.activity === "speaking" && this._heldAt !== null && now - this._heldAt >= HOLD_SHOWN_MS;
-    if (holds) this.activity = "held";
-    return this._inks.follow(now) || holds;
+    const isHeld = this._heldAt !== null && now - this._heldAt >= HOLD_SHOWN_MS;
+    if (isHeld && this.activity === "speaking") this.activity = "held";
+    return this._inks.follow(now);
   }
 
   /** An interruption has been shown for long enough. */

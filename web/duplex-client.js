@@ -111,11 +111,6 @@ export class DuplexClient extends EventTarget {
     return this._resumeToken !== null;
   }
 
-  /** The service is told what was heard, and says where in a reply that is (`playback.acknowledged`). */
-  get reportsPlayback() {
-    return this._link?.knowsEar ?? false;
-  }
-
   /**
    * Open the call, or take it up again where it broke. Resolves once the conversation stands.
    * @param {MediaStreamTrack} microphone

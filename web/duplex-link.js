@@ -236,11 +236,6 @@ export class Link {
     return { rtpTimestamp: source.rtpTimestamp, ageMs: Math.max(0, ageMs) };
   }
 
-  /** Where the ear is can be told: not by every browser, and not while nothing is played. */
-  get knowsEar() {
-    return this._options.extensions && this._ear()?.rtpTimestamp !== undefined;
-  }
-
   /** Counts packets, not what was played: a page that plays nothing wants to know as well. */
   async _watch() {
     const received = await packetsReceived(this._receiver);

@@ -180,7 +180,7 @@ class FakeCall:
         """It ends, complete or cancelled for `reason`; its resources follow."""
         self.tone.audible = False
         content = [{"type": "output_audio", "transcript": text}]
-        item = {"id": f"item_{response}", "type": "message", "role": "assistant", "content": content}
+        item: Message = {"id": f"item_{response}", "type": "message", "role": "assistant", "content": content}
         body: Message = {"id": response, "status": "completed", "status_details": None, "output": [item]}
         if reason is not None:
             item |= {"cut": True, "cut_word": cut_word, "heard_ms": 0, "heard_basis": "acked"}
