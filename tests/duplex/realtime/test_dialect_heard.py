@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duplex.realtime.dialect import Message, RealtimeDialect, item_dict
+from duplex.realtime.dialect import Message, RealtimeDialect, acknowledged_message, item_dict
+from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
 from sessions.items import Item
@@ -42,6 +43,16 @@ def test_each_word_is_told_where_it_stands() -> None:
         "audio_duration_ms": 500,
         "start_sample": 6_000,
         "samples": 12_000,
+        "sample_rate": 24_000,
+    }
+
+
+def test_a_report_is_answered_with_where_the_ear_was_and_how_far_it_sounds_on() -> None:
+    assert acknowledged_message(Position("resp_1", 480, 960)) == {
+        "type": "playback.acknowledged",
+        "response_id": "resp_1",
+        "played_samples": 480,
+        "until_sample": 960,
         "sample_rate": 24_000,
     }
 
