@@ -56,6 +56,12 @@ class GatedTone(AudioStreamTrack):
         self._sent = 0
         self._began_s: float | None = None
 
+    def begin(self) -> None:
+        self.audible = True
+
+    def end(self) -> None:
+        self.audible = False
+
     async def recv(self) -> AudioFrame:
         loop = asyncio.get_running_loop()
         if self._began_s is None:
@@ -160,7 +166,7 @@ class FakeCall:
         for word in words:
             self.say("response.output_audio_transcript.delta", item_id=item["id"], response_id=response, delta=word)
         self.say("output_audio_buffer.started", response_id=response)
-        self.tone.audible = True
+        self._loop.call_soon_threadsafe(self.tone.begin)  # not before what was said of it
 
     def time_words(self, response: str, *words: str) -> None:
         """Each of `words` has `WORD_SAMPLES` of the reply, one after the other from its start."""
@@ -178,7 +184,7 @@ class FakeCall:
         self, response: str, text: str, *, reason: str | None = None, lag_ms: float = 41.7, cut_word: str = ""
     ) -> None:
         """It ends, complete or cancelled for `reason`; its resources follow."""
-        self.tone.audible = False
+        self._loop.call_soon_threadsafe(self.tone.end)
         content = [{"type": "output_audio", "transcript": text}]
         item: Message = {"id": f"item_{response}", "type": "message", "role": "assistant", "content": content}
         body: Message = {"id": response, "status": "completed", "status_details": None, "output": [item]}
