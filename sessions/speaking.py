@@ -31,6 +31,7 @@ from sessions.effects import AuditStream, CancelStream, CutStream, Effect, Grant
 from sessions.events import (
     ReplyAudio,
     ReplyText,
+    ReplyWords,
     ResponseDrained,
     ResponseFinished,
     ResponseStarted,
@@ -256,7 +257,7 @@ class Speaking:
         effects: list[Effect] = [Tell(ResponseStarted(run.plan.view, previous_item))]
         if run.reply.raw_text:
             effects.append(self._reply_text(run, run.reply.raw_text))
-        return [*effects, Measured("prepared_replies", 1, "confirmed")]
+        return [*effects, *self._tell_words(run), Measured("prepared_replies", 1, "confirmed")]
 
     def withdraw(self, now_ns: int) -> list[Effect]:
         """The turn goes on, or is another one: the prepared response never was."""
@@ -348,7 +349,7 @@ class Speaking:
         run.reply.add_words(times)
         if self._heard.cut_of(run.plan.item) is not None:
             self._refined.append(run.plan.item)
-        return []
+        return self._tell_words(run)
 
     def _sent(self, run: _Run, now_ns: int) -> int:
         return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
@@ -357,7 +358,7 @@ class Speaking:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output(now_ns)
         run.reply.add_text(text)
-        return [] if run.is_prepared else [self._reply_text(run, text)]
+        return [] if run.is_prepared else [self._reply_text(run, text), *self._tell_words(run)]
 
     def _audio(self, run: _Run, audio: AudioOut, now_ns: int) -> list[Effect]:
         run.marks.first_audio_ns = run.marks.first_audio_ns or now_ns
@@ -369,11 +370,19 @@ class Speaking:
         run.life.output(now_ns)
         if audio.final:
             run.life.came("audio")
-        return []
+        return self._tell_words(run)
 
     @staticmethod
     def _reply_text(run: _Run, text: str) -> Effect:
         return Tell(ReplyText(run.plan.tag.response, run.plan.item, text, run.plan.with_audio))
+
+    @staticmethod
+    def _tell_words(run: _Run) -> list[Effect]:
+        """Those that are new. Alone they are no output: until there is some, another attempt may time them anew."""
+        if run.is_prepared or run.life.phase is not Phase.OUTPUT_OPEN:
+            return []
+        words = run.reply.take_words()
+        return [Tell(ReplyWords(run.plan.tag.response, run.plan.item, words))] if words else []
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
@@ -459,6 +468,7 @@ class Speaking:
             code=done.code,
             message=done.message,
             usage=run.usage,
+            cut=cut if was_cut else None,
         )
         rest = run.reply.rest_of(cut.text)
         untold = [self._reply_text(run, rest)] if rest else []
@@ -538,6 +548,12 @@ class Speaking:
         history has of it now."""
         item = self._heard.unplayed(now_ns)
         return (item, self._heard.cut_off(item, now_ns)) if item else None
+
+    def sent_of(self, response: str, now_ns: int) -> int | None:
+        """How much of the sound of `response` went out; None where that is not known, or not any more."""
+        if response not in self._playout.open_responses():
+            return None
+        return self._playout.view(response, now_ns).sent
 
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""

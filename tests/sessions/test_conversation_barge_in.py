@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessions.effects import Effect, EndEpoch, GrantCredit, HearFrom, Measured, OpenStream, SaveEpoch, SaveItem, Tell
-from sessions.events import ItemTruncated, ReplyAudio, ResponseDrained, ResponseFinished, ResponseStarted, SpeechStarted
+from sessions.events import (
+    ItemRefined,
+    ItemTruncated,
+    ReplyAudio,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+    SpeechStarted,
+)
+from sessions.heard import Cut
 from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.response import Deadlines
@@ -291,7 +300,8 @@ def test_a_caller_interrupts_what_is_over_and_still_sounds() -> None:
     assert 400 < heard_ms < 600
     effects = talk.start(48_000)
     assert len(of(effects, EndEpoch)) == 1, "what its client has not played is void"
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", heard_ms)]
+    (truncated,) = told(effects, ItemTruncated)
+    assert truncated == ItemTruncated("item_2", heard_ms, Cut(heard_ms * 24, "one two", "three"))
     assert told(effects, ResponseFinished) == [], "it has had its terminal"
     assert talk.texts[:2] == [("user", "hello"), ("assistant", "one two")]
     assert talk.core.items[1].cut_word == "three"
@@ -304,8 +314,9 @@ def test_a_report_that_comes_after_the_cut_corrects_it() -> None:
     talk.send(25)
     talk.start(48_000)
     assert talk.texts[-1] == ("assistant", ""), "all of it was sent just now"
-    (saved,) = talk.do(talk.core.heard("resp_1", 2 * WORD_SAMPLES, talk.now_ns))
+    saved, refined = talk.do(talk.core.heard("resp_1", 2 * WORD_SAMPLES, talk.now_ns))
     assert isinstance(saved, SaveItem)
+    assert refined == Tell(ItemRefined("item_2", Cut(2 * WORD_SAMPLES, "one two", "", "acked")))
     assert talk.texts[-1] == ("assistant", "one two")
 
 

@@ -15,6 +15,7 @@ from sessions.events import (
     ResponseDrained,
     ResponseStarted,
 )
+from sessions.heard import Cut
 from sessions.items import ITEMS_MAX, ROOT, Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.speaking import DRAINING_MAX
@@ -143,7 +144,7 @@ def test_openai_agents_python_2370_a_truncation_is_clamped_to_what_was_sent(aske
     talk = Talk()
     talk.answered("hello", "hi you")
     effects = talk.truncate("item_2", asked_ms)
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", given_ms)]
+    assert [(one.item, one.audio_end_ms) for one in told(effects, ItemTruncated)] == [("item_2", given_ms)]
     assert refusals(talk) == []
 
 
@@ -156,13 +157,17 @@ def test_history_ends_where_the_client_stopped_playing(ms: int, text: str, word:
     assert (item.text, item.cut, item.cut_word) == (text, True, word)
     assert (item.heard_samples, item.heard_basis, item.status) == (ms * 24, "acked", "incomplete")
     assert of(effects, SaveItem) == [SaveItem(item, "item_1")]
+    cut = Cut(ms * 24, text, word, "acked")
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", ms, cut)]
 
 
 def test_a_client_that_truncates_at_the_end_changes_nothing() -> None:
     talk = Talk()
     talk.answered("hello", "hi you")
     item = talk.core.items[-1]
-    assert of(talk.truncate("item_2", 400), SaveItem) == []
+    effects = talk.truncate("item_2", 400)
+    assert of(effects, SaveItem) == []
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 400)]
     assert talk.core.items[-1] == item
 
 
@@ -208,7 +213,8 @@ def test_openai_agents_python_4457_a_truncation_to_nothing_is_accepted_of_a_repl
     talk.reply("resp_1", "hi you")
     talk.send(1)
     talk.start(48_000)
-    assert told(talk.truncate("item_2", 0), ItemTruncated) == [ItemTruncated("item_2", 0)]
+    (truncated,) = told(talk.truncate("item_2", 0), ItemTruncated)
+    assert truncated == ItemTruncated("item_2", 0, Cut(0, "", "", "acked"))
 
 
 def test_pipecat_2106_a_wrong_truncation_disables_nothing() -> None:

@@ -188,6 +188,9 @@ def test_no_sample_is_granted_that_was_not_sent() -> None:
     ledger = mouth.ledger("r1", 5)
     assert ledger is not None
     assert (ledger.generated, ledger.sent) == (1_000, 960)
+    close_all(mouth, what)
+    assert mouth.sent_of("r1", 9) == 960, "also after its end, when the caller still hears it"
+    assert mouth.sent_of("r2", 9) is None
 
 
 def test_livekit_agents_1988_success_waits_for_the_last_sample_to_be_sent() -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from sessions.effects import CancelStream, Measured, OpenStream
-from sessions.events import ResponseFinished
+from sessions.events import ReplyWords, ResponseFinished
 from sessions.response import Deadlines
 from stages.contracts import TalkerOptions, TextDelta, TextDone, VocoderOptions, Word, WordTimes
 from tests.sessions.talk import MS, told
@@ -68,7 +68,7 @@ def test_a_stage_for_which_time_is_over_ends_a_reply_that_is_not_made_again() ->
 def test_what_its_first_attempt_left_behind_is_no_part_of_a_reply() -> None:
     mouth, what = speaking(), plan()
     started(mouth, what)
-    mouth.published(what.tag, WordTimes(0, 100, (Word("old", 0, 1),)), 0)
+    assert mouth.published(what.tag, WordTimes(0, 100, (Word("old", 0, 1),)), 0) == []
     mouth.published(what.tag, TextDone("", "stop", 9, 9, 9), 0)
     mouth.lost(what.tag, "vocoder", 0)
     assert mouth.take_written() is None
@@ -76,7 +76,8 @@ def test_what_its_first_attempt_left_behind_is_no_part_of_a_reply() -> None:
     for stage in ("vocoder", "talker", "thinker"):
         mouth.opened(again, stage, 0)
     mouth.published(again, WordTimes(0, 100, (Word("new", 0, 1),)), 0)
-    mouth.published(again, audio(FRAME), 0)
+    (words,) = told(mouth.published(again, audio(FRAME), 0), ReplyWords)
+    assert [word.text for word in words.words] == ["new"]
     mouth.published(again, TextDelta("new"), 0)
     send_all(mouth)
     mouth.cancel("r1", "turn_detected", 0)
