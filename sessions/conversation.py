@@ -169,7 +169,8 @@ class Conversation:
         """Speech over our own since `onset`: it may be an interruption. We fall silent, and destroy nothing."""
         if self._settings.turn_detection is None:
             return []
-        effects = self._hear(onset, provisional=True) if self._hearing.current is None else []
+        turn = self._hearing.current
+        effects = self._go_on(turn, now_ns) if turn else self._hear(onset, provisional=True)
         self._speaking.hold(now_ns)
         return [*effects, Tell(TurnHeld(samples_to_ms(onset, INPUT_RATE)))]
 
@@ -183,7 +184,8 @@ class Conversation:
         self._speaking.resume()
         if self._settings.turn_detection is None:
             return []
-        heard = self._hear(onset) if self._hearing.current is None else []
+        turn = self._hearing.current
+        heard = self._go_on(turn, now_ns) if turn else self._hear(onset)
         heard.append(self._hearing.tell_started())
         came_to = Measured("holds", 1, f"yielded_{why}")
         stopped = self._stop("turn_detected", now_ns, before=heard)
@@ -443,11 +445,11 @@ class Conversation:
         """End the epoch of what is being said, or of what the caller still hears the end of; empty where that is
         nothing. The client is told what is to come `before` once its stages know."""
         cut_off = self._speaking.cut_off(now_ns)
-        if self._speaking.active is None and cut_off is None:
+        if self._speaking.active is None and not cut_off:
             return []
         effects = [*self._raise_epoch(reason), *before]
-        if cut_off:
-            effects += self._remembered.cut_off(*cut_off)
+        for item, cut in cut_off:
+            effects += self._remembered.cut_off(item, cut)
         return [*effects, *self._cancel_active(reason, now_ns)]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:

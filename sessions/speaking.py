@@ -153,7 +153,7 @@ class Speaking:
 
     def is_sounding(self, now_ns: int) -> bool:
         """A reply of the conversation is being made or said, or the caller still hears the end of one."""
-        return self._active is not None or self._heard.unplayed(now_ns) is not None
+        return self._active is not None or bool(self._heard.unplayed(now_ns))
 
     def words_about(self, now_ns: int) -> str:
         """The words that the caller has heard of us in the last `ECHO_MS`, or is about to hear."""
@@ -543,11 +543,10 @@ class Speaking:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
         return self._heard.truncate(item, samples)
 
-    def cut_off(self, now_ns: int) -> tuple[str, Cut] | None:
-        """The caller interrupts. Where they were still hearing the end of a reply that is over: its item, and what
-        history has of it now."""
-        item = self._heard.unplayed(now_ns)
-        return (item, self._heard.cut_off(item, now_ns)) if item else None
+    def cut_off(self, now_ns: int) -> list[tuple[str, Cut]]:
+        """The caller interrupts. Of replies that are over and of which they had yet to hear the end: their items, and
+        what history has of each now."""
+        return [(item, self._heard.cut_off(item, now_ns)) for item in self._heard.unplayed(now_ns)]
 
     def sent_of(self, response: str, now_ns: int) -> int | None:
         """How much of the sound of `response` went out; None where that is not known, or not any more."""
