@@ -307,7 +307,7 @@ class Call:
             case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
                 self._order(effect)
             case do.AuditStream(stage, tag):
-                self._services.stages[stage].audit(tag.session, tag.key)
+                self._services.stages[stage].audit(tag)
             case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self.listening.tell_encoder(tag, item)
             case do.FeedStream(stage, tag, item):

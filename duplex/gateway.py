@@ -153,6 +153,7 @@ class Gateway:
         addresses = {name: address_of(self.config.run_dir, name) for name in stage.replica_names}
         for name in addresses:
             self.metrics.stage_up.labels(stage.name, name).set(0)
+        self.metrics.will_audit(stage.name)
         callbacks = PoolCallbacks(self._frame, self._lost, self._open_waiting, self._reachable)
         limits = PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
         made[stage.name] = StagePool(stage.name, addresses, self._name, callbacks, limits=limits, onward=onward)
@@ -440,9 +441,8 @@ class Gateway:
         await stop_task(writing)
         await self._until_let_go(call.session)
         self._forget(call)
-        if call.session not in self._calls:
-            for stage in self._stages.values():
-                stage.audit(call.session)
+        for stage in self._stages.values():
+            stage.audit_session(call.session)
 
     def _forget(self, call: Call) -> None:
         session = call.session

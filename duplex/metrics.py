@@ -154,6 +154,11 @@ class Metrics:
             registry=registry,
         )
 
+    def will_audit(self, stage: str) -> None:
+        """Both outcomes are told from the beginning, so that the first one that is wrong is a rise."""
+        for outcome in ("clean", "held"):
+            self.audits.labels(stage, outcome)
+
     def audited(self, stage: str, answer: Audited) -> None:
         """Count one answer about what had been given back."""
         strays = {f"stray_{kind}": count for kind, count in answer.strays.items()}

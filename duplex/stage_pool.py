@@ -26,6 +26,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -148,16 +149,21 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Leaving:
-    """A closed session, the streams that its workers have yet to answer for, and whom it keeps waiting."""
+    """A closed session, the streams that its workers have yet to answer for, and whom it keeps waiting. `audited`: it
+    is to be once it has left."""
 
     streams: dict[Tag, Replica] = field(default_factory=dict)
     left: asyncio.Event = field(default_factory=asyncio.Event)
+    audited: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Lost:
+    """`probes`: how often somebody has begun to ask for it, as one does each time that the worker is reached again."""
+
     tag: Tag
     incarnation: int
+    probes: int = 0
 
 
 def _is_of(tag: Tag, session: str, stream: str) -> bool:
@@ -255,14 +261,23 @@ class StagePool:
             if client.is_up:
                 client.order(Inspect())
 
-    def audit(self, session: str, stream: str = "") -> None:
-        """See what is still held of `stream`, which has drained, or of all of a session that was closed: at every
-        replica, and here. The answers come as `Audited`."""
-        asked = Audit(session, stream)
+    def audit(self, tag: Tag) -> None:
+        """See what is still held of the stream `tag`, which has drained: at every replica, and here. The answers come
+        as `Audited`."""
+        self._audit(Audit(tag.session, tag.key))
+
+    def audit_session(self, session: str) -> None:
+        """The same of all of a session that was closed, as soon as it has left; unless it was opened again by then."""
+        if session in self._leaving:
+            self._leaving[session].audited = True
+        elif session not in self._epochs:
+            self._audit(Audit(session))
+
+    def _audit(self, asked: Audit) -> None:
         for client in self._clients.values():
             if client.is_up:
                 client.order(asked)
-        self._answer(audited(GATEWAY, asked, self._held_of(session, stream), {}))
+        self._answer(audited(GATEWAY, asked, self._held_of(asked.session, asked.stream), {}))
 
     def _held_of(self, session: str, stream: str) -> dict[str, int]:
         """What was lost with a session's worker is accounted for: it ends with that."""
@@ -303,13 +318,11 @@ class StagePool:
             if leaving is not None and leaving.streams.pop(tag, None) is not None and not leaving.streams:
                 del self._leaving[tag.session]
                 leaving.left.set()
-
-    def is_leaving(self, session: str) -> bool:
-        """Some worker of the stage may still hold something for `session`, which was closed."""
-        return session in self._leaving
+                if leaving.audited:
+                    self._surroundings.later(0, partial(self.audit_session, tag.session))
 
     async def until_left(self, session: str) -> None:
-        """Return once no worker of the stage holds anything for `session`, which was closed."""
+        """Return once no worker of the stage that is within reach holds anything for `session`, which was closed."""
         leaving = self._leaving.get(session)
         if leaving is not None:
             await leaving.left.wait()
@@ -477,21 +490,23 @@ class StagePool:
         for tag in dead:
             self._callbacks.frame(self.stage, Closed(tag, "cancelled", {"process_exit": 1}))
         for one in self._lost[replica]:
-            self._probe(replica, one.tag)
+            one.probes += 1
+            self._probe(replica, one, one.probes)
 
     # ---- what was lost with a link -----------------------------------------------------------------
 
     def _lost_at(self, replica: str, session: str, stream: str) -> _Lost | None:
         return next((one for one in self._lost[replica] if stream and _is_of(one.tag, session, stream)), None)
 
-    def _probe(self, replica: str, tag: Tag) -> None:
-        """Ask whether the worker, which has outlived its links, still holds anything of `tag`."""
-        if self._clients[replica].is_up and self._lost_at(replica, tag.session, tag.key) is not None:
-            self._clients[replica].order(Audit(tag.session, tag.key))
+    def _probe(self, replica: str, lost: _Lost, number: int) -> None:
+        """Ask whether the worker, which has outlived its links, still holds anything of it. Who has begun to ask later
+        goes on with that."""
+        if lost.probes == number and lost in self._lost[replica] and self._clients[replica].is_up:
+            self._clients[replica].order(Audit(lost.tag.session, lost.tag.key))
 
     def _probed(self, replica: str, lost: _Lost, answer: Audited) -> None:
         if answer.held:
-            self._surroundings.later(PROBE_AGAIN_NS, lambda: self._probe(replica, lost.tag))
+            self._surroundings.later(PROBE_AGAIN_NS, partial(self._probe, replica, lost, lost.probes))
             return
         self._lost[replica].remove(lost)
         self._callbacks.frame(self.stage, Closed(lost.tag, "cancelled", {"link_lost": 1}))

@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.credit import CreditAccount
@@ -50,10 +50,13 @@ class EdgeAccounts:
         used = [edge for edge in self._edges if edge.target == GATEWAY or edge.target in targets]
         return Outbox(used, self._accounts, trail)
 
-    def stray(self, outboxes: Iterable[Outbox]) -> int:
-        """Credit that is out and that no stream has taken. `outboxes`: of all streams that there are."""
-        out = sum(account.in_flight for account in self._accounts.values())
-        return out - sum(outbox.credit_out for outbox in outboxes)
+    def stray(self, outboxes: Collection[Outbox]) -> int:
+        """Credit that is out and that no stream has taken, or the other way round, by how much on all edges together.
+        `outboxes`: of all streams that there are."""
+        return sum(
+            abs(account.in_flight - sum(outbox.credit_out(target) for outbox in outboxes))
+            for target, account in self._accounts.items()
+        )
 
     def statistics(self, outboxes: Mapping[str, Outbox]) -> tuple[EdgeStatistics, ...]:
         """`outboxes`: of the streams that there are, by their names."""

@@ -27,7 +27,7 @@ from stages.owners import Owners
 from stages.scheduler import StageScheduler
 from stages.stream import StageFailure, StageModel
 
-LATE_STREAMS_MAX = 64  # streams of which late outputs are remembered: a well-behaved model makes none
+LATE_STREAMS_MAX = 64  # the latest streams with late outputs that are remembered: a well-behaved model makes none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,9 @@ class Audits:
 
     def late(self, key: str, outputs: int) -> None:
         """A step of `key` has handed outputs over, and no such stream is open."""
-        if key in self._late or len(self._late) < LATE_STREAMS_MAX:
-            self._late[key] = self._late.get(key, 0) + outputs
+        if key not in self._late and len(self._late) >= LATE_STREAMS_MAX:
+            del self._late[next(iter(self._late))]
+        self._late[key] = self._late.get(key, 0) + outputs
 
     def of_stream(self, key: str) -> dict[str, int]:
         """What there is of a stream that has ended."""
@@ -74,5 +75,5 @@ class Audits:
         """What belongs to nothing."""
         return {
             "steps": sum(key not in self.entries for key in self.scheduler.keys),
-            "credit": self.accounts.stray(entry.outbox for entry in self.entries.values()),
+            "credit": self.accounts.stray([entry.outbox for entry in self.entries.values()]),
         }

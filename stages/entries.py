@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stages.contracts import Item, Payload, Tag, is_final, payload_of
-from stages.effects import StepFlags
+from stages.effects import Effect, StepFlags, reports_of
+from stages.engine_boundary import asked
 from stages.event_log import Trail
 from stages.gathering import Gathering
 from stages.messages import Outcome
 from stages.outbox import Outbox
 from stages.scheduler import NEVER_NS
-from stages.stream import StageStream, Step
+from stages.stream import StageFailure, StageStream, Step
 
 
 @dataclass(slots=True)
@@ -49,9 +50,12 @@ class Entry:
         awaited = [payload for payload in inputs if payload not in self.ended_inputs] if self.tag.response else ()
         return any(self.sources.get(payload, link) == link for payload in awaited)
 
-    def close(self) -> dict[str, int]:
-        """Give everything back; what that was, by kind."""
-        held = self.model.held() | {f"gathered_{payload}": one.units for payload, one in self.gatherings.items()}
-        self.model.close()
+    def close(self) -> tuple[dict[str, int], list[Effect]]:
+        """Give everything back; what that was, by kind, and what is to be reported of what the engine threw over it."""
+        held, closed = asked(self.model.held), asked(self.model.close)
         self.outbox.close()
-        return {kind: count for kind, count in held.items() if count}
+        counts = {f"gathered_{payload}": one.units for payload, one in self.gatherings.items()}
+        counts |= {} if isinstance(held, StageFailure) else held
+        faults = [answer for answer in (held, closed) if isinstance(answer, StageFailure)]
+        reports: list[Effect] = [report for fault in faults for report in reports_of(self.tag.key, fault)]
+        return {kind: count for kind, count in counts.items() if count}, reports

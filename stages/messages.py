@@ -21,7 +21,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -54,6 +54,10 @@ from stages.contracts import (
 from stages.event_log import EventLogStatistics, Excerpt
 
 LINK_VERSION = 5
+PEER_NAME_CHARACTERS_MAX = 256
+# What a peer may offer to be mapped: far more than any configuration has, and no more than there are addresses for.
+ARENA_BLOCKS_MAX = 1 << 16
+ARENA_BLOCK_BYTES_MAX = 1 << 30
 
 LinkRole = Literal["control", "media", "data", "probe"]
 Outcome = Literal["finished", "cancelled", "failed"]
@@ -67,10 +71,10 @@ class ArenaOffer(Wire, frozen=True):
 
     worker: str
     incarnation: int
-    fd: int
+    fd: Annotated[int, msgspec.Meta(ge=0)]
     nonce: bytes
-    blocks: int
-    block_bytes: int
+    blocks: Annotated[int, msgspec.Meta(ge=1, le=ARENA_BLOCKS_MAX)]
+    block_bytes: Annotated[int, msgspec.Meta(ge=1, le=ARENA_BLOCK_BYTES_MAX)]
 
 
 class Hello(Wire, frozen=True):
@@ -81,7 +85,7 @@ class Hello(Wire, frozen=True):
 
     version: int
     role: LinkRole
-    name: str
+    name: Annotated[str, msgspec.Meta(max_length=PEER_NAME_CHARACTERS_MAX)]
     arena: ArenaOffer | None = None
 
 

@@ -135,10 +135,10 @@ class Outbox:
         """Outputs that not every reader has taken."""
         return len(self._waiting)
 
-    @property
-    def credit_out(self) -> int:
-        """Units that its readers have, on all edges."""
-        return sum(lane.credit.window - lane.credit.available for lane in self._lanes if lane.credit is not None)
+    def credit_out(self, target: str) -> int:
+        """Units that `target` has."""
+        lanes = (lane for lane in self._lanes if lane.target == target)
+        return sum(lane.credit.window - lane.credit.available for lane in lanes if lane.credit is not None)
 
     @property
     def _end(self) -> int:

@@ -7,7 +7,7 @@ Theory of operation
 Rules
 * Nobody but its owner has a say in a session.
 * Its epoch only rises.
-* An owner is told once that the session is open for it.
+* An owner is told that the session is open for it, once each time that it opens it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Owners:
         """It was closed, and waits for its last stream."""
         return session in self._closing
 
-    def release(self, session: str) -> None:
-        """No stream of `session`, which was closed, is left."""
+    def release(self, session: str) -> StageFailure | None:
+        """No stream of `session`, which was closed, is left; gives what the model threw over it."""
         self._closing.remove(session)
-        self._model.close_session(session)
+        return asked(lambda: self._model.close_session(session))

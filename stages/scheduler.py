@@ -140,6 +140,7 @@ class StageScheduler:
         self._shares = TenantShares(weights or {})
         self._order = 0
         self._batches = 0
+        self._started = 0
         self._waiting_peak = 0
         self._queued_ns_max = 0
         self._dropped = 0
@@ -267,6 +268,7 @@ class StageScheduler:
             (one.lane.account, self._shares.charge(one.lane.account, predicted_ns // len(gathered))) for one in gathered
         )
         self._batches += 1
+        self._started += len(gathered)
         batch = Batch(self._batches, group[0], keys, queued_ns, now_ns)
         self._running[batch.number] = _Running(batch, group, predicted_ns, charges)
         self._busy.update(keys)
@@ -310,7 +312,7 @@ class StageScheduler:
             min((one.ready.ready_ns for one in self._waiting.values()), default=None),
             self._queued_ns_max,
             len(self._running),
-            self._order - self._dropped - self._expired - self._withdrawn - len(self._waiting),
+            self._started,
             self._dropped,
             self._expired,
             self._withdrawn,

@@ -29,6 +29,7 @@ Rules
   happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
+* What an engine throws as it lets go is reported, and the stream is gone all the same.
 """
 
 from __future__ import annotations
@@ -252,13 +253,14 @@ class Stage:
         self._owners.close(session)
         for entry in self._entries_where(lambda entry: entry.tag.session == session):
             effects += self._leave(entry, "cancelled")
-        self._release_session(session)
-        return effects
+        return effects + self._release_session(session)
 
-    def _release_session(self, session: str) -> None:
+    def _release_session(self, session: str) -> list[Effect]:
         """Let the model forget a closed session, unless a step still runs for it."""
-        if self._owners.is_closing(session) and not self._entries_where(lambda entry: entry.tag.session == session):
-            self._owners.release(session)
+        if not self._owners.is_closing(session) or self._entries_where(lambda entry: entry.tag.session == session):
+            return []
+        failure = self._owners.release(session)
+        return [*reports_of(session, failure)] if failure else []
 
     def _open(self, link: int, frame: Open, now_ns: int) -> list[Effect]:
         tag = frame.tag
@@ -566,14 +568,15 @@ class Stage:
     def _depart(self, entry: Entry) -> list[Effect]:
         assert entry.leaving is not None, "only a leaving stream departs"
         outcome, code, message = entry.leaving
-        released = entry.close()
+        released, effects = entry.close()
         del self._entries[entry.tag.key]
         entry.trail.add(EventKind.CLOSED, len(self._entries), cause=code or outcome)
-        self._release_session(entry.tag.session)
+        effects += self._release_session(entry.tag.session)
         # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
         media = self._peers.media_of(entry.control) if self._observes else None
         link = entry.control if media is None else media
-        return [Send(link, Closed(entry.tag, outcome, released, code, message)), *self._tell_owner(entry.tag.session)]
+        effects.append(Send(link, Closed(entry.tag, outcome, released, code, message)))
+        return effects + self._tell_owner(entry.tag.session)
 
     def _drop_stale(self, what: str, tag: Tag | None = None, session: str = "") -> list[Effect]:
         self._stale += 1

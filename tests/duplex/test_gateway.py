@@ -427,16 +427,22 @@ def test_what_is_found_where_nothing_should_be_is_told_to_whoever_runs_the_servi
 
 @pytest.mark.usefixtures("_stages_are_there")
 def test_a_session_that_is_over_is_looked_for_at_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str, str]] = []
-    monkeypatch.setattr(
-        StagePool, "audit", lambda pool, session, stream="": asked.append((pool.stage, session, stream))
-    )
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(StagePool, "audit_session", lambda pool, session: asked.append((pool.stage, session)))
 
     async def scenario(one: Bench) -> None:
         async with one.gateway.new_call(SessionSettings()) as admitted:
             session = admitted.call.session
             assert asked == []
-        assert sorted(asked) == [(stage, session, "") for stage in ("encoder", "talker", "thinker", "vocoder")]
+        assert sorted(asked) == [(stage, session) for stage in ("encoder", "talker", "thinker", "vocoder")]
+
+    play(tmp_path, scenario)
+
+
+def test_audits_are_counted_from_none_on(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        for stage in ("encoder", "talker", "thinker", "vocoder"):
+            assert f'duplex_audits_total{{outcome="held",stage="{stage}"}} 0.0' in one.metrics()
 
     play(tmp_path, scenario)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from duplex.stage_pool import StagePool
+from duplex.stage_pool import PROBE_AGAIN_NS, RunningLoop
 from stages.edges import GATEWAY
-from stages.messages import Audit, Audited, Cancel, Closed, CloseSession, Opened, OpenSession
+from stages.messages import Audit, Audited, Cancel, Closed, CloseSession, Opened, OpenSession, SessionOpened
 from stages.pool import Pool
-from tests.duplex.pool_bench import S1, TAG, Bench, asked, bench, tag
+from tests.duplex.pool_bench import S1, S2, TAG, Bench, Worker, asked, bench, tag
 from tests.stages.link_bench import play
 
 KEY = TAG.key
@@ -32,7 +33,7 @@ def test_every_replica_is_asked_and_the_pool_answers_for_itself(tmp_path: Path) 
     async def scenario() -> None:
         async with bench(tmp_path, "a", "b") as one:
             workers = [await one.worker(name) for name in ("a", "b")]
-            one.pool.audit(S1, KEY)
+            one.pool.audit(TAG)
             for name, worker in zip("ab", workers, strict=True):
                 assert await worker.orders() == [Audit(S1, KEY)]
                 worker.says(answer({"blocks": 2}, name))
@@ -45,7 +46,7 @@ def test_every_replica_is_asked_and_the_pool_answers_for_itself(tmp_path: Path) 
 def test_a_replica_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
-            one.pool.audit(S1)
+            one.pool.audit_session(S1)
             await one.told.until("talker", answer({}, GATEWAY, ""))
 
     play(scenario())
@@ -55,10 +56,9 @@ def test_a_stream_and_a_place_that_are_still_in_the_books_are_found(tmp_path: Pa
     async def scenario() -> None:
         async with bench(tmp_path) as one:
             await one.begun()
-            for stream in (KEY, ""):
-                one.pool.audit(S1, stream)
-                await one.told.until("talker", answer({"streams": 1, "places": 1}, GATEWAY, stream))
-            one.pool.audit(S1, "resp_9")
+            one.pool.audit(TAG)
+            await one.told.until("talker", answer({"streams": 1, "places": 1}, GATEWAY))
+            one.pool.audit(tag(9))
             await one.told.until("talker", answer({}, GATEWAY, "resp_9"))
 
     play(scenario())
@@ -71,7 +71,7 @@ def test_a_place_that_was_not_given_back_is_found(tmp_path: Path, monkeypatch: p
             monkeypatch.setattr(Pool, "end", lambda pool, work, now_ns: [])
             worker.says(Closed(TAG, "finished", {}))
             await one.told.until("talker", Closed(TAG, "finished", {}))
-            one.pool.audit(S1, KEY)
+            one.pool.audit(TAG)
             await one.told.until("talker", answer({"places": 1}, GATEWAY))
 
     play(scenario())
@@ -82,9 +82,9 @@ def test_what_was_lost_is_found_of_a_stream_and_accounted_for_of_a_session(tmp_p
         async with bench(tmp_path) as one:
             await lost_with_its_links(one)
             one.pool.order(CloseSession(S1))
-            one.pool.audit(S1, KEY)
+            one.pool.audit(TAG)
             await one.told.until("talker", answer({"lost": 1}, GATEWAY))
-            one.pool.audit(S1)
+            one.pool.audit_session(S1)
             await one.told.until("talker", answer({}, GATEWAY, ""))
 
     play(scenario())
@@ -152,16 +152,66 @@ def test_an_answer_about_what_was_not_lost_goes_to_who_asked(tmp_path: Path) -> 
     play(scenario())
 
 
-def test_of_a_session_that_was_closed_a_worker_may_hold_something_until_it_has_answered(tmp_path: Path) -> None:
+def test_who_asked_before_the_links_were_lost_again_asks_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_off: list[Callable[[], None]] = []
+    later = RunningLoop.later
+
+    def hold_back(loop: RunningLoop, delay_ns: int, call: Callable[[], None]) -> None:
+        if delay_ns == PROBE_AGAIN_NS:
+            put_off.append(call)
+        else:
+            later(loop, delay_ns, call)
+
+    async def still_held(one: Bench) -> Worker:
+        worker = await one.worker(incarnation=1)
+        assert await worker.orders() == [Audit(S1, KEY)]
+        told = SessionOpened(f"after {len(put_off)}")
+        worker.says(answer({"streams": 1}), told)
+        await one.told.until("talker", told)
+        return worker
+
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            await lost_with_its_links(one)
+            await one.dies(await still_held(one))
+            worker = await still_held(one)
+            before, again = put_off
+            before()
+            one.pool.order(OpenSession(S2, 5))
+            again()
+            assert await worker.orders(2) == [OpenSession(S2, 5), Audit(S1, KEY)]
+
+    monkeypatch.setattr(RunningLoop, "later", hold_back)
+    play(scenario())
+
+
+# ---- sessions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_looked_for_once_all_its_streams_have_been_answered_for(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
             worker = await one.begun()
-            pool: StagePool = one.pool
-            assert not pool.is_leaving(S1)
-            pool.order(CloseSession(S1))
-            assert pool.is_leaving(S1)
+            one.pool.order(CloseSession(S1))
+            one.pool.audit_session(S1)
+            assert (await worker.orders(3))[2:] == [CloseSession(S1)]
             worker.says(Closed(TAG, "cancelled", {}))
-            await one.told.until("talker", Closed(TAG, "cancelled", {}))
-            assert not pool.is_leaving(S1)
+            assert await worker.orders() == [Audit(S1)]
+            await one.told.until("talker", answer({}, GATEWAY, ""))
+
+    play(scenario())
+
+
+def test_a_session_that_has_begun_anew_is_not_looked_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker()
+            one.pool.order(OpenSession(S1, 5))
+            one.pool.audit_session(S1)
+            one.pool.order(CloseSession(S1))
+            assert await worker.orders(2) == [OpenSession(S1, 5), CloseSession(S1)]
+            assert one.heard == []
 
     play(scenario())

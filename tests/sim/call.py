@@ -292,7 +292,7 @@ class Call:
             case do.OpenStream() | do.CancelStream() | do.CutStream() | do.GrantCredit():
                 self._order(effect)
             case do.AuditStream(stage, tag):
-                self._stages[stage].audit(tag.session, tag.key)
+                self._stages[stage].audit(tag)
             case do.FeedStream(stage, tag, item) if stage == self._encoder:
                 self._feed(self.feed.tell(tag, item))
             case do.FeedStream(stage, tag, item):

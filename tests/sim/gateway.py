@@ -269,19 +269,10 @@ class Gateway:
         call.leave_stages()
         if self.calls.get(call.session) is call:
             del self.calls[call.session]
-            self._until_left(call.session)
         else:
             self.former.remove(call)
-
-    def _until_left(self, session: str) -> None:
-        """See that nothing is left of a session that is over here; it may have begun anew meanwhile."""
-        if session in self.calls:
-            return
-        if any(pool.is_leaving(session) for pool in self.stages.values()):
-            self.clock.after(FLUSH_POLL_MS, self.do, self._until_left, session)
-            return
         for pool in self.stages.values():
-            pool.audit(session)
+            pool.audit_session(call.session)
 
     def _until_written(self, call: Call, then: Callable[[], None]) -> None:
         give_up_ns = self.clock.now_ns + FLUSH_MS_MAX * 1_000_000

@@ -36,6 +36,7 @@ class PuppetStream:
     feed_outputs: Sequence[Output] = ()
     feed_fails: Exception | None = None
     plan_fails: Exception | None = None
+    close_fails: Exception | None = None
     ends: bool = False
     holds: dict[str, int] = field(default_factory=dict)
     fed: list[Item] = field(default_factory=list)
@@ -73,6 +74,8 @@ class PuppetStream:
         self.closed += 1
         for stream, step in self.frees:
             stream.steps.append(step)
+        if self.close_fails is not None:
+            raise self.close_fails
 
 
 class PuppetModel:
@@ -87,6 +90,7 @@ class PuppetModel:
         self.calls: list[str] = []
         self.open_fails: Exception | None = None
         self.session_fails: Exception | None = None
+        self.close_fails: Exception | None = None
 
     def open_session(self, session: str) -> None:
         if self.session_fails is not None:
@@ -100,6 +104,8 @@ class PuppetModel:
         )
         self.sessions.discard(session)
         self.calls.append(f"close {session}")
+        if self.close_fails is not None:
+            raise self.close_fails
 
     def kept_for(self, session: str) -> dict[str, int]:
         return {"memory": int(session in self.sessions)}

@@ -87,13 +87,14 @@ def test_outputs_after_the_end_are_told_once() -> None:
     assert bench.stage.audits.of_stream(KEY) == NOTHING
 
 
-def test_late_outputs_of_many_streams_are_bounded() -> None:
+def test_late_outputs_are_remembered_of_the_latest_streams() -> None:
     stage = speaking().stage
     for number in range(LATE_STREAMS_MAX + 1):
         stage.progress(f"gone_{number}", (sound(4),))
-    stage.progress("gone_0", (sound(4),))
-    assert stage.audits.of_stream("gone_0")["late_outputs"] == 2
-    assert stage.audits.of_stream(f"gone_{LATE_STREAMS_MAX}")["late_outputs"] == 0
+    stage.progress(f"gone_{LATE_STREAMS_MAX}", (sound(4),))
+    assert stage.audits.of_stream("gone_0")["late_outputs"] == 0
+    assert stage.audits.of_stream("gone_1")["late_outputs"] == 1
+    assert stage.audits.of_stream(f"gone_{LATE_STREAMS_MAX}")["late_outputs"] == 2
 
 
 def test_what_a_model_throws_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ def test_a_session_that_a_model_does_not_forget_is_found(monkeypatch: pytest.Mon
 
 def test_a_session_that_the_stage_does_not_forget_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Puppets()
-    monkeypatch.setattr(Stage, "_release_session", lambda stage, session: None)
+    monkeypatch.setattr(Stage, "_release_session", lambda stage, session: [])
     bench.frame(CloseSession(SESSION))
     assert bench.stage.audits.of_session(SESSION, CONTROL) == {"streams": 0, "sessions": 1, "model_memory": 1}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from stages.contracts import AudioIn, Clause, Latents, ObserverOptions, Payload, Tag
 from stages.edges import GATEWAY, InEdge, OutEdge
+from stages.effects import ReportFault
 from stages.entries import Entry
 from stages.event_log import EventLog
 from stages.gathering import Gathering
@@ -14,6 +17,13 @@ from tests.stages.puppet import PuppetStream
 
 FIRST, SECOND = 3, 4
 LAST = Latents(4, 0, b"", final=True)
+
+
+def throwing(what: str) -> Callable[[object], None]:
+    def throw(_: object) -> None:
+        raise RuntimeError(what)
+
+    return throw
 
 
 def entry(response: str = "r", *gathered: InEdge) -> Entry:
@@ -56,5 +66,18 @@ def test_what_it_held_is_given_back_once() -> None:
     assert isinstance(one.model, PuppetStream)
     one.model.holds = {"frames": 3, "slots": 0}
     one.gatherings["clauses"].add(Clause(0, "Hi."), 3)
-    assert one.close() == {"frames": 3, "gathered_clauses": 3}
+    assert one.close() == ({"frames": 3, "gathered_clauses": 3}, [])
     assert one.model.closed == 1
+
+
+def test_what_its_engine_throws_as_it_lets_go_is_reported_and_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = entry("r", InEdge("clauses", 99, "complete"))
+    one.gatherings["clauses"].add(Clause(0, "Hi."), 3)
+    for what in ("held", "close"):
+        monkeypatch.setattr(PuppetStream, what, throwing(what))
+    released, reports = one.close()
+    assert released == {"gathered_clauses": 3}
+    assert [(each.key, str(each.error)) for each in reports if isinstance(each, ReportFault)] == [
+        ("r", "held"),
+        ("r", "close"),
+    ]

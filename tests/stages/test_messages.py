@@ -187,6 +187,7 @@ def packed(**fields: object) -> bytes:
 
 
 WIRE_TAG = ["s", 1, 1, "r"]
+WIRE_ARENA = {**msgspec.structs.asdict(OFFER), "type": "ArenaOffer"}
 WIRE_MESSAGE = {"role": "user", "content": "hi"}
 WIRE_WORD = {"text": "hi", "start": 0, "end": 1, "loud": True}
 WIRE_WORDS = {"type": "WordTimes", "clause": 0, "sample_rate": 8_000, "words": [WIRE_WORD]}
@@ -208,6 +209,14 @@ WIRE_WORDS = {"type": "WordTimes", "clause": 0, "sample_rate": 8_000, "words": [
         (packed(type="EndEpoch", session="s", epoch="1"), "epoch"),
         (packed(type="EndEpoch", session="s", epoch=1.5), "epoch"),
         (packed(type="Hello", version=1, role="spy", name="x"), "spy"),
+        (packed(type="Hello", version=1, role="data", name="x/" + "9" * 5_000), "name"),
+        (packed(type="Hello", version=1, role="data", name="x/1", arena=WIRE_ARENA | {"blocks": -1}), "blocks"),
+        (packed(type="Hello", version=1, role="data", name="x/1", arena=WIRE_ARENA | {"blocks": 1 << 62}), "blocks"),
+        (
+            packed(type="Hello", version=1, role="data", name="x/1", arena=WIRE_ARENA | {"block_bytes": 0}),
+            "block_bytes",
+        ),
+        (packed(type="Hello", version=1, role="data", name="x/1", arena=WIRE_ARENA | {"fd": -1}), "fd"),
         (packed(type="Closed", tag=WIRE_TAG, outcome="lost", released={}), "lost"),
         (packed(type="Cancel", tag=["s", 1]), "tag"),
         (packed(type="Cancel", tag=["s", "1", 1]), "tag"),

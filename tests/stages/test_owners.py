@@ -88,3 +88,15 @@ def test_a_session_that_is_opened_again_meanwhile_is_kept() -> None:
     known.close("s")
     known.open(ONE, "s", 3)
     assert (known.is_closing("s"), known.epoch_of("s"), model.sessions) == (False, 3, {"s"})
+
+
+def test_what_a_model_throws_over_a_session_keeps_nobody_from_opening_it_again() -> None:
+    known, model = owners()
+    known.open(ONE, "s", 5)
+    known.close("s")
+    model.close_fails = RuntimeError("broken")
+    failure = known.release("s")
+    assert isinstance(failure, EngineFault)
+    assert failure.error is model.close_fails
+    assert not known.is_closing("s")
+    assert known.open(ONE, "s", 6) is None

@@ -24,7 +24,7 @@ from stages.messages import (
 from stages.stream import Publish, StageFailure
 from stages.tenant_shares import SHARE_LEAD_NS
 from tests.stages.puppet import BatchingPuppets, PuppetModel, PuppetStep
-from tests.stages.stage_bench import SESSION, TAG, Puppets, StageBench, closings, sound
+from tests.stages.stage_bench import CONTROL, SESSION, TAG, Puppets, StageBench, closings, sound
 
 A, B, C = (Tag(SESSION, 5, 1, name) for name in "abc")
 FAILURE = StageFailure("engine", "it broke")
@@ -223,3 +223,23 @@ def test_an_engine_that_throws_where_it_is_opened_refuses() -> None:
     assert bench.frame(OpenSession("s", 1)) == [SessionRefused("s", "engine_fault", text)]
     assert bench.faults == [ReportFault("a", BROKEN), ReportFault("s", BROKEN)]
     assert bench.stage.statistics().sessions == 1
+
+
+def test_an_engine_that_throws_as_it_closes_one_of_a_batch_changes_nothing_for_the_others() -> None:
+    bench = Together(*[PuppetStep((Publish(TextDelta("x")),))] * 3)
+    bench.model.streams["b"].close_fails = BROKEN
+    bench.frame(Cancel(B))
+    frames = bench.finish("a")
+    assert [frame.tag for frame in frames if isinstance(frame, Published)] == [A, C]
+    assert closings(frames) == [(B, "cancelled", "")]
+    assert [(fault.key, fault.error) for fault in bench.faults] == [("b", BROKEN)]
+
+
+def test_an_engine_that_throws_as_it_closes_lets_go_with_its_session_and_with_its_gateway() -> None:
+    bench = Puppets()
+    bench.stream.close_fails = BROKEN
+    bench.model.close_fails = BROKEN
+    assert closings(bench.lose(CONTROL)) == [(TAG, "cancelled", "")]
+    assert bench.is_empty()
+    assert [fault.key for fault in bench.faults] == [TAG.key, SESSION]
+    assert bench.model.calls == [f"open {SESSION}", f"close {SESSION}"]
