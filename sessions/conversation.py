@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from media.chunk import ms_to_samples, samples_to_ms
+from media.heard_estimate import Path
 from media.turn_events import Saying
 from sessions.effects import (
     CancelStream,
@@ -427,6 +428,11 @@ class Conversation:
     def heard(self, response: str, samples: int, now_ns: int) -> list[Effect]:
         """The client reports that its caller has heard so much of `response`."""
         self._speaking.heard(response, samples, now_ns)
+        return self._remembered.refine()
+
+    def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
+        """The path to the caller's ear is now this."""
+        self._speaking.go_by(path, now_ns)
         return self._remembered.refine()
 
     def take_due(self, now_ns: int) -> list[Effect]:

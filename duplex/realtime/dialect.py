@@ -15,7 +15,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from media.chunk import samples_to_ms
+from media.chunk import samples_to_ms, samples_to_ms_above
 from sessions import events
 from sessions.items import Item
 from sessions.settings import OUTPUT_RATE
@@ -132,7 +132,7 @@ def error_message(
 
 def item_dict(item: Item) -> Message:
     """An item as the API shows it. `cut` says that a spoken reply was not heard to its end: its transcript is what was
-    heard, for `heard_ms` by `heard_basis`, and it ends in the midst of `cut_word`."""
+    heard, for `heard_ms` by `heard_basis` and within `heard_error_ms`, and it ends in the midst of `cut_word`."""
     if item.role == "user":
         content = {"type": "input_audio", "transcript": item.text or None}
         if not item.spoken:
@@ -148,7 +148,9 @@ def item_dict(item: Item) -> Message:
 
 def _cut(item: Item) -> Message:
     heard_ms = samples_to_ms(item.heard_samples, OUTPUT_RATE)
-    return {"cut": True, "cut_word": item.cut_word, "heard_ms": heard_ms, "heard_basis": item.heard_basis}
+    error_ms = samples_to_ms_above(item.heard_error_samples, OUTPUT_RATE)
+    known = {"heard_ms": heard_ms, "heard_basis": item.heard_basis, "heard_error_ms": error_ms}
+    return {"cut": True, "cut_word": item.cut_word, **known}
 
 
 def _content(text: str, *, with_audio: bool) -> Message:

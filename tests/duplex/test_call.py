@@ -19,6 +19,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
+from media.heard_estimate import Path
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CutStream
 from sessions.events import (
@@ -101,6 +102,10 @@ class Client:
         self.has_room = True
         self.silences_due = self.silences = 0
         self.paced_ns: list[int] = []
+        self.seen = Path()
+
+    def path(self, _now_ns: int) -> Path:
+        return self.seen
 
     def pace(self, now_ns: int) -> None:
         self.paced_ns.append(now_ns)

@@ -102,6 +102,7 @@ def test_vllm_omni_4271_a_client_that_is_gone_without_a_word_is_let_go(
 ) -> None:
     """Its end of the connection stays open, and answers no ping."""
     monkeypatch.setattr(gateway_process, "PING_S", 0.05)
+    monkeypatch.setattr(gateway_process, "PONG_S", 0.05)
 
     async def scenario() -> None:
         one = GatedGateway(tmp_path, monkeypatch)

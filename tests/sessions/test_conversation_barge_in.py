@@ -184,6 +184,7 @@ def test_pipecat_4996_what_was_sent_before_the_stop_stays_said() -> None:
         audio_samples=sent,
         cut=True,
         heard_samples=sent,
+        heard_error_samples=sent,  # all of it is still on its way
     )
 
 

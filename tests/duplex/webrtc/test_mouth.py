@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duplex.webrtc.mouth import DEVICE_MS, LATENCY_MS_MAX, REPORT_AGE_MS_MAX, Mouth
-from duplex.webrtc.rtp import PACKET_NS, PACKET_TICKS, SENDING_PACKETS_MAX, SentPacket
+from duplex.webrtc.rtp import PACKET_NS, PACKET_TICKS, SENDING_PACKETS_MAX, ReceiverReport, SentPacket
 from media.playout import Frame
 from media.rtp_map import Position
 from sessions.events import Event, InputCleared, ReplyAudio
@@ -27,6 +27,8 @@ class Sender:
 
     is_sending: bool = True
     timestamp_origin: int | None = ORIGIN
+    report: ReceiverReport | None = None
+    last_packet_ns: int | None = None
     queue: list[SentPacket] = field(default_factory=list)
     written: list[SentPacket] = field(default_factory=list)
 
