@@ -355,6 +355,18 @@ def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
     play(scenario)
 
 
+def test_what_its_caller_has_heard_is_estimated_by_the_path_to_its_client() -> None:
+    async def scenario(one: Bench) -> None:
+        one.client.seen = Path(delay_ns_max=10 * NS_PER_S)
+        one.call.pace(time.monotonic_ns())
+        tag = one.start_reply()
+        view = one.call.conversation.speaking.ledger(tag.response, time.monotonic_ns() + NS_PER_S)
+        assert view is not None
+        assert (view.heard, view.error_samples, view.basis) == (0, 24_000, "estimated")
+
+    play(scenario)
+
+
 def test_responses_that_the_client_holds_open_are_ended_once_it_is_there_and_drain_with_the_stages() -> None:
     async def scenario(one: Bench) -> None:
         call = one.another(responses=["resp_old"])
