@@ -81,6 +81,9 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
         extensions[PROBE_EXTENSION] = self._probe
         await super().run_asgi()
 
+    def start_keepalive(self) -> None:
+        self.send_keepalive_ping()
+
     def handle_pong(self, event: WebSocketFrame) -> None:
         asked = self.pending_ping_payload
         super().handle_pong(event)

@@ -130,8 +130,6 @@ def test_vllm_omni_4271_a_client_that_is_gone_without_a_word_is_let_go(
 
 
 def test_pings_tell_a_call_how_far_its_client_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_process, "PING_S", 0.005)
-
     async def scenario() -> None:
         one = GatedGateway(tmp_path, monkeypatch)
         server = gateway_process._web_server(one.gateway, one.gateway.config, None)
@@ -143,13 +141,10 @@ def test_pings_tell_a_call_how_far_its_client_is(tmp_path: Path, monkeypatch: py
                 await client.send('{"type": "input_audio_buffer.clear"}')
                 await client.recv()
                 (call,) = one.gateway._calls.values()
-                before = call._path
-                assert before is not None
-                assert before.report_ns_max == ROUND_TRIP_NS_UNKNOWN
-                while call._path == before or call._path is None or not call._path.arrived_ns:
+                while call._path is None or not call._path.arrived_ns:
                     await asyncio.sleep(0)
                     call.pace(time.monotonic_ns())
-                assert before.report_ns_max != call._path.report_ns_max
+                assert call._path.report_ns_max != ROUND_TRIP_NS_UNKNOWN
                 assert call._path.arrived_ns <= time.monotonic_ns()
             server.should_exit = True
             await serving
