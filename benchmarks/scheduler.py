@@ -24,6 +24,7 @@ Say = Callable[[str], None]
 WAITING = (10, 100, 1_000)
 TENANTS = 4
 DECISIONS = 4_000
+WHOLE_NS = 300_000_000_000  # so long a response may last
 BATCH_MAX = 8
 
 RESPONSES = 50
@@ -42,6 +43,7 @@ class Scheduling(Protocol):
     """What both do."""
 
     def offer(self, ready: Ready) -> None: ...
+    def expire(self, now_ns: int) -> list[str]: ...
     def start(self, now_ns: int) -> Batch | None: ...
     def done(self, number: int, now_ns: int) -> Batch: ...
 
@@ -56,6 +58,9 @@ class Fifo:
 
     def offer(self, ready: Ready) -> None:
         self._waiting[ready.key] = ready
+
+    def expire(self, now_ns: int) -> list[str]:  # noqa: ARG002 - it knows no deadlines
+        return []
 
     def start(self, now_ns: int) -> Batch | None:
         if self._running is not None or not self._waiting:
@@ -100,7 +105,8 @@ def decision_us(scheduling: Scheduling, waiting: int) -> float:
 
     def ready(key: str, now_ns: int) -> Ready:
         number = int(key)
-        return Ready(key, "chunk", STEADY, now_ns, number % 7 * 50_000_000, f"t{number % TENANTS}", "steady")
+        lead_ns, deadline_ns = number % 7 * 50_000_000, now_ns + WHOLE_NS
+        return Ready(key, "chunk", STEADY, now_ns, lead_ns, f"t{number % TENANTS}", "steady", deadline_ns)
 
     for number in range(waiting):
         scheduling.offer(ready(str(number), 0))
@@ -108,6 +114,7 @@ def decision_us(scheduling: Scheduling, waiting: int) -> float:
     began_ns = time.thread_time_ns()
     for _ in range(DECISIONS):
         now_ns += 20_000_000
+        scheduling.expire(now_ns)
         batch = scheduling.start(now_ns)
         assert batch is not None, "there is always work"
         scheduling.done(batch.number, now_ns + 20_000_000)

@@ -215,7 +215,7 @@ class Call:
     def _pace(self, now_ns: int) -> None:
         deadline_ns = self.conversation.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
-            self.carry_out(self.conversation.tick(now_ns))
+            self.carry_out(self.conversation.tick(now_ns, self.listening.newest))
         self.listening.tick(now_ns)
         self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:
@@ -345,8 +345,8 @@ class Call:
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._services.stages[effect.stage], effect.tag
         match effect:
-            case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges, self.conversation.tenant))
+            case do.OpenStream(options=options, edges=edges, lasts_ns_max=lasts_ns_max):
+                stage.order(Open(tag, options, edges, self.conversation.tenant, lasts_ns_max))
             case do.CancelStream():
                 self._stream_gone(effect.stage, tag)
                 stage.order(Cancel(tag))

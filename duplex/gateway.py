@@ -37,7 +37,8 @@ from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.tasks import see_through, stop_task
 from duplex.vad_service import SpeechModel, VadService
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
+from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError

@@ -39,7 +39,7 @@ from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
 from media.heard_estimate import NS_PER_S, Probe
 from media.vad import SileroVad, VadState
-from sessions.conversation import ReplyDefaults
+from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
 from stages import weights

@@ -115,6 +115,7 @@ class Inspection(Collector):
         yield self._gauge("scheduler_waiting_peak", "Most steps that waited", lambda one: one.scheduler.waiting_peak)
         yield self._gauge("scheduler_wait_seconds", "Oldest step's wait", lambda one: one.scheduler.wait_ns_max / _NS)
         yield self._gauge("scheduler_running", "Batches that run", lambda one: one.scheduler.running)
+        yield self._gauge("scheduler_expired", "Steps that came to nothing in time", lambda one: one.scheduler.expired)
         families = {
             "predicted": "What the next batch of a kind is expected to take",
             "service_mean": "What batches of a kind have taken",

@@ -8,6 +8,7 @@ Theory of operation
 
 Rules
 * Offsets are absolute 16 kHz samples of the session's input, never times.
+* What comes faster than it can be spoken is judged by what the caller hears of us when it would be (`InputPace`).
 * The encoder hears what has been judged: whole windows, so that what it gets depends on no message's size.
 * `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
   own socket.
@@ -24,6 +25,7 @@ from duplex.encoder_feed import EncoderFeed
 from duplex.vad_service import VadService
 from media.chunk import BYTES_PER_SAMPLE
 from media.end_of_turn import EndOfTurnSettings
+from media.input_pace import InputPace
 from media.input_ring import InputRing
 from media.pcm import PcmAligner, float_to_pcm16, pcm16_to_float
 from media.resample import StreamResampler
@@ -81,6 +83,7 @@ class Listening:
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
         self._detector = TurnDetector(detector_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._pace = InputPace(INPUT_RATE)
         self._judged = 0
         self._received = 0
         self._consumed = 0
@@ -154,7 +157,8 @@ class Listening:
             self._send(self._feed.judged(end))
             if probability is not None:
                 now_ns = time.monotonic_ns()
-                self._act_on(self._detector.window(probability, end, self._conversation.saying(now_ns), now_ns))
+                saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
+                self._act_on(self._detector.window(probability, end, saying, now_ns))
 
     def _act_on(self, events: Sequence[TurnEvent]) -> None:
         for event in events:

@@ -160,7 +160,6 @@ def route_of(graph: Graph) -> Route:
         stage = graph.stage(name)
         kind = stage.kind
         assert kind != "encoder", "no edge leads to an encoder"
-        assert kind != "composite", "no edge leads to a composite"
         fed_by = [legs[edge.source] for edge in graph.edges_to(name) if edge.source in legs]
         spoken = kind in ("talker", "vocoder") or any(leg.spoken for leg in fed_by)
         onward = tuple(edge.target for edge in graph.edges_from(name) if edge.target != GATEWAY)

@@ -14,6 +14,7 @@ Theory of operation
 Rules
 * All streams of a session at this stage run at its home.
 * A waiting stream that is cancelled, or refused by the pool, is answered as its worker would have done.
+* Its time goes on while it waits: a worker is told what is left of it when it is asked.
 * A session that is closed has left its worker, and its place there is free, once all its streams were answered for.
 * What waits for `Opened` is bounded by `UNOPENED_FEEDS_MAX` per stream, streams that wait by the pool.
 """
@@ -134,10 +135,12 @@ class RunningLoop:
 
 @dataclass(slots=True)
 class _Stream:
-    """`client`: where it is to be, once that is decided. `begun`: a worker has answered. `unopened`: what is fed to it
-    until then; None once it was cancelled or opened."""
+    """`ordered_ns`: when it was asked for, with all the time that `open` says. `client`: where it is to be, once that
+    is decided. `begun`: a worker has answered. `unopened`: what is fed to it until then; None once it was cancelled or
+    opened."""
 
     open: Open
+    ordered_ns: int
     client: Replica | None = None
     begun: bool = False
     unopened: list[Feed] | None = field(default_factory=list)
@@ -236,8 +239,9 @@ class StagePool:
             case EndEpoch(session, epoch):
                 self._end_epoch(session, epoch, frame)
             case Open(tag):
-                self._streams[tag.key] = self._held[tag.key] = _Stream(frame)
-                self._carry_out(self._core.begin(tag.session, tag.key, self._surroundings.now_ns()))
+                now_ns = self._surroundings.now_ns()
+                self._streams[tag.key] = self._held[tag.key] = _Stream(frame, now_ns)
+                self._carry_out(self._core.begin(tag.session, tag.key, now_ns))
             case Cancel(tag):
                 self._cancel(tag, frame)
             case Grant(tag) | Cut(tag):
@@ -408,7 +412,14 @@ class StagePool:
         replicas = tuple(target for target in targets if target in client.onward)
         if len(replicas) == len(targets):
             del self._held[stream.open.tag.key]
-            client.order(structs.replace(stream.open, edges=replicas))
+            client.order(structs.replace(stream.open, edges=replicas, lasts_ns_max=self._left_of(stream)))
+
+    def _left_of(self, stream: _Stream) -> int | None:
+        """How much longer it will be wanted."""
+        lasts_ns_max = stream.open.lasts_ns_max
+        if lasts_ns_max is None:
+            return None
+        return max(0, lasts_ns_max - (self._surroundings.now_ns() - stream.ordered_ns))
 
     # ---- the workers -----------------------------------------------------------------------------
 

@@ -23,10 +23,11 @@ TIMESTAMP_MODULUS = 1 << 32  # RFC 3550, section 5.1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """So many `samples` of `response` have been played."""
+    """So many `samples` of `response` have been played, and it sounds on without a gap until `until`."""
 
     response: str
     samples: int
+    until: int
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class RtpMap:
             return None
         span = self._spans[place]
         played = min(span.samples, (tick - span.start_tick) // self._ticks_per_sample)
-        return Position(span.response, span.start_sample + played)
+        return Position(span.response, span.start_sample + played, span.start_sample + span.samples)
 
     def _end_of(self, span: _Span) -> int:
         return span.start_tick + span.samples * self._ticks_per_sample

@@ -19,8 +19,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import structs
 
@@ -28,77 +28,40 @@ from media.chunk import ms_to_samples, samples_to_ms
 from media.heard_estimate import Path
 from media.turn_events import Saying
 from sessions.effects import (
-    CancelStream,
     Effect,
     EndEpoch,
-    FeedStream,
     Measured,
-    OpenStream,
     Overheard,
     ResetGate,
     SaveEpoch,
     Tell,
 )
 from sessions.events import (
+    CallerIdle,
     CommandRefused,
     InputCleared,
-    ResponseView,
+    InputCommitted,
     TurnHeld,
     TurnResumed,
 )
 from sessions.hearing import Hearing, Turn, Understood
+from sessions.idle import IdlePrompts
 from sessions.items import Item
 from sessions.plan import Marks, Plan
+from sessions.planner import Identity, Planner, ReplyDefaults
+from sessions.prefill import Prefill
 from sessions.remembered import Remembered
-from sessions.response import Deadlines
-from sessions.route import Leg, LegKind, Route, line
+from sessions.response import Deadlines, Phase
+from sessions.route import Leg, Route, line
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import Speaking
-from stages.contracts import (
-    OUT_OF_BAND,
-    Event,
-    Message,
-    ObserverOptions,
-    Options,
-    PrefillOptions,
-    Prompt,
-    Tag,
-    TalkerOptions,
-    ThinkerOptions,
-    Transcript,
-    VocoderOptions,
-)
+from stages.contracts import Event, Message, Options, Tag, ThinkerOptions, Transcript
 from stages.event_log import EventLog
 
 NS_PER_S = 1_000_000_000
 
-
-@dataclass(frozen=True, slots=True)
-class ReplyDefaults:
-    """What a response is where neither client nor session says otherwise. `examples` open every prompt.
-
-    `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
-    much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
-    """
-
-    instructions: str
-    max_output_tokens: int
-    temperature: float = 0.0
-    examples: tuple[Message, ...] = ()
-    prepare: bool = True
-    context_characters_max: int = 2_400
-    voices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who the conversation is, and of which `tenant`. `epoch` is where it starts; `new_id(prefix)` gives ids that are
-    never reused."""
-
-    session: str
-    epoch: int
-    new_id: Callable[[str], str]
-    tenant: str = ""
+# Why we stop without any speech over our own: the client wants it, or a key was pressed on a telephone.
+StopWhy = Literal["client_cancelled", "dtmf"]
 
 
 class Conversation:
@@ -126,7 +89,9 @@ class Conversation:
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
         self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant, recalls=recalls)
         self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
-        self._prefill: Tag | None = None
+        self._planner = Planner(identity, defaults, self._route)
+        self._prefill = Prefill(identity.session, self._route.head)
+        self._idle = IdlePrompts()
         # An understood turn that waits for the response before it to end, where speech does not interrupt.
         self._owed: tuple[Marks, int] | None = None
         self._is_over = False
@@ -161,13 +126,19 @@ class Conversation:
     def hearing(self) -> Hearing:
         return self._hearing
 
+    @property
+    def reading(self) -> Tag | None:
+        """The prefill that is under way."""
+        return self._prefill.tag
+
     def next_deadline_ns(self) -> int | None:
-        waits = (self._hearing.next_deadline_ns(), self._speaking.next_deadline_ns())
+        waits = (self._hearing.next_deadline_ns(), self._speaking.next_deadline_ns(), self._idle_due_ns)
         return min((at for at in waits if at is not None), default=None)
 
-    def tick(self, now_ns: int) -> list[Effect]:
-        """Act on deadlines that have passed."""
-        return self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
+    def tick(self, now_ns: int, input_end: int) -> list[Effect]:
+        """Act on deadlines that have passed. `input_end`: so much of the input has come in (16 kHz samples)."""
+        effects = self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
+        return [*effects, *self._prompt_the_idle(input_end, now_ns)]
 
     def update(self, settings: SessionSettings) -> None:
         """New settings. The shell tells its detector of speech, which forgets what it has not decided yet."""
@@ -189,6 +160,7 @@ class Conversation:
     def _hear(self, onset: int, *, provisional: bool = False) -> list[Effect]:
         detection = self._settings.turn_detection
         assert detection is not None, "speech is detected because that was asked for"
+        self._idle.disturbed()
         padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
         return self._hearing.start(
             onset, max(0, onset - padding), self._epoch, answer=detection.create_response, provisional=provisional
@@ -212,17 +184,13 @@ class Conversation:
         self._speaking.resume()
         if self._settings.turn_detection is None:
             return []
-        turn = self._hearing.current
-        heard = self._hear(onset) if turn is None else []
-        cut_off = self._speaking.cut_off(now_ns)
-        if self._speaking.active is None and cut_off is None:
-            return [*heard, self._hearing.tell_started(), *self._start_prefill()]
-        effects = [*self._raise_epoch("turn_detected"), *heard, self._hearing.tell_started()]
-        if cut_off:
-            effects += self._remembered.cut_off(*cut_off)
-        if self._speaking.active:
-            effects += self._cancel_active("turn_detected", now_ns)
-        return self._settle([*effects, *self._start_prefill(), Measured("holds", 1, f"yielded_{why}")], now_ns)
+        heard = self._hear(onset) if self._hearing.current is None else []
+        heard.append(self._hearing.tell_started())
+        came_to = Measured("holds", 1, f"yielded_{why}")
+        stopped = self._stop("turn_detected", now_ns, before=heard)
+        if not stopped:  # what was held has ended meanwhile
+            return [*heard, *self._start_prefill(), came_to]
+        return self._settle([*stopped, *self._start_prefill(), came_to], now_ns)
 
     def dropped(self, now_ns: int) -> list[Effect]:
         """What was provisional never was a turn."""
@@ -286,7 +254,7 @@ class Conversation:
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
         withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
-        effects = [*self._hearing.discard(), *withdrawn, *self._stop_prefill(), ResetGate(), Tell(InputCleared())]
+        effects = [*self._hearing.discard(), *withdrawn, *self._prefill.stop(), ResetGate(), Tell(InputCleared())]
         return self._settle(effects, now_ns)
 
     # ---- the stages answer -------------------------------------------------------------------------
@@ -320,6 +288,8 @@ class Conversation:
             return []  # the client has deleted it meanwhile
         # Where nothing was said, it was a cough or a door, and what it cut short is answered again.
         effects = self._remembered.understand(turn.item, text)
+        if text:
+            self._idle.caller_is_there()
         if turn.answer:
             self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
         else:
@@ -336,8 +306,8 @@ class Conversation:
         if self._speaking.is_full:
             return []
         (marks, turn), self._owed = self._owed, None
-        prepared = self._speaking.prepared
-        if prepared and prepared.stages == self._stages_of(ResponseSpec(), self._messages()):
+        prepared, history = self._speaking.prepared, self._remembered.messages()
+        if prepared and prepared.stages == self._planner.stages(ResponseSpec(), self._settings, history):
             return self._speaking.confirm(self._remembered.last_id, marks)
         return self._start_response(ResponseSpec(), marks, turn, now_ns)
 
@@ -350,7 +320,8 @@ class Conversation:
             return self._settle(self._speaking.refused(tag, stage, code, message, now_ns), now_ns)
         if stage == self._route.encoder:
             return self._settle(self._hearing.failed(tag, code, message), now_ns)
-        return self._forget_prefill(tag)
+        self._prefill.gone(tag)
+        return []
 
     def closed(
         self, tag: Tag, stage: str, released: dict[str, int], failure: tuple[str, str] | None, now_ns: int
@@ -359,7 +330,8 @@ class Conversation:
         if tag.response:
             return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
         if stage != self._route.encoder:
-            return self._forget_prefill(tag)
+            self._prefill.gone(tag)
+            return []
         if failure:
             return self._settle(self._hearing.failed(tag, *failure), now_ns)
         self._hearing.let_go(tag, now_ns)
@@ -371,11 +343,14 @@ class Conversation:
             return self._settle(self._speaking.lost(tag, stage, now_ns), now_ns)
         if stage == self._route.encoder:
             return self._settle(self._hearing.lost(tag), now_ns)
-        return self._forget_prefill(tag)
+        self._prefill.gone(tag)
+        return []
 
     # ---- the client commands -----------------------------------------------------------------------
 
     def create_item(self, item: Item, previous: str | None) -> list[Effect]:
+        if item.role == "user":
+            self._idle.caller_is_there()
         return self._remembered.create(item, previous)
 
     def delete_item(self, item_id: str) -> list[Effect]:
@@ -384,9 +359,9 @@ class Conversation:
     def retrieve_item(self, item_id: str) -> list[Effect]:
         return self._remembered.retrieve(item_id)
 
-    def truncate_item(self, item_id: str, audio_end_ms: int) -> list[Effect]:
+    def truncate_item(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of an item it played, whether or not that is over."""
-        return self._remembered.truncate(item_id, audio_end_ms)
+        return [*self._remembered.truncate(item_id, audio_end_ms), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         if spec.in_conversation and self._speaking.active:
@@ -404,21 +379,33 @@ class Conversation:
         """End a response: the active one, or the one named. Who ends the active one wants no other in its place."""
         active = self._speaking.active
         wanted = response_id or (active.id if active else None)
+        if wanted is None and self._speaking.is_sounding(now_ns):
+            return self.stop_speaking("client_cancelled", now_ns)
         if wanted is None or all(view.id != wanted for view in self._speaking.running):
             message = f"response {wanted!r} is not in progress" if wanted else "no response is in progress"
             return [Tell(CommandRefused("response_cancel_not_active", message, "response_id"))]
         if active and active.id == wanted:
-            self._owed = None
-            return self._settle(self._end_epoch("client_cancelled", now_ns), now_ns)
+            return self.stop_speaking("client_cancelled", now_ns)
         return self._settle(self._speaking.cancel(wanted, "client_cancelled", now_ns), now_ns)
+
+    def stop_speaking(self, why: StopWhy, now_ns: int) -> list[Effect]:
+        """Nothing more of what is being said shall be heard, also where it is over and its end still sounds. It needs
+        no speech and waits for no decision, and where nothing is said it is no fault.
+
+        Who ends the active response wants no other in its place.
+        """
+        if self._speaking.active:
+            self._owed = None
+        stopped = self._stop(why, now_ns)
+        return self._settle(stopped, now_ns) if stopped else []
 
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
         self._is_over = True
         self._owed = None
-        effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
+        effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._prefill.stop()]
         if self._speaking.active:
-            effects += self._end_epoch("call_ended", now_ns)
+            effects += [*self._raise_epoch("call_ended"), *self._cancel_active("call_ended", now_ns)]
         for view in self._speaking.running:
             effects += self._speaking.cancel(view.id, "call_ended", now_ns)
         return self._settle(effects, now_ns)
@@ -428,7 +415,14 @@ class Conversation:
     def heard(self, response: str, samples: int, now_ns: int) -> list[Effect]:
         """The client reports that its caller has heard so much of `response`."""
         self._speaking.heard(response, samples, now_ns)
-        return self._remembered.refine()
+        if self._speaking.is_sounding(now_ns):
+            self._idle.put_off(now_ns)
+        return self._refine(now_ns)
+
+    def _refine(self, now_ns: int) -> list[Effect]:
+        """More is known of what was heard of a reply that was cut."""
+        refined = self._remembered.refine()
+        return [*refined, *self._ask_again(now_ns)] if refined else []
 
     def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
         """The path to the caller's ear is now this."""
@@ -449,29 +443,33 @@ class Conversation:
 
     def _cancel_active(self, reason: str, now_ns: int) -> list[Effect]:
         active = self._speaking.active
-        assert active is not None, "an epoch ends because something was being said"
-        return [*self._speaking.cancel(active.id, reason, now_ns), *self._enter_ended()]
+        return [*self._speaking.cancel(active.id, reason, now_ns), *self._enter_ended()] if active else []
 
-    def _end_epoch(self, reason: str, now_ns: int) -> list[Effect]:
-        return [*self._raise_epoch(reason), *self._cancel_active(reason, now_ns)]
+    def _stop(self, reason: str, now_ns: int, before: Sequence[Effect] = ()) -> list[Effect]:
+        """End the epoch of what is being said, or of what the caller still hears the end of; empty where that is
+        nothing. The client is told what is to come `before` once its stages know."""
+        cut_off = self._speaking.cut_off(now_ns)
+        if self._speaking.active is None and cut_off is None:
+            return []
+        effects = [*self._raise_epoch(reason), *before]
+        if cut_off:
+            effects += self._remembered.cut_off(*cut_off)
+        return [*effects, *self._cancel_active(reason, now_ns)]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
         previous = self._remembered.last_id if spec.in_conversation else None
-        # Settings that change while it waits are for the next one.
-        spec = replace(spec, instructions=spec.instructions or self._settings.instructions)
-        plan = self._plan(spec, self._messages(spec), turn, previous)
+        plan = self._planner.plan(
+            spec, self._settings, self._remembered.messages(), epoch=self._epoch, turn=turn, previous=previous
+        )
         withdrawn = self._speaking.withdraw(now_ns)
-        return [*withdrawn, *self._stop_prefill(), *self._speaking.accept(plan, marks, now_ns)]
+        return [*withdrawn, *self._prefill.stop(), *self._speaking.accept(plan, marks, now_ns)]
 
     def _admit_accepted(self, now_ns: int) -> list[Effect]:
         """Have responses made that need not wait for words which are still being understood."""
         effects: list[Effect] = []
         for plan in self._speaking.accepted:
             if plan.spec.messages is not None or not self._hearing.is_awaited:
-                (head, options), *followers = plan.stages
-                assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
-                asked = (head, structs.replace(options, messages=self._messages(plan.spec)))
-                effects += self._speaking.admit(plan.tag.response, (asked, *followers), now_ns)
+                effects += self._speaking.admit(plan.tag.response, self._stages_now(plan), now_ns)
         return effects
 
     def _may_prepare(self, turn: Turn, text: str) -> bool:
@@ -490,61 +488,89 @@ class Conversation:
 
     def _prepare(self, turn: Turn, text: str, now_ns: int) -> list[Effect]:
         """Begin the answer that is due if the turn ends with `text`."""
-        messages = (*self._messages(), Message("user", text))
-        plan = self._plan(ResponseSpec(), messages, turn.tag.turn, None)
-        withdrawn = self._speaking.withdraw(now_ns)
-        return [*withdrawn, *self._stop_prefill(), *self._speaking.prepare(plan, now_ns)]
-
-    def _plan(self, spec: ResponseSpec, messages: tuple[Message, ...], turn: int, previous: str | None) -> Plan:
-        modalities = spec.modalities or self._settings.modalities
-        epoch = self._epoch if spec.in_conversation else OUT_OF_BAND
-        tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
-        item = self._identity.new_id("item")
-        view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata, turn=turn)
-        return Plan(spec, tag, item, previous, self._stages_of(spec, messages), "audio" in modalities, view)
-
-    def _stages_of(self, spec: ResponseSpec, messages: tuple[Message, ...]) -> tuple[tuple[Leg, Options], ...]:
-        settings, defaults = self._settings, self._defaults
-        limit = spec.max_output_tokens or settings.max_output_tokens or defaults.max_output_tokens
-        temperature = next(
-            (value for value in (spec.temperature, settings.temperature) if value is not None), defaults.temperature
+        history = (*self._remembered.messages(), Message("user", text))
+        plan = self._planner.plan(
+            ResponseSpec(), self._settings, history, epoch=self._epoch, turn=turn.tag.turn, previous=None
         )
-        voice = settings.voice if settings.voice in defaults.voices else ""
-        options: dict[LegKind, Options] = {
-            "thinker": ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation),
-            "talker": TalkerOptions(voice, settings.speed),
-            "vocoder": VocoderOptions(voice=voice),
-            "observer": ObserverOptions(),
-        }
-        legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
-        return tuple((leg, options[leg.kind]) for leg in legs)
+        withdrawn = self._speaking.withdraw(now_ns)
+        return [*withdrawn, *self._prefill.stop(), *self._speaking.prepare(plan, now_ns)]
 
-    def _messages(self, spec: ResponseSpec | None = None) -> tuple[Message, ...]:
-        """The prompt: instructions, examples, then the history or what the response brings along instead."""
-        asked = spec.instructions if spec else None
-        instructions = asked or self._settings.instructions or self._defaults.instructions
-        opening = (Message("system", instructions), *self._defaults.examples)
-        if spec is not None and spec.messages is not None:
-            return opening + tuple(Message(role, text) for role, text in spec.messages)
-        return opening + self._remembered.messages()
+    def _messages(self) -> tuple[Message, ...]:
+        """The usual prompt, as the history stands."""
+        return self._planner.messages(ResponseSpec(), self._settings, self._remembered.messages())
+
+    def _stages_now(self, plan: Plan) -> tuple[tuple[Leg, Options], ...]:
+        """What `plan` asks of its stages, its prompt made of the history as that stands now."""
+        (head, options), *followers = plan.stages
+        assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
+        # What has come behind the item that it follows is for the next one.
+        known = self._remembered
+        history = known.messages_until(plan.previous_item) if plan.view.in_conversation else known.messages()
+        messages = self._planner.messages(plan.spec, self._settings, history)
+        return ((head, structs.replace(options, messages=messages)), *followers)
+
+    def _ask_again(self, now_ns: int) -> list[Effect]:
+        """The history has changed where a reply was cut. What answers it, and has not begun yet, reads it as it is
+        now; what has begun is not made again."""
+        plan = self._speaking.unbegun
+        if plan is None or plan.spec.messages is not None:
+            return []
+        stages = self._stages_now(plan)
+        return self._speaking.ask_again(stages, now_ns) if stages != plan.stages else []
 
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
         written = self._speaking.take_written()
         if written:
             effects = effects + self._read_ahead(*written)
-        effects = effects + self._enter_ended() + self._remembered.refine()
+        effects = effects + self._enter_ended() + self._refine(now_ns)
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
                 # Its words are lost, but what it cut short can still be answered.
                 self._owed = (Marks(), turn.tag.turn)
         effects = effects + self._answer_owed(now_ns)
+        self._look_whether_idle(now_ns)
         return effects + self._admit_accepted(now_ns)
 
     def _enter_ended(self) -> list[Effect]:
         """Enter responses that have just ended into the history."""
         ended = [ended for ended in self._speaking.take_ended() if ended.plan.view.in_conversation]
+        for one in ended:
+            self._idle.reply_ended(can_speak=one.phase in (Phase.SUCCEEDED, Phase.CANCELLED))
         return [effect for one in ended for effect in self._remembered.remember(one)]
+
+    # ---- nobody says anything ------------------------------------------------------------------------
+
+    @property
+    def _idle_due_ns(self) -> int | None:
+        """When the caller's silence has lasted as long as it may."""
+        detection = self._settings.turn_detection
+        timeout_ms = detection.idle_timeout_ms if detection else None
+        return None if timeout_ms is None else self._idle.due_ns(timeout_ms)
+
+    def _look_whether_idle(self, now_ns: int) -> None:
+        """Where nobody speaks and nothing is understood, made or owed, the silence begins as our sound ends."""
+        hearing, speaking = self._hearing, self._speaking
+        is_heard = bool(hearing.current) or hearing.is_awaited
+        is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
+        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_unanswered:
+            self._idle.disturbed()
+        else:
+            self._idle.silent_since(max(now_ns, speaking.played_out_ns))
+
+    def _prompt_the_idle(self, input_end: int, now_ns: int) -> list[Effect]:
+        """Speak again where the caller has been silent for too long. Their silence is an item without words."""
+        due_ns, since_ns = self._idle_due_ns, self._idle.since_ns
+        if due_ns is None or since_ns is None or now_ns < due_ns:
+            return []
+        self._idle.prompted()
+        silence = (now_ns - since_ns) * INPUT_RATE // NS_PER_S
+        start_ms, end_ms = (samples_to_ms(at, INPUT_RATE) for at in (max(0, input_end - silence), input_end))
+        item = Item(self._identity.new_id("item"), "user", "", spoken=True)
+        told = [Tell(CallerIdle(item.id, start_ms, end_ms)), Tell(InputCommitted(item.id, self._remembered.last_id))]
+        added = self._remembered.add_turn(item)
+        response = self._start_response(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
+        return self._settle([*told, *added, *response], now_ns)
 
     # ---- prefill -----------------------------------------------------------------------------------
 
@@ -554,12 +580,8 @@ class Conversation:
 
     def _start_prefill(self, further: tuple[Message, ...] = ()) -> list[Effect]:
         """Keep the Thinker's KV in step with the prompt as it stands, and with `further` messages after it."""
-        effects = self._stop_prefill()
         # A number of its own: the stage may still be leaving the prefill before it.
-        tag = Tag(self._identity.session, self._epoch, self._hearing.next_turn())
-        self._prefill = tag
-        opened = OpenStream(self._route.head, tag, PrefillOptions())
-        return [*effects, opened, FeedStream(self._route.head, tag, Prompt((*self._messages(), *further)))]
+        return self._prefill.start(self._epoch, self._hearing.next_turn(), (*self._messages(), *further))
 
     def _read_ahead(self, item_id: str, text: str) -> list[Effect]:
         """The reply is written and now being said: read what the next prompt begins with, while there is time."""
@@ -567,16 +589,6 @@ class Conversation:
         return self._start_prefill((Message("assistant", text),))
 
     def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:
-        if self._prefill is None or not caller_text:
+        if not caller_text:
             return []
-        messages = (*self._messages(), Message("user", caller_text))
-        return [FeedStream(self._route.head, self._prefill, Prompt(messages, complete))]
-
-    def _stop_prefill(self) -> list[Effect]:
-        tag, self._prefill = self._prefill, None
-        return [CancelStream(self._route.head, tag)] if tag else []
-
-    def _forget_prefill(self, tag: Tag) -> list[Effect]:
-        if self._prefill == tag:
-            self._prefill = None
-        return []
+        return self._prefill.feed((*self._messages(), Message("user", caller_text)), complete=complete)

@@ -23,10 +23,13 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
+    """`lasts_ns_max`: how much longer it will be wanted, from now on; None for input work, which has other limits."""
+
     stage: str
     tag: Tag
     options: Options
     edges: tuple[str, ...] = ()
+    lasts_ns_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from media.playout import Frame
+from sessions.heard import Cut
 from sessions.items import Item
+from sessions.reply import SpokenWord
 from sessions.settings import Modality
 
 
@@ -46,6 +48,15 @@ class InputCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class CallerIdle:
+    """The caller has said nothing for too long, between these ms of the input: `item` is their silence."""
+
+    item: str
+    audio_start_ms: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class InputCleared:
     pass
 
@@ -68,8 +79,19 @@ class ItemRetrieved:
 
 @dataclass(frozen=True, slots=True)
 class ItemTruncated:
+    """`cut`: what history has of the item now; None where that is all of it, or known only at its end."""
+
     item: str
     audio_end_ms: int
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRefined:
+    """Nobody asked: it is known better now what was heard of a reply that was cut."""
+
+    item: str
+    cut: Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +119,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ResponseView:
-    """A response as its client sees it. `status` as on the wire; `reason` completes it."""
+    """A response as its client sees it. `status` as on the wire; `reason` completes it. `cut`: where history ends in
+    its sound, unless that was said to its end."""
 
     id: str
     item: str
@@ -112,6 +135,7 @@ class ResponseView:
     message: str = ""
     usage: Usage = Usage()
     turn: int = 0
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +152,15 @@ class ReplyText:
     item: str
     delta: str
     spoken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWords:
+    """Where the next `words` of a reply stand in its sound."""
+
+    response: str
+    item: str
+    words: tuple[SpokenWord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +213,18 @@ Event = (
     | TurnResumed
     | SpeechStopped
     | InputCommitted
+    | CallerIdle
     | InputCleared
     | ItemAdded
     | ItemDeleted
     | ItemRetrieved
     | ItemTruncated
+    | ItemRefined
     | CallerText
     | CallerTextFailed
     | ResponseStarted
     | ReplyText
+    | ReplyWords
     | ReplyAudio
     | ResponseFinished
     | ResponseLost

@@ -27,6 +27,8 @@ PROMPT_CHARACTERS_MAX = 32_000
 # What a model reads of a reply that was cut: the words that were heard, broken off, and why.
 CUT_OFF = " —"
 INTERRUPTED = Message("system", "The user interrupted here and did not hear the rest.")
+# What a model is asked when nobody has said anything for too long.
+IDLE = Message("system", "The user has been silent for a while. In one short sentence, help them to go on.")
 
 
 class PromptWindow:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from media.chunk import ms_to_samples
 from sessions.effects import Effect, SaveDeletion, SaveItem, Tell
-from sessions.events import CommandRefused, ItemAdded, ItemDeleted, ItemRetrieved, ItemTruncated
+from sessions.events import CommandRefused, ItemAdded, ItemDeleted, ItemRefined, ItemRetrieved, ItemTruncated
 from sessions.heard import Cut, shortened
 from sessions.items import ITEM_EXISTS, ROOT, History, Item, ItemError
 from sessions.plan import Ended
@@ -55,6 +55,12 @@ class Remembered:
     def messages(self) -> tuple[Message, ...]:
         """What a prompt brings along."""
         return self._window.messages(self._history.items)
+
+    def messages_until(self, item_id: str | None) -> tuple[Message, ...]:
+        """What the prompt of a response brings along that follows `item_id`; None: it follows nothing."""
+        items = self._history.items
+        ends = next((place for place, item in enumerate(items, 1) if item.id == item_id), 0)
+        return self._window.messages(items[:ends])
 
     def trim(self, item_id: str, text: str) -> bool:
         """Leave behind what is too much once the reply `text` is history. True where that is something."""
@@ -117,10 +123,10 @@ class Remembered:
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
         cut = self._speaking.truncate(item_id, samples) or shortened(item, min(samples, item.audio_samples))
-        told = Tell(ItemTruncated(item_id, spoken_ms(cut.samples)))
+        ended_ms = spoken_ms(cut.samples)
         if cut.samples >= item.audio_samples and not item.cut:
-            return [told]
-        return [*self._replaced(cut.applied_to(item)), told]
+            return [Tell(ItemTruncated(item_id, ended_ms))]
+        return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, ended_ms, cut))]
 
     # ---- what was said -----------------------------------------------------------------------------
 
@@ -152,7 +158,8 @@ class Remembered:
         for item_id in self._speaking.take_refined():
             cut = self._speaking.cut_of(item_id)
             if cut is not None and self._history.has(item_id):
-                effects += self._replaced(cut.applied_to(self._history.find(item_id)))
+                saved = self._replaced(cut.applied_to(self._history.find(item_id)))
+                effects += [*saved, Tell(ItemRefined(item_id, cut))] if saved else []
         return effects
 
     def cut_off(self, item_id: str, cut: Cut) -> list[Effect]:
@@ -160,7 +167,7 @@ class Remembered:
         if not self._history.has(item_id):
             return []
         saved = self._replaced(cut.applied_to(self._history.find(item_id)))
-        return [*saved, Tell(ItemTruncated(item_id, spoken_ms(cut.samples)))]
+        return [*saved, Tell(ItemTruncated(item_id, spoken_ms(cut.samples), cut))]
 
     def _replaced(self, item: Item) -> list[Effect]:
         if self._history.find(item.id) == item:

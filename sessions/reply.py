@@ -27,6 +27,7 @@ class Reply:
         self._parts: list[str] = []
         self._words: list[SpokenWord] = []
         self._aligned = False
+        self._taken = 0
 
     @property
     def raw_text(self) -> str:
@@ -53,6 +54,14 @@ class Reply:
         for word in times.words[: WORDS_MAX - len(self._words)]:
             start = rescale(word.start, times.sample_rate, OUTPUT_RATE)
             self._words.append(SpokenWord(word.text, start, rescale(word.end, times.sample_rate, OUTPUT_RATE)))
+
+    def take_words(self) -> tuple[SpokenWord, ...]:
+        """The words that were added since the last call; no aligned ones, which are no news."""
+        if self._aligned:
+            return ()
+        words = tuple(self._words[self._taken :])
+        self._taken = len(self._words)
+        return words
 
     def text_until(self, sample: int) -> str:
         """The words that were whole by `sample`."""

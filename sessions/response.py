@@ -12,7 +12,8 @@ Theory of operation
 
     A response whose stage is lost before anything of it was put out is made again, once, within its deadline and under
     its ids; only the number of the attempt rises. What was put out is never made again: then the response fails. A loss
-    before the head has answered is none of a response being made: its opening begins anew, as often as it takes.
+    before the head has answered is none of a response being made: its opening begins anew, as often as it takes. So is
+    one of which nothing has come when its prompt turns out to be another, at most `ASKED_AGAIN_MAX` times.
 
 Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing (late events of an ended response
@@ -25,6 +26,8 @@ Rules
   death of its process; never by time.
   A drain that takes longer than `drain_ns_max` is reported as orphaned, once, and its late strikes are counted.
 * Of an attempt that was given up nothing counts any more but that it lets go.
+* Every stage knows until when it is wanted. One that says that this time is over ends the response as its own deadline
+  does, and is never asked again.
 * Each deadline has an action of its own: admission rejects, first output and whole end it at all stages, silence amid
   output does so unless it is the reader who waits, and drain reports it as orphaned.
 """
@@ -35,13 +38,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from stages.contracts import Tag
+from stages.contracts import DEADLINE_EXCEEDED, Tag
 
 PLAYOUT = "playout"
 STAGE_LOST = "stage_lost"
 # Faults of a process or a link, which say nothing of the response: another may well make it.
 RETRIED = frozenset({STAGE_LOST})
 RETRIES_MAX = 1
+PROMPT_MOVED = "prompt_moved"
+# A client corrects what was heard of a reply once or twice; who goes on doing so must not keep the next from beginning.
+ASKED_AGAIN_MAX = 4
 
 
 class Phase(Enum):
@@ -92,7 +98,7 @@ _TRANSITIONS: dict[tuple[Phase, Step], Phase] = {
     },
 }
 
-_TOO_LONG = ("deadline_exceeded", "the response took too long")
+_TOO_LONG = (DEADLINE_EXCEEDED, "the response took too long")
 
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.DEADLINE_EXCEEDED, Phase.FAILED, Phase.REJECTED})
 
@@ -137,9 +143,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Everything is made anew, as `attempt`; what there is of the one before is void."""
+    """Everything is made anew, as `attempt`, for this `cause`; what there is of the one before is void."""
 
     attempt: int
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,7 @@ class Response:
         self._phase = Phase.ACCEPTED
         self._attempt = 0
         self._retries = 0
+        self._asked_again = 0
         self._asked: set[tuple[str, int]] = set()
         self._unopened = set(stages)
         self._ledger: set[tuple[str, int]] = {(PLAYOUT, 0)} if "audio" in finals else set()
@@ -238,6 +246,11 @@ class Response:
     @property
     def _whole_due_ns(self) -> int:
         return self._accepted_ns + self._deadlines.whole_ns_max
+
+    def lasts_ns_max(self, stage: str, now_ns: int) -> int:
+        """How much longer it will want anything of `stage`: an observer has its last look after the end."""
+        look_ns = self._deadlines.observer_ns_max if stage in self._observers else 0
+        return max(0, self._whole_due_ns + look_ns - now_ns)
 
     @property
     def _output_due_ns(self) -> int:
@@ -335,8 +348,11 @@ class Response:
     def _cannot_go_on(self, code: str, message: str, now_ns: int, attempt: int) -> list[Effect]:
         if attempt != self._attempt:
             return []
+        if code == DEADLINE_EXCEEDED:
+            return self._end(Step.EXPIRE, "deadline", now_ns, *_TOO_LONG)
         if code in RETRIED and self._may_retry and self._move(Step.RETRY):
-            return self._retry()
+            self._retries += self._has_begun
+            return self._make_anew(code)
         return self.fail(code, message, now_ns)
 
     @property
@@ -348,8 +364,21 @@ class Response:
     def _may_retry(self) -> bool:
         return self._retries < RETRIES_MAX or not self._has_begun
 
-    def _retry(self) -> list[Effect]:
-        self._retries += self._has_begun
+    @property
+    def may_ask_again(self) -> bool:
+        """It is being made, and nothing of it has come."""
+        return (self._phase, Step.RETRY) in _TRANSITIONS and self._asked_again < ASKED_AGAIN_MAX
+
+    def ask_again(self) -> list[Effect]:
+        """The head shall answer something else, as is known before anything of its answer has come."""
+        assert self.may_ask_again, "nothing that has begun is made again"
+        if self._stages[0] not in self._holders:
+            return []  # it is asked later
+        self._move(Step.RETRY)
+        self._asked_again += 1
+        return self._make_anew(PROMPT_MOVED)
+
+    def _make_anew(self, cause: str) -> list[Effect]:
         aborts = [Abort(stage, self._attempt) for stage in self._stages if stage in self._holders]
         self._attempt += 1
         self._unopened = set(self._stages)
@@ -357,7 +386,7 @@ class Response:
         self._owed = dict(self._finals)
         self._overdue.clear()
         self._finish_reason = ""
-        return [*aborts, Retry(self._attempt), *self._open_followers()]
+        return [*aborts, Retry(self._attempt, cause), *self._open_followers()]
 
     def stage_lost(self, stage: str, now_ns: int, attempt: int = 0) -> list[Effect]:
         """No word reaches `stage` any more: what it was making cannot be finished. It may still hold what it has."""

@@ -16,7 +16,10 @@ OUTPUT_RATE = 24_000
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """When the caller's turn begins and ends. Times in ms, `threshold` a speech probability."""
+    """When the caller's turn begins and ends. Times in ms, `threshold` a speech probability.
+
+    `idle_timeout_ms`: a caller who has said nothing for so long after a reply is spoken to; None: never.
+    """
 
     kind: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5
@@ -25,6 +28,7 @@ class TurnDetection:
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
     create_response: bool = True
     interrupt_response: bool = True
+    idle_timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class SessionSettings:
 class ResponseSpec:
     """What one response shall be. None: as the session says. `messages` replaces the history as input.
 
-    `in_conversation` False is an out-of-band response: outside the epochs, its answer joins no history.
+    `in_conversation` False is an out-of-band response: outside the epochs, its answer joins no history. `idle`: nobody
+    has asked for it, it prompts a caller who says nothing.
     """
 
     instructions: str | None = None
@@ -56,3 +61,4 @@ class ResponseSpec:
     in_conversation: bool = True
     messages: tuple[tuple[str, str], ...] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    idle: bool = False

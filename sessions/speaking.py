@@ -32,6 +32,7 @@ from sessions.effects import AuditStream, CancelStream, CutStream, Effect, Grant
 from sessions.events import (
     ReplyAudio,
     ReplyText,
+    ReplyWords,
     ResponseDrained,
     ResponseFinished,
     ResponseStarted,
@@ -128,6 +129,12 @@ class Speaking:
         return tuple(run.plan for run in self._runs.values() if run.life.phase is Phase.ACCEPTED)
 
     @property
+    def unbegun(self) -> Plan | None:
+        """The active response while nothing of it has come yet, and it may still be asked for in other words."""
+        run = self._runs.get(self._active or "")
+        return run.plan if run and run.life.may_ask_again else None
+
+    @property
     def undrained(self) -> int:
         return len(self._runs)
 
@@ -140,9 +147,10 @@ class Speaking:
         """So many responses have yet to drain that no other can be started."""
         return len(self._runs) >= DRAINING_MAX
 
-    def is_audible(self, now_ns: int) -> bool:
-        """True while the caller hears us, or is about to."""
-        return self._active is not None or self._playout.played_out_ns() > now_ns
+    @property
+    def played_out_ns(self) -> int:
+        """When the ear has had all that was sent so far."""
+        return self._playout.played_out_ns()
 
     def is_sounding(self, now_ns: int) -> bool:
         """A reply of the conversation is being made or said, or the caller still hears the end of one."""
@@ -194,6 +202,13 @@ class Speaking:
         self._trail(run, now_ns).add(EventKind.ADMITTED, len(run.plan.stages))
         return self._carry(run, run.life.admit(now_ns), now_ns)
 
+    def ask_again(self, stages: tuple[tuple[Leg, Options], ...], now_ns: int) -> list[Effect]:
+        """Have the active response, of which nothing has come yet, made with these options instead."""
+        assert self._active is not None, "who asks again has seen what has not begun"
+        run = self._runs[self._active]
+        run.plan = replace(run.plan, stages=stages)
+        return self._carry(run, run.life.ask_again(), now_ns)
+
     def item_left(self, item: str, before: str | None) -> None:
         """`item` has left the history: what was to stand after it stands after `before`."""
         for run in self._runs.values():
@@ -243,7 +258,7 @@ class Speaking:
         effects: list[Effect] = [Tell(ResponseStarted(run.plan.view, previous_item))]
         if run.reply.raw_text:
             effects.append(self._reply_text(run, run.reply.raw_text))
-        return [*effects, Measured("prepared_replies", 1, "confirmed")]
+        return [*effects, *self._tell_words(run), Measured("prepared_replies", 1, "confirmed")]
 
     def withdraw(self, now_ns: int) -> list[Effect]:
         """The turn goes on, or is another one: the prepared response never was."""
@@ -335,7 +350,7 @@ class Speaking:
         run.reply.add_words(times)
         if self._heard.cut_of(run.plan.item) is not None:
             self._refined.append(run.plan.item)
-        return []
+        return self._tell_words(run)
 
     def _sent(self, run: _Run, now_ns: int) -> int:
         return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
@@ -344,7 +359,7 @@ class Speaking:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output(now_ns)
         run.reply.add_text(text)
-        return [] if run.is_prepared else [self._reply_text(run, text)]
+        return [] if run.is_prepared else [self._reply_text(run, text), *self._tell_words(run)]
 
     def _audio(self, run: _Run, audio: AudioOut, now_ns: int) -> list[Effect]:
         run.marks.first_audio_ns = run.marks.first_audio_ns or now_ns
@@ -356,11 +371,19 @@ class Speaking:
         run.life.output(now_ns)
         if audio.final:
             run.life.came("audio")
-        return []
+        return self._tell_words(run)
 
     @staticmethod
     def _reply_text(run: _Run, text: str) -> Effect:
         return Tell(ReplyText(run.plan.tag.response, run.plan.item, text, run.plan.with_audio))
+
+    @staticmethod
+    def _tell_words(run: _Run) -> list[Effect]:
+        """Those that are new. Alone they are no output: until there is some, another attempt may time them anew."""
+        if run.is_prepared or run.life.phase is not Phase.OUTPUT_OPEN:
+            return []
+        words = run.reply.take_words()
+        return [Tell(ReplyWords(run.plan.tag.response, run.plan.item, words))] if words else []
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
@@ -398,7 +421,7 @@ class Speaking:
                     leg, options = next(each for each in run.plan.stages if each[0].stage == stage)
                     tag = structs.replace(run.plan.tag, attempt=attempt)
                     self._trail(run, now_ns).add(EventKind.ASKED, attempt, stage)
-                    effects.append(OpenStream(stage, tag, options, leg.edges))
+                    effects.append(OpenStream(stage, tag, options, leg.edges, run.life.lasts_ns_max(stage, now_ns)))
                 case life.Abort(stage, attempt):
                     self._trail(run, now_ns).add(EventKind.CANCELLED, attempt, stage, cause="abort")
                     effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
@@ -407,11 +430,12 @@ class Speaking:
                     cause = "cut" if sent else "abort"
                     self._trail(run, now_ns).add(EventKind.CANCELLED, tag.attempt, stage, cause=cause)
                     effects.append(CutStream(stage, tag, sent) if sent else CancelStream(stage, tag))
-                case life.Retry(attempt):
-                    self._trail(run, now_ns).add(EventKind.RETRIED, attempt)
+                case life.Retry(attempt, cause):
+                    self._trail(run, now_ns).add(EventKind.RETRIED, attempt, cause=cause)
                     run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
                     run.reply, run.usage, run.is_written = Reply(), Usage(), False
-                    effects.append(Measured("responses_retried", 1))
+                    if cause == life.STAGE_LOST:
+                        effects.append(Measured("responses_retried", 1))
                 case life.Done():
                     effects += self._done(run, step, now_ns)
                 case _:
@@ -445,6 +469,7 @@ class Speaking:
             code=done.code,
             message=done.message,
             usage=run.usage,
+            cut=cut if was_cut else None,
         )
         rest = run.reply.rest_of(cut.text)
         untold = [self._reply_text(run, rest)] if rest else []
@@ -528,6 +553,12 @@ class Speaking:
         history has of it now."""
         item = self._heard.unplayed(now_ns)
         return (item, self._heard.cut_off(item, now_ns)) if item else None
+
+    def sent_of(self, response: str, now_ns: int) -> int | None:
+        """How much of the sound of `response` went out; None where that is not known, or not any more."""
+        if response not in self._playout.open_responses():
+            return None
+        return self._playout.view(response, now_ns).sent
 
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""

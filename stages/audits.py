@@ -17,12 +17,13 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stages.accounts import EdgeAccounts
 from stages.engine_boundary import asked
-from stages.entries import Entry, Session
+from stages.entries import Entry
+from stages.owners import Owners
 from stages.scheduler import StageScheduler
 from stages.stream import StageFailure, StageModel
 
@@ -31,11 +32,10 @@ LATE_STREAMS_MAX = 64  # streams of which late outputs are remembered: a well-be
 
 @dataclass(frozen=True, slots=True)
 class Audits:
-    """Looks at what its stage has: `entries` and `sessions` by name, sessions that are `closing`, and the others."""
+    """Looks at what its stage has: `entries` by name, and the others."""
 
     entries: Mapping[str, Entry]
-    sessions: Mapping[str, Session]
-    closing: Collection[str]
+    owners: Owners
     scheduler: StageScheduler
     accounts: EdgeAccounts
     model: StageModel
@@ -57,11 +57,10 @@ class Audits:
     def of_session(self, session: str, link: int) -> dict[str, int]:
         """What there is of a session that the gateway on control link `link` has closed."""
         controls = [entry.control for entry in self.entries.values() if entry.tag.session == session]
-        owner = self.sessions.get(session)
-        is_over = owner is None and not controls
+        is_over = not controls and not self.owners.is_owned(session)
         return {
             "streams": controls.count(link),
-            "sessions": int((owner is not None and owner.control == link) or (is_over and session in self.closing)),
+            "sessions": int(self.owners.owns(link, session) or (is_over and self.owners.is_closing(session))),
             **(self._kept_for(session) if is_over else {}),
         }
 

@@ -17,6 +17,7 @@ import msgspec
 
 EPOCHS_PER_FENCE = 1 << 20
 OUT_OF_BAND = -1  # the epoch of responses outside the conversation: they end only by their own id
+DEADLINE_EXCEEDED = "deadline_exceeded"  # the code of what has ended because its time was over
 
 
 class Wire(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""What a stage knows of one stream, and of one session."""
+"""What a stage knows of one stream."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from stages.event_log import Trail
 from stages.gathering import Gathering
 from stages.messages import Outcome
 from stages.outbox import Outbox
+from stages.scheduler import NEVER_NS
 from stages.stream import StageStream, Step
 
 
 @dataclass(slots=True)
-class Session:
-    """`control`: the link of the gateway that owns it."""
-
-    epoch: int
-    control: int
-    is_told: bool = False  # its owner knows that it is open
-
-
-@dataclass(slots=True)
 class Entry:
-    """One stream at this stage."""
+    """One stream at this stage. `deadline_ns`: when nobody wants more of it."""
 
     tag: Tag
     trail: Trail
@@ -35,6 +27,7 @@ class Entry:
     outbox: Outbox
     replicas: dict[str, str]  # of each next stage, the one that it hands to
     gatherings: dict[Payload, Gathering]
+    deadline_ns: int = NEVER_NS
     # Who fed the stream last, in all (None) and of each payload.
     sources: dict[Payload | None, int] = field(default_factory=dict)
     ended_inputs: set[Payload] = field(default_factory=set)

@@ -1,9 +1,9 @@
 """The pipeline as data: stages, edges, and what makes a graph that can run.
 
 Theory of operation
-    The gateway feeds the encoder and the Thinker (or a composite, which is both and more); edges lead on from there,
-    and back to the gateway. What an engine makes and takes stands in its profile; an edge joins two that agree. Lines,
-    fan-outs (several edges from one stage) and joins (several into one) are all just edges.
+    The gateway feeds the encoder and the Thinker; edges lead on from there, and back to the gateway. What an engine
+    makes and takes stands in its profile; an edge joins two that agree. Lines, fan-outs (several edges from one stage)
+    and joins (several into one) are all just edges.
 
 Rules
 * Everything is validated when the graph is built; an error names the stage and how to mend it.
@@ -33,15 +33,13 @@ from stages.event_log import EVENTS_MAX
 from stages.stage import STREAMS_MAX
 from stages.worker import WorkerSpec
 
-StageKind = Literal["encoder", "thinker", "talker", "vocoder", "observer", "composite"]
+StageKind = Literal["encoder", "thinker", "talker", "vocoder", "observer"]
 Final = Literal["text", "audio"]
 
 REPLICAS_MAX = 64  # of one stage; each loads its model anew
 
 # Fed by the gateway itself.
-FED_BY_GATEWAY = ("encoder", "thinker", "composite")
-# These give the text of a response.
-WRITERS = ("thinker", "composite")
+FED_BY_GATEWAY = ("encoder", "thinker")
 
 
 class GraphError(ValueError):
@@ -142,7 +140,7 @@ class Graph(BaseModel):
     def finals_of(self, stage: StageNode) -> tuple[Final, ...]:
         """The finals that `stage` owes to each response."""
         speaks = any(edge.target == GATEWAY for edge in self.edges_from(stage.name))
-        written: tuple[Final, ...] = ("text",) if stage.kind in WRITERS else ()
+        written: tuple[Final, ...] = ("text",) if stage.kind == "thinker" else ()
         return (*written, "audio") if speaks else written
 
     def options_of(self, stage: StageNode) -> dict[str, Any]:
@@ -201,8 +199,8 @@ class Graph(BaseModel):
     def _check_engine(stage: StageNode) -> None:
         offered = registry.engines_for(stage.kind)
         if stage.engine not in offered:
-            mend = f"use one of {', '.join(offered)}" if offered else "there is none yet; use stages of other kinds"
-            raise GraphError(f"stage {stage.name!r}: engine {stage.engine!r} is no {stage.kind}; {mend}")
+            message = f"stage {stage.name!r}: engine {stage.engine!r} is no {stage.kind}"
+            raise GraphError(f"{message}; use one of {', '.join(offered)}")
 
     def _check_options(self, stage: StageNode) -> None:
         schedules = {edge.schedule for edge in self.edges_from(stage.name) if edge.schedule is not None}

@@ -151,12 +151,17 @@ class CloseSession(Wire, frozen=True):
 
 class Open(Wire, frozen=True):
     """Open a stream. Idempotent for the same tag. `edges`: the replicas of next stages that this stream hands to.
-    `tenant`: on whose share of the stage's time its steps run."""
+    `tenant`: on whose share of the stage's time its steps run.
+
+    `lasts_ns_max`: how much longer the response will be wanted, counted from here on, since hosts have clocks of their
+    own. None for input work: a turn may be spoken for as long as it likes, and its transcript has a timeout.
+    """
 
     tag: Tag
     options: EncoderOptions | PrefillOptions | ThinkerOptions | TalkerOptions | VocoderOptions | ObserverOptions
     edges: tuple[str, ...] = ()
     tenant: str = ""
+    lasts_ns_max: int | None = None
 
 
 class Opened(Wire, frozen=True):
@@ -336,12 +341,14 @@ class KindSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulerSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps that wait, and batches that run. `wait_ns_max`: of the step that has been ready for longest."""
+    """Steps that wait, and batches that run. `wait_ns_max`: of the step that has been ready for longest. `expired`:
+    steps that were not computed because their response's time was over."""
 
     waiting: int
     waiting_peak: int
     wait_ns_max: int
     running: int
+    expired: int
     kinds: tuple[KindSnapshot, ...]
 
 

@@ -20,7 +20,11 @@ Rules
 * The bound on waiting: once `start_by` is past, a step is overtaken by at most one batch headed by each other stream
   of its tenant; and by other tenants only while they have had no more than their share (`stages.tenant_shares`).
   For whatever became ready after that moment has a later one, and a stream that has run becomes ready only later.
-* A dropped step is never computed. offered = started + dropped + withdrawn + waiting, always.
+* A step has the deadline of its stream, and is started early enough to end by it where it can. Once that has passed it
+  is never started: its driver lets it `expire`, before it starts anything. What a step is expected to take never ends
+  it: it is told by kind, the steps of a kind differ, and a long one may hand over its outputs as it goes.
+* Neither a dropped nor an expired step is ever computed. offered = started + dropped + expired + withdrawn + waiting,
+  always.
 """
 
 from __future__ import annotations
@@ -39,13 +43,16 @@ FIRST, STEADY, SPECULATIVE = 0, 1, 2
 # speculation (partials, prefill) is worth less than either but must move within a caller's sentence.
 URGENCY_SLACK_NS = (0, 150_000_000, 600_000_000)
 
+NEVER_NS = 1 << 63  # no clock of a host gets so far
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A step of stream `key` that can run since `ready_ns`.
 
     `lead_ns`: the sound that its consumer holds unplayed, where that is known. `batch_key`: what it can be computed
-    together with, among steps of its `kind`; empty for a step that runs alone.
+    together with, among steps of its `kind`; empty for a step that runs alone. `deadline_ns`: when nobody wants it any
+    more.
     """
 
     key: str
@@ -55,6 +62,7 @@ class Ready:
     lead_ns: int | None = None
     tenant: str = ""
     batch_key: str = ""
+    deadline_ns: int = NEVER_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,7 @@ class SchedulerStatistics:
     running: int
     started: int
     dropped: int
+    expired: int
     withdrawn: int
     batch_sizes: tuple[int, ...]
     kinds: tuple[KindService, ...]
@@ -123,6 +132,8 @@ class StageScheduler:
         self._batch_max = batch_max
         self._waiting: dict[str, _Waiting] = {}
         self._lanes: dict[tuple[str, _Group], _Lane] = {}
+        # The earliest deadline of all that has waited since the last look: nothing expires before.
+        self._next_expiry_ns = NEVER_NS
         self._running: dict[int, _Running] = {}
         self._busy: set[str] = set()
         self._times = ServiceTimes()
@@ -132,6 +143,7 @@ class StageScheduler:
         self._waiting_peak = 0
         self._queued_ns_max = 0
         self._dropped = 0
+        self._expired = 0
         self._withdrawn = 0
         self._batch_sizes = [0] * batch_max
 
@@ -147,6 +159,7 @@ class StageScheduler:
         lane = self._lanes.setdefault((account.tenant, group), _Lane(account, group))
         place = (self._start_by_ns(ready), self._order, ready.key)
         insort(lane.places, place)
+        self._next_expiry_ns = min(self._next_expiry_ns, ready.deadline_ns)
         self._waiting[ready.key] = _Waiting(ready, place, lane)
         self._waiting_peak = max(self._waiting_peak, len(self._waiting))
 
@@ -154,6 +167,7 @@ class StageScheduler:
         slack_ns = URGENCY_SLACK_NS[ready.urgency]
         if ready.urgency == STEADY and ready.lead_ns is not None:
             slack_ns = ready.lead_ns
+        slack_ns = min(slack_ns, ready.deadline_ns - ready.ready_ns)
         return ready.ready_ns + max(0, slack_ns - self._times.predicted_ns(ready.kind))
 
     def withdraw(self, key: str) -> int | None:
@@ -169,6 +183,21 @@ class StageScheduler:
         if key in self._waiting:
             self._dropped += 1
             self._forget(key)
+
+    def expire(self, now_ns: int) -> list[str]:
+        """Drop the waiting steps whose deadline has passed; gives their streams."""
+        if not self._may_expire(now_ns):
+            return []
+        expired = [key for key, one in self._waiting.items() if one.ready.deadline_ns <= now_ns]
+        for key in expired:
+            self._forget(key)
+        self._expired += len(expired)
+        self._next_expiry_ns = min((one.ready.deadline_ns for one in self._waiting.values()), default=NEVER_NS)
+        return expired
+
+    def _may_expire(self, now_ns: int) -> bool:
+        """A deadline has passed since the last look."""
+        return now_ns >= self._next_expiry_ns
 
     def _forget(self, key: str) -> Ready:
         waiting = self._take(key)
@@ -186,7 +215,8 @@ class StageScheduler:
     # ---- running ---------------------------------------------------------------------------------
 
     def start(self, now_ns: int) -> Batch | None:
-        """The batch to run now, or None. Ask again until there is none."""
+        """The batch to run now, or None. Let steps `expire`, then ask until there is none."""
+        assert not self._may_expire(now_ns), "what is overdue is never started"
         if len(self._running) >= self._concurrency:
             return None
         lanes = [lane for lane in self._lanes.values() if not self._awaits_company(lane, now_ns)]
@@ -280,8 +310,9 @@ class StageScheduler:
             min((one.ready.ready_ns for one in self._waiting.values()), default=None),
             self._queued_ns_max,
             len(self._running),
-            self._order - self._dropped - self._withdrawn - len(self._waiting),
+            self._order - self._dropped - self._expired - self._withdrawn - len(self._waiting),
             self._dropped,
+            self._expired,
             self._withdrawn,
             tuple(self._batch_sizes),
             self._times.statistics(),

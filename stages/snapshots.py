@@ -79,7 +79,7 @@ def _scheduler(seen: SchedulerStatistics, now_ns: int) -> SchedulerSnapshot:
         KindSnapshot(one.kind, one.batches, one.predicted_ns, one.service_ns_mean, one.error_ns_mean)
         for one in seen.kinds
     )
-    return SchedulerSnapshot(seen.waiting, seen.waiting_peak, wait_ns, seen.running, kinds)
+    return SchedulerSnapshot(seen.waiting, seen.waiting_peak, wait_ns, seen.running, seen.expired, kinds)
 
 
 def _arena(seen: TableStatistics) -> ArenaSnapshot:

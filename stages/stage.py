@@ -12,6 +12,8 @@ Theory of operation
 
 Rules
 * A stream is entered here before its model is asked for anything, and leaves with exactly one `Closed`.
+* A stream whose time is over fails when a step of it would be computed, and that step never is. It is looked for
+  whenever something happens here, and by no timer: its orchestrator has the same deadline, and ends the response.
 * A stream that is cancelled while its step runs is *leaving*: its results are dropped, and `Closed` is sent when the
   step has come back. Only then does the stage hold nothing of it.
 * An unknown or ended stream is never created by input; what comes for it is counted as stale.
@@ -35,12 +37,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stages.accounts import EdgeAccounts, StageStatistics
 from stages.audits import Audits
-from stages.contracts import OUT_OF_BAND, AudioOut, Item, Tag, label_of
+from stages.contracts import DEADLINE_EXCEEDED, OUT_OF_BAND, AudioOut, Item, Tag, label_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, Send, StartBatch, StartStep, reports_of
 from stages.engine_boundary import asked, plan_of
-from stages.entries import Entry, Session
+from stages.entries import Entry
 from stages.event_log import EventKind, EventLog
 from stages.gathering import Gathering
 from stages.messages import (
@@ -70,6 +72,7 @@ from stages.messages import (
     Welcome,
 )
 from stages.outbox import GivenUp, Overrun, Taken
+from stages.owners import Owners
 from stages.peers import Onward, Peers
 from stages.scheduler import Ready, StageScheduler
 from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel
@@ -105,13 +108,11 @@ class Stage:
         self._peers = Peers()
         self._onward = Onward(edges)
         self.target_at = self._onward.target_at
-        self._sessions: dict[str, Session] = {}
-        # Closed by their gateway; what the model keeps for them is given back when their last stream has left.
-        self._closing: set[str] = set()
+        self._owners = Owners(model)
         self._entries: dict[str, Entry] = {}
         batch_max = self._batching.batch_max if self._batching else 1
         self._scheduler = StageScheduler(model.concurrency, batch_max, tenant_weights)
-        self.audits = Audits(self._entries, self._sessions, self._closing, self._scheduler, self._accounts, self._model)
+        self.audits = Audits(self._entries, self._owners, self._scheduler, self._accounts, model)
         self._stale = 0
         self._is_retiring = False
 
@@ -144,7 +145,7 @@ class Stage:
     @property
     def has_retired(self) -> bool:
         """True once it was asked to retire and holds nothing for anybody."""
-        return self._is_retiring and not self._sessions and not self._entries
+        return self._is_retiring and not self._owners and not self._entries
 
     def _tell_gateways(self, frame: Frame) -> list[Effect]:
         return [Send(link, frame) for link in self._peers.controls]
@@ -161,7 +162,7 @@ class Stage:
                 effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
         if role != "control":
             return effects
-        for session in [name for name, held in self._sessions.items() if held.control == link]:
+        for session in self._owners.sessions_of(link):
             effects += self._close_session(link, session)
         for entry in self._entries_where(lambda entry: entry.control == link):
             effects += self._leave(entry, "cancelled")
@@ -192,7 +193,7 @@ class Stage:
             case CloseSession(session):
                 effects = self._close_session(link, session)
             case Open():
-                effects = self._open(link, frame)
+                effects = self._open(link, frame, now_ns)
             case Feed():
                 effects = self._feed(link, frame)
             case Grant():
@@ -227,17 +228,10 @@ class Stage:
         return [key for key, entry in self._entries.items() if entry.tag.session in sessions]
 
     def _open_session(self, link: int, frame: OpenSession) -> list[Effect]:
-        held = self._sessions.get(frame.session)
-        if held is not None and frame.epoch < held.epoch:
-            message = f"epoch {frame.epoch} ended, the session is at {held.epoch}"
-            return [Send(link, SessionRefused(frame.session, "stale_epoch", message))]
-        if held is None:
-            failure = asked(lambda: self._model.open_session(frame.session))
-            if failure is not None:
-                refused = SessionRefused(frame.session, failure.code, str(failure))
-                return [*reports_of(frame.session, failure), Send(link, refused)]
-            self._closing.discard(frame.session)
-        self._sessions[frame.session] = Session(frame.epoch, link)
+        failure = self._owners.open(link, frame.session, frame.epoch)
+        if failure is not None:
+            refused = SessionRefused(frame.session, failure.code, str(failure))
+            return [*reports_of(frame.session, failure), Send(link, refused)]
         ended = self._end_output(frame.session, frame.epoch)
         for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
             ended += self._leave(entry, "cancelled")
@@ -245,23 +239,17 @@ class Stage:
 
     def _tell_owner(self, session: str) -> list[Effect]:
         """The session is open for its owner once nothing is left here of who had it before."""
-        held = self._sessions.get(session)
-        if held is None or held.is_told:
+        owner = self._owners.to_tell(session)
+        if owner is None or self._entries_where(lambda one: one.tag.session == session and one.control != owner):
             return []
-        others = self._entries_where(lambda entry: entry.tag.session == session and entry.control != held.control)
-        held.is_told = not others
-        return [] if others else [Send(held.control, SessionOpened(session))]
-
-    def _owns(self, link: int, session: str) -> bool:
-        held = self._sessions.get(session)
-        return held is not None and held.control == link
+        self._owners.told(session)
+        return [Send(owner, SessionOpened(session))]
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
         effects: list[Effect] = []
-        if not self._owns(link, session):
+        if not self._owners.owns(link, session):
             return self._drop_stale("close_session", session=session)
-        del self._sessions[session]
-        self._closing.add(session)
+        self._owners.close(session)
         for entry in self._entries_where(lambda entry: entry.tag.session == session):
             effects += self._leave(entry, "cancelled")
         self._release_session(session)
@@ -269,16 +257,15 @@ class Stage:
 
     def _release_session(self, session: str) -> None:
         """Let the model forget a closed session, unless a step still runs for it."""
-        if session in self._closing and not self._entries_where(lambda entry: entry.tag.session == session):
-            self._closing.remove(session)
-            self._model.close_session(session)
+        if self._owners.is_closing(session) and not self._entries_where(lambda entry: entry.tag.session == session):
+            self._owners.release(session)
 
-    def _open(self, link: int, frame: Open) -> list[Effect]:
+    def _open(self, link: int, frame: Open, now_ns: int) -> list[Effect]:
         tag = frame.tag
         known = self._entries.get(tag.key)
         if known is not None and known.tag == tag and known.leaving is None and known.control == link:
             return [Send(link, Opened(tag))]
-        refusal = self._not_owned(link, tag.session) or self._refusal(frame, known)
+        refusal = self._owners.refusal(link, tag.session) or self._refusal(frame, known)
         if refusal is not None:
             return self._refuse(link, frame, *refusal)
         stream = asked(lambda: self._model.open(tag, frame.options))
@@ -288,7 +275,10 @@ class Stage:
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
         trail = self._events.of(tag.session, tag.key, frame.tenant)
         outbox = self._accounts.outbox(replicas, trail)
-        self._entries[tag.key] = Entry(tag, trail, stream, link, frame.tenant, outbox, replicas, gatherings)
+        entry = Entry(tag, trail, stream, link, frame.tenant, outbox, replicas, gatherings)
+        if frame.lasts_ns_max is not None:
+            entry.deadline_ns = now_ns + frame.lasts_ns_max
+        self._entries[tag.key] = entry
         trail.add(EventKind.OPENED, len(self._entries))
         return [Send(link, Opened(tag))]
 
@@ -297,17 +287,10 @@ class Stage:
         trail.add(EventKind.REFUSED, len(self._entries), cause=code)
         return [Send(link, Refused(frame.tag, code, message))]
 
-    def _not_owned(self, link: int, session: str) -> tuple[str, str] | None:
-        if session not in self._sessions:
-            return "unknown_session", "the session is not open at this stage"
-        if not self._owns(link, session):
-            return "not_owner", "another gateway has opened the session"
-        return None
-
     def _refusal(self, frame: Open, known: Entry | None) -> tuple[str, str] | None:
-        session = self._sessions[frame.tag.session]
-        if frame.tag.is_output_before(session.epoch):
-            return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {session.epoch}"
+        epoch = self._owners.epoch_of(frame.tag.session)
+        if frame.tag.is_output_before(epoch):
+            return "stale_epoch", f"epoch {frame.tag.epoch} ended, the session is at {epoch}"
         if known is not None:
             return "busy", "a stream of that name is still leaving"
         if len(self._entries) >= self._streams_max:
@@ -380,10 +363,9 @@ class Stage:
         return self._flush(entry) if known else self._drop_stale("grant", frame.tag)
 
     def _end_epoch(self, link: int, frame: EndEpoch) -> list[Effect]:
-        if not self._owns(link, frame.session):
+        if not self._owners.owns(link, frame.session):
             return self._drop_stale("end_epoch", session=frame.session)
-        session = self._sessions[frame.session]
-        session.epoch = max(session.epoch, frame.epoch)
+        self._owners.raise_epoch(frame.session, frame.epoch)
         return [] if self._observes else self._end_output(frame.session, frame.epoch)
 
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
@@ -400,16 +382,25 @@ class Stage:
     def run_steps(self, now_ns: int, stirred: Sequence[str] | None = None) -> list[Effect]:
         """Offer what has become ready, and start as much as the engine threads allow. `stirred`: the only streams that
         may have become ready, where that is known."""
-        effects: list[Effect] = []
-        keys = list(self._entries) if stirred is None else stirred
-        while keys:
+        held = len(self._entries)
+        effects = self._look_at(list(self._entries) if stirred is None else stirred, now_ns)
+        while len(self._entries) < held:
             held = len(self._entries)
-            for key in keys:
-                effects += self._offer(self._entries[key], now_ns) if key in self._entries else []
-            keys = list(self._entries) if len(self._entries) < held else []
+            effects += self._look_at(list(self._entries), now_ns)
         while batch := self._scheduler.start(now_ns):
             steps = tuple(map(self._start_step, batch.keys, batch.queued_ns))
             effects.append(StartBatch(batch.number, steps, self._batching))
+        return effects
+
+    def _look_at(self, keys: Sequence[str], now_ns: int) -> list[Effect]:
+        """Offer the steps that these streams are ready for, and end all whose waiting step comes too late."""
+        effects: list[Effect] = []
+        for key in keys:
+            effects += self._offer(self._entries[key], now_ns) if key in self._entries else []
+        for key in self._scheduler.expire(now_ns):
+            entry = self._entries[key]
+            entry.trail.add(EventKind.UNQUEUED, cause=DEADLINE_EXCEEDED)
+            effects += self._leave(entry, "failed", DEADLINE_EXCEEDED, "its time was over before its next step began")
         return effects
 
     def _start_step(self, key: str, queued_ns: int) -> StartStep:
@@ -434,8 +425,8 @@ class Stage:
             return []
         entry.step = step
         entry.trail.add(EventKind.QUEUED, len(self._entries), state=step.kind)
-        lead_ns = entry.outbox.lead_ns
-        self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, lead_ns, entry.tenant, batch_key))
+        about = (entry.outbox.lead_ns, entry.tenant, batch_key, entry.deadline_ns)
+        self._scheduler.offer(Ready(entry.tag.key, step.kind, step.urgency, ready_ns, *about))
         return []
 
     def _may_step(self, entry: Entry) -> bool:
@@ -595,5 +586,5 @@ class Stage:
 
     def statistics(self) -> StageStatistics:
         edges = self._accounts.statistics({key: entry.outbox for key, entry in self._entries.items()})
-        counts = len(self._entries), len(self._sessions), self._stale
+        counts = len(self._entries), len(self._owners), self._stale
         return StageStatistics(*counts, self._scheduler.statistics(), edges)

@@ -21,6 +21,7 @@ import { noticeInCall, noticeOf, noticeOfReply } from "./notices.js";
 import { loadPreferences, sessionOf } from "./preferences.js";
 import { Settings } from "./settings.js";
 import { CallSound, REPLY_QUIET_MS } from "./sound.js";
+import { saveTranscript } from "./transcript.js";
 import { Announcer, Captions, NoticeBox, find, keepFocus } from "./view.js";
 import { WakeLock } from "./wake-lock.js";
 import { stateWords } from "./words.js";
@@ -99,7 +100,7 @@ class VoicePage {
     this.mute.addEventListener("click", () => this.mutePressed());
     this.stop.addEventListener("click", () => this.interrupt());
     this.fresh.addEventListener("click", () => this.restart());
-    this.download.addEventListener("click", () => this.save());
+    this.download.addEventListener("click", () => saveTranscript(this.conversation.lines));
     find("composer", HTMLFormElement).addEventListener("submit", (event) => {
       event.preventDefault();
       this.typed();
@@ -290,7 +291,9 @@ class VoicePage {
   tick() {
     const now = performance.now();
     this.sound.read(now);
-    if (this.measure(now)) this.captions.show(this.conversation.lines);
+    const isMeasured = this.measure(now);
+    if (this.conversation.follow(now) || isMeasured) this.captions.show(this.conversation.lines);
+    if (this.conversation.activity !== document.body.dataset.activity) this.draw();
     this.drawLevels();
     if (this.startedAt) this.clock.textContent = minutes(now - this.startedAt);
     this.checkMicrophone(now);
@@ -403,15 +406,6 @@ class VoicePage {
   giveBack(id) {
     const text = this.conversation.withdraw(id);
     if (text) this.message.value = `${text} ${this.message.value}`.trim();
-  }
-
-  save() {
-    const text = `${document.title}, ${new Date().toLocaleString()}\n\n${this.conversation.transcript()}\n`;
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-    link.download = `duplex-${new Date().toISOString().slice(0, 16).replace(":", "")}.txt`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 0);
   }
 
   // ---- notices and settings -----------------------------------------------------------------------

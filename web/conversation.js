@@ -3,12 +3,15 @@
  *
  * Theory of operation
  *   Events of the service, sounds noticed in the page and the clock go in; lines and an activity come out. A question
- *   is open from the caller's last sound (or the typed message) until the first audible sample of its reply.
+ *   is open from the caller's last sound (or the typed message) until the first audible sample of its reply. The text
+ *   of a reply comes before its sound: `ink.js` follows how much of it was heard, and in the end the service says it.
  *
  * Rules
  * - No document, no clock: times are arguments, in ms of `performance.now()`.
  * - A line changes in place and never moves once it stands, except that a reply stands after what it answers.
  */
+
+import { Inks, endOf, wholeWords } from "./ink.js";
 
 /**
  * @typedef {object} Figures in ms
@@ -21,7 +24,10 @@
  * @typedef {object} Line
  * @property {string} id
  * @property {"caller" | "service" | "note"} speaker
- * @property {string} text
+ * @property {string} text of a reply that was cut: what was heard of it
+ * @property {number | null} heard so many characters of the text, as far as is known; null: all of it
+ * @property {string} discarded what followed the text, and nobody has heard
+ * @property {string} cutWord the first word of that, where it was cut in its midst
  * @property {"pending" | "open" | "final" | "cut" | "failed"} status pending: typed, and the service does not have it yet
  * @property {Date} at
  * @property {Figures} figures
@@ -29,12 +35,14 @@
 
 /** @typedef {{ id: string, line: Line | null, askedAt: number | null, heard: boolean }} Reply */
 
-/** @typedef {"listening" | "hearing" | "thinking" | "speaking" | "interrupted"} Activity */
+/** @typedef {"listening" | "hearing" | "thinking" | "speaking" | "held" | "interrupted"} Activity */
 
 /** Lines kept for display and download; a call of an hour has some hundreds. */
 const LINES_MAX = 1_000;
 /** A caller's last sound cannot be longer ago than this; an older time is a wrong guess of the clocks. */
 const SPEECH_AGE_MS_MAX = 15_000;
+/** Most holds are over sooner, and are not worth a change of the page. */
+const HOLD_SHOWN_MS = 250;
 
 export class Conversation {
   constructor() {
@@ -42,6 +50,9 @@ export class Conversation {
     this.lines = [];
     /** @type {Activity} */
     this.activity = "listening";
+    this._inks = new Inks();
+    /** Since when a reply stands still, for speech that may interrupt it. @type {number | null} */
+    this._heldAt = null;
     this._callerSpeaks = false;
     /** When the caller's last question ended. @type {number | null} */
     this._askedAt = null;
@@ -76,11 +87,14 @@ export class Conversation {
         return null;
       case "conversation.item.added":
       case "conversation.item.done":
-        if (event.item.role === "assistant") this._replyItem(event.item, event.type.endsWith("done"));
+        if (event.item.role === "assistant") this._replyItem(event.item, event.type.endsWith("done"), now);
         else this._typedItem(event.item, now);
         return null;
       case "session.resumed":
-        for (const item of event.items ?? []) if (this._pending(item.id)) this._typedItem(item, now);
+        for (const item of event.items ?? []) this._restore(item, now);
+        return null;
+      case "conversation.item.truncated":
+        this._truncated(event);
         return null;
       case "error":
         if (event.error.code === "item_exists") this._confirm(event.error.event_id);
@@ -104,14 +118,30 @@ export class Conversation {
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta": {
         const line = this._replyLine(event.item_id);
-        if (line.status === "open") line.text += event.delta;
+        if (line.status !== "open") return null;
+        if (event.type.includes("audio")) this._inks.begin(event.response_id, line);
+        line.text += event.delta;
         return null;
       }
+      case "response.audio_timestamp.delta":
+        this._inks.word(event);
+        return null;
+      case "playback.acknowledged":
+        this._inks.report(event, now);
+        return null;
+      case "turn.held":
+        if (this.activity === "speaking") this._heldAt = now;
+        return null;
+      case "turn.resumed":
+        this._holdEnds();
+        return null;
       case "output_audio_buffer.started":
+        this._inks.sounds(event.response_id, now);
         if (!this._callerSpeaks) this.activity = "speaking";
         return null;
       case "output_audio_buffer.stopped":
       case "output_audio_buffer.cleared":
+        this._holdEnds();
         if (event.type.endsWith("cleared") && this._stopping) this.activity = "interrupted";
         else if (this.activity === "speaking") this.activity = this._rest();
         return null;
@@ -190,6 +220,13 @@ export class Conversation {
     this._stopping = null;
   }
 
+  /** Let the ink flow, and a hold that lasts be seen. @param {number} now @returns {boolean} a line has changed */
+  follow(now) {
+    const isHeld = this._heldAt !== null && now - this._heldAt >= HOLD_SHOWN_MS;
+    if (isHeld && this.activity === "speaking") this.activity = "held";
+    return this._inks.follow(now);
+  }
+
   /** An interruption has been shown for long enough. */
   settle() {
     if (this.activity === "interrupted") this.activity = this._rest();
@@ -197,7 +234,12 @@ export class Conversation {
 
   /** The connection broke: what was open stays as far as it came. */
   connectionLost() {
-    for (const line of this.lines) if (line.status === "open") this._finish(line, line.text, "cut");
+    for (const line of this.lines) {
+      const heard = line.text.slice(0, wholeWords(line.text, line.heard ?? Infinity));
+      if (line.status === "open") this._cut(line, heard.trimEnd(), "");
+      this._inks.stop(line);
+    }
+    this._heldAt = null;
     this._reply = null;
     this._stopping = null;
     this._callerSpeaks = false;
@@ -214,18 +256,6 @@ export class Conversation {
     this._finish(line, text, "final");
   }
 
-  /** The conversation as plain text, one line each. */
-  transcript() {
-    const names = { caller: "You", service: "Duplex", note: "·" };
-    return this.lines
-      .filter((line) => line.text)
-      .map((line) => {
-        const mark = line.status === "cut" ? " [interrupted]" : line.status === "pending" ? " [not sent]" : "";
-        return `${line.at.toLocaleTimeString()}  ${names[line.speaker]}: ${line.text}${mark}`;
-      })
-      .join("\n");
-  }
-
   // ---- lines --------------------------------------------------------------------------------------
 
   /** @param {string} id @param {Line["speaker"]} [speaker] */
@@ -233,7 +263,17 @@ export class Conversation {
     const known = this.lines.find((line) => line.id === id);
     if (known) return known;
     /** @type {Line} */
-    const line = { id, speaker, text: "", status: "open", at: new Date(), figures: {} };
+    const line = {
+      id,
+      speaker,
+      text: "",
+      heard: null,
+      discarded: "",
+      cutWord: "",
+      status: "open",
+      at: new Date(),
+      figures: {},
+    };
     this.lines.push(line);
     if (this.lines.length > LINES_MAX) this.lines.shift();
     return line;
@@ -242,11 +282,40 @@ export class Conversation {
   /** @param {Line} line @param {string} text @param {Line["status"]} status */
   _finish(line, text, status) {
     line.text = text;
+    line.discarded = "";
+    line.cutWord = "";
     line.status = status;
+  }
+
+  /**
+   * No more of a line than `heard` was heard: the rest of it is thrown away.
+   * @param {Line} line @param {string} heard @param {string} cutWord @param {Line["status"]} [status]
+   */
+  _cut(line, heard, cutWord, status = "cut") {
+    const all = line.text + line.discarded;
+    const end = endOf(heard, all);
+    this._finish(line, heard, status);
+    line.discarded = end < 0 ? "" : all.slice(end).trimEnd();
+    line.cutWord = cutWord;
+    this._inks.stop(line);
+  }
+
+  /** The service knows now what was heard of a reply. @param {any} event */
+  _truncated(event) {
+    const line = this.lines.find(({ id }) => id === event.item_id);
+    if (line && event.transcript !== undefined) this._cut(line, event.transcript, event.cut_word);
+  }
+
+  /** What the service remembers, as it does. @param {any} item @param {number} now */
+  _restore(item, now) {
+    if (item.role === "assistant") this._replyItem(item, true, now);
+    else if (item.content?.[0]?.type !== "input_audio") this._typedItem(item, now);
+    else if (textOf(item)) this._finish(this._line(item.id), textOf(item), "final");
   }
 
   /** @param {any} event @param {number} now */
   _speechStarted(event, now) {
+    this._holdEnds();
     this._callerSpeaks = true;
     this._onsetAt = now;
     if (this._stopping) this._stopping.since = now;
@@ -268,10 +337,17 @@ export class Conversation {
     return line;
   }
 
-  /** @param {any} item @param {boolean} done */
-  _replyItem(item, done) {
+  /** @param {any} item @param {boolean} done @param {number} now */
+  _replyItem(item, done, now) {
     const line = this._replyLine(item.id);
-    if (done) this._finish(line, textOf(item), item.cut || line.status === "cut" ? "cut" : "final");
+    if (done && item.cut) this._cut(line, textOf(item), item.cut_word);
+    else if (done) this._said(line, textOf(item), now);
+  }
+
+  /** A reply was said to its end. @param {Line} line @param {string} text @param {number} now */
+  _said(line, text, now) {
+    this._finish(line, text, "final");
+    this._inks.finish(line, now);
   }
 
   /** @param {any} item @param {number} now */
@@ -315,20 +391,22 @@ export class Conversation {
 
   /** @param {any} response @param {number} now @returns {Line | null} */
   _replyEnds(response, now) {
+    this._holdEnds();
     this._running.delete(response.id);
     const item = response.output?.[0];
     const line = item ? this._line(item.id, "service") : null;
     const cancelled = response.status === "cancelled";
     const pressed = response.status_details?.reason === "client_cancelled";
-    if (line && item)
-      this._finish(line, textOf(item), cancelled ? "cut" : response.status === "failed" ? "failed" : "final");
+    const failed = response.status === "failed";
+    if (line && (cancelled || failed)) this._cut(line, textOf(item), item.cut_word ?? "", failed ? "failed" : "cut");
+    else if (line) this._said(line, textOf(item), now);
     const current = this._reply?.id === response.id ? this._reply : null;
-    if (line && !line.text && line.status !== "failed") this.lines = this.lines.filter((other) => other !== line);
+    if (line && !line.text && !line.discarded && !failed) this.lines = this.lines.filter((other) => other !== line);
     if (cancelled && current) {
       if (current.heard) this._stopping = { line, since: this._stopAskedAt(pressed, now) };
       this._reply = null;
       this.activity = "interrupted";
-    } else if (response.status === "failed" || (this.activity === "thinking" && !spoken(response))) {
+    } else if (failed || (this.activity === "thinking" && !spoken(response))) {
       this.activity = this._rest();
     }
     return line?.text ? line : null;
@@ -345,6 +423,12 @@ export class Conversation {
     const line = this._undrained.get(event.response_id);
     if (line) line.figures.drain = event.lag_ms;
     this._undrained.delete(event.response_id);
+  }
+
+  /** The reply goes on, or is over. */
+  _holdEnds() {
+    this._heldAt = null;
+    if (this.activity === "held") this.activity = "speaking";
   }
 
   /** @returns {Activity} */

@@ -22,8 +22,8 @@ const DISCONNECTED_MS_MAX = 2_000;
 /** The service sends sound without a break, silence included: none for so long means that nobody is there. */
 const MEDIA_SILENT_MS_MAX = 3_000;
 const WATCH_EVERY_MS = 500;
-/** Ten packets: between two reports the service goes on from the last. */
-const REPORT_EVERY_MS = 200;
+/** Five packets: between two reports the service goes on from the last, and the page from its answer. */
+const REPORT_EVERY_MS = 100;
 /** What was sent last is still on its way to the ear when the service has stopped; reports go on for so long. */
 const REPORT_TAIL_MS = 600;
 /** A channel that has so much waiting is not helped by one more report. */

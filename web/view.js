@@ -6,6 +6,8 @@
  * - Captions change many times a second and are not live; a line is announced once, when it stands.
  */
 
+import { wholeWords } from "./ink.js";
+
 /** @typedef {import("./conversation.js").Line} Line */
 /** @typedef {import("./notices.js").Notice} Notice */
 
@@ -31,6 +33,7 @@ function canHaveFocus(part) {
 /** This close to the end counts as reading along. */
 const FOLLOW_PX = 80;
 const ANNOUNCEMENTS_MAX = 6;
+const STILL = matchMedia("(prefers-reduced-motion: reduce)");
 
 /**
  * @template {HTMLElement} T
@@ -92,7 +95,7 @@ export class Captions {
 
   /** @param {Line} line */
   _drawLine(line) {
-    const shown = JSON.stringify([line.text, line.status, line.figures]);
+    const shown = JSON.stringify([line.text, line.heard, line.discarded, line.cutWord, line.status, line.figures]);
     const known = this._items.get(line.id);
     if (known?.shown === shown) return;
     const item = known?.item ?? element("li");
@@ -126,16 +129,38 @@ function who(line) {
   return box;
 }
 
-/** @param {Line} line */
+/** Heard, yet to be heard, thrown away. @param {Line} line */
 function words(line) {
-  const box = element("p", "words", line.text);
-  if (line.text) return box;
+  const heard = inked(line);
+  const box = element("p", "words", line.text.slice(0, heard));
+  if (heard < line.text.length) box.append(element("span", "unheard", line.text.slice(heard)));
+  if (line.discarded) box.append(discarded(line));
+  if (line.text || line.discarded) return box;
   const dots = element("span", "dots");
   dots.setAttribute("role", "img");
   dots.setAttribute("aria-label", line.speaker === "caller" ? "Listening" : "Thinking");
   dots.append(element("i"), element("i"), element("i"));
   box.append(dots);
   return box;
+}
+
+/** So many characters of a line are in ink. Where motion is unwelcome, words change whole. @param {Line} line */
+function inked({ text, heard }) {
+  if (heard === null) return text.length;
+  return STILL.matches ? wholeWords(text, heard) : heard;
+}
+
+/** @param {Line} line */
+function discarded({ discarded, cutWord }) {
+  const rest = discarded.trimStart();
+  const box = element("s", "discarded");
+  const isCut = cutWord !== "" && rest.startsWith(cutWord);
+  if (isCut) box.append(element("span", "cut-word", cutWord));
+  box.append(isCut ? rest.slice(cutWord.length) : rest);
+  const gap = discarded.slice(0, discarded.length - rest.length);
+  const part = document.createDocumentFragment();
+  part.append(gap, box);
+  return part;
 }
 
 /** @param {Line} line */

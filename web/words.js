@@ -17,6 +17,7 @@ const ACTIVITIES = {
   listening: ["Listening", "Go ahead."],
   hearing: ["Hearing you", "Pause when you are done."],
   thinking: ["Thinking", "One moment."],
+  held: ["Paused", "Speak on to interrupt."],
   speaking: ["Speaking", "Talk over it to interrupt."],
   interrupted: ["Interrupted", "Your turn."],
 };

@@ -35,6 +35,7 @@ class TurnDetectionPatch(msgspec.Struct, frozen=True):
     eagerness: Literal["low", "medium", "high", "auto"] | None = None
     create_response: bool | None = None
     interrupt_response: bool | None = None
+    idle_timeout_ms: int | UnsetType | None = UNSET
 
 
 class AudioInputPatch(msgspec.Struct, frozen=True):

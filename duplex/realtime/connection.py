@@ -28,7 +28,7 @@ import structlog
 from duplex.call import Call, Client
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
-from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, error_message
+from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
@@ -333,8 +333,7 @@ class RealtimeConnection:
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
             case ask.OutputClear():
-                if call.conversation.speaking.active:
-                    call.carry_out(call.conversation.cancel_response(None, now_ns))
+                call.carry_out(call.conversation.stop_speaking("client_cancelled", now_ns))
             case ask.PlaybackAck():
                 self._heard(command)
             case ask.Bye():
@@ -365,18 +364,27 @@ class RealtimeConnection:
             case ask.ItemRetrieve():
                 call.carry_out(talk.retrieve_item(command.item_id))
             case ask.ItemTruncate():
-                call.carry_out(talk.truncate_item(command.item_id, _whole_ms(command.audio_end_ms)))
+                end_ms = _whole_ms(command.audio_end_ms)
+                call.carry_out(talk.truncate_item(command.item_id, end_ms, time.monotonic_ns()))
 
     def _heard(self, report: ask.PlaybackAck) -> None:
+        place = self._place_of(report)
+        if place is None:
+            return
+        self._call.heard(place.response, place.samples)
+        if self._dialect.extensions:
+            self._outbox.post(acknowledged_message(place))
+
+    def _place_of(self, report: ask.PlaybackAck) -> Position | None:
+        """Where the ear is by `report`, within what was sent; None where nothing is known of that."""
         if report.rtp_timestamp is not None and self._medium is not None:
-            place = self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms)
-            if place is not None:
-                self._call.heard(place.response, place.samples)
-        elif report.response_id is not None and report.played_samples is not None:
-            self._call.heard(report.response_id, max(0, report.played_samples))
-        else:
+            return self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms)
+        if report.response_id is None or report.played_samples is None:
             needed = "response_id and played_samples" if self._medium is None else "rtp_timestamp"
             raise ClientEventError("invalid_value", f"a report on this transport needs {needed}")
+        sent = self._call.conversation.speaking.sent_of(report.response_id, time.monotonic_ns())
+        played = max(0, report.played_samples)
+        return None if sent is None else Position(report.response_id, min(played, sent), sent)
 
     def _update(self, command: ask.SessionUpdate) -> None:
         settings = apply_patch(self._call.conversation.settings, command.session)

@@ -16,8 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from media.chunk import samples_to_ms, samples_to_ms_above
+from media.rtp_map import Position
 from sessions import events
+from sessions.heard import Cut
 from sessions.items import Item
+from sessions.reply import SpokenWord
 from sessions.settings import OUTPUT_RATE
 
 Message = dict[str, Any]
@@ -61,6 +64,9 @@ class RealtimeDialect:
                 return [{"type": "input_audio_buffer.speech_stopped", "item_id": item, "audio_end_ms": ms}]
             case events.InputCommitted(item, previous):
                 return [{"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": previous}]
+            case events.CallerIdle(item, start_ms, end_ms):
+                silence = {"item_id": item, "audio_start_ms": start_ms, "audio_end_ms": end_ms}
+                return [{"type": "input_audio_buffer.timeout_triggered", **silence}]
             case events.InputCleared():
                 return [{"type": "input_audio_buffer.cleared"}]
             case events.ItemAdded(item, previous):
@@ -70,9 +76,11 @@ class RealtimeDialect:
                 return [{"type": "conversation.item.deleted", "item_id": item_id}]
             case events.ItemRetrieved(item):
                 return [{"type": "conversation.item.retrieved", "item": item_dict(item)}]
-            case events.ItemTruncated(item_id, ms):
-                cut = {"item_id": item_id, "content_index": 0, "audio_end_ms": ms}
-                return [{"type": "conversation.item.truncated", **cut}]
+            case events.ItemTruncated(item_id, ms, cut):
+                return [_truncated(item_id, ms, cut)]
+            case events.ItemRefined(item_id, cut):
+                ended_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
+                return [_truncated(item_id, ended_ms, cut)] if self.extensions else []
             case events.CallerText() | events.CallerTextFailed():
                 return self._caller_text(event) if self.transcription else []
             case events.ResponseStarted(response, previous):
@@ -80,6 +88,8 @@ class RealtimeDialect:
             case events.ReplyText(response_id, item_id, delta, spoken):
                 kind = "response.output_audio_transcript.delta" if spoken else "response.output_text.delta"
                 return [{"type": kind, **_place(response_id, item_id), "delta": delta}]
+            case events.ReplyWords():
+                return [_word(event, word) for word in event.words] if self.extensions else []
             case events.ReplyAudio():
                 return [_audio(event)] if self._sound_in_messages else self._sound_started(event.frame.response)
             case events.ResponseFinished(response, timings):
@@ -130,6 +140,17 @@ def error_message(
     return {"type": "error", "error": body}
 
 
+def acknowledged_message(place: Position) -> Message:
+    """How a report of the client was understood, not yet stamped."""
+    return {
+        "type": "playback.acknowledged",
+        "response_id": place.response,
+        "played_samples": place.samples,
+        "until_sample": place.until,
+        "sample_rate": OUTPUT_RATE,
+    }
+
+
 def item_dict(item: Item) -> Message:
     """An item as the API shows it. `cut` says that a spoken reply was not heard to its end: its transcript is what was
     heard, for `heard_ms` by `heard_basis` and within `heard_error_ms`, and it ends in the midst of `cut_word`."""
@@ -143,14 +164,20 @@ def item_dict(item: Item) -> Message:
         content = _content(item.text, with_audio=item.spoken)
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
-    return {**body, "content": [content], **(_cut(item) if item.cut else {})}
+    cut = Cut(item.heard_samples, item.text, item.cut_word, item.heard_basis, item.heard_error_samples)
+    return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
-def _cut(item: Item) -> Message:
-    heard_ms = samples_to_ms(item.heard_samples, OUTPUT_RATE)
-    error_ms = samples_to_ms_above(item.heard_error_samples, OUTPUT_RATE)
-    known = {"heard_ms": heard_ms, "heard_basis": item.heard_basis, "heard_error_ms": error_ms}
-    return {"cut": True, "cut_word": item.cut_word, **known}
+def _cut(cut: Cut) -> Message:
+    heard_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
+    error_ms = samples_to_ms_above(cut.error_samples, OUTPUT_RATE)
+    known = {"heard_ms": heard_ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
+    return {"cut": True, "cut_word": cut.word, **known}
+
+
+def _truncated(item_id: str, ms: int, cut: Cut | None) -> Message:
+    body = {"type": "conversation.item.truncated", "item_id": item_id, "content_index": 0, "audio_end_ms": ms}
+    return body if cut is None else {**body, "transcript": cut.text, **_cut(cut)}
 
 
 def _content(text: str, *, with_audio: bool) -> Message:
@@ -176,6 +203,7 @@ def _reply_item(response: events.ResponseView, status: str) -> Message:
         "status": status,
         "role": "assistant",
         "content": content,
+        **(_cut(response.cut) if response.cut else {}),
     }
 
 
@@ -224,6 +252,20 @@ def _started(response: events.ResponseView, previous: str | None) -> list[Messag
     part = {"type": "audio", "transcript": ""} if _with_audio(response) else {"type": "text", "text": ""}
     messages.append({"type": "response.content_part.added", **_place(response.id, response.item), "part": part})
     return messages
+
+
+def _word(event: events.ReplyWords, word: SpokenWord) -> Message:
+    return {
+        "type": "response.audio_timestamp.delta",
+        **_place(event.response, event.item),
+        "timestamp_type": "word",
+        "text": word.text,
+        "audio_offset_ms": samples_to_ms(word.start, OUTPUT_RATE),
+        "audio_duration_ms": samples_to_ms(word.end - word.start, OUTPUT_RATE),
+        "start_sample": word.start,
+        "samples": word.end - word.start,
+        "sample_rate": OUTPUT_RATE,
+    }
 
 
 def _audio(event: events.ReplyAudio) -> Message:

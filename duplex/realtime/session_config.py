@@ -30,6 +30,7 @@ OUTPUT_TOKENS_MAX = 4_096
 SPEED_MIN, SPEED_MAX = 0.25, 1.5
 SILENCE_MS_MIN, SILENCE_MS_MAX = 100, 10_000
 PADDING_MS_MAX = 2_000
+IDLE_MS_MIN, IDLE_MS_MAX = 5_000, 30_000
 METADATA_PAIRS_MAX = 16
 METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
 INPUT_CHARACTERS_MAX = PROMPT_CHARACTERS_MAX
@@ -107,7 +108,17 @@ def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDete
     if patch.silence_duration_ms is not None:
         _between(patch.silence_duration_ms, SILENCE_MS_MIN, SILENCE_MS_MAX, f"{path}.silence_duration_ms")
         changes["silence_duration_ms"] = patch.silence_duration_ms
+    if patch.idle_timeout_ms is not UNSET:
+        changes["idle_timeout_ms"] = _idle_timeout(patch.type, patch.idle_timeout_ms, f"{path}.idle_timeout_ms")
     return replace(base, **changes)
+
+
+def _idle_timeout(kind: str, asked: int | None, param: str) -> int | None:
+    if asked is None:
+        return None
+    if kind != "server_vad":
+        raise ClientEventError("invalid_value", "only server_vad has an idle timeout", param)
+    return int(_between(asked, IDLE_MS_MIN, IDLE_MS_MAX, param))
 
 
 def response_spec(body: ResponseBody) -> ResponseSpec:
@@ -233,5 +244,6 @@ def _detection_dict(detection: TurnDetection | None) -> dict[str, Any] | None:
         "threshold": detection.threshold,
         "prefix_padding_ms": detection.prefix_padding_ms,
         "silence_duration_ms": detection.silence_duration_ms,
+        "idle_timeout_ms": detection.idle_timeout_ms,
         **common,
     }

@@ -76,7 +76,6 @@ _BY_KIND = {
     "observer": EngineProfile(
         takes=(Takes("clauses", TEXT_AXES, "complete"), Takes("audio", SOUND_AXES, "complete")),
     ),
-    "composite": EngineProfile(makes=(_AUDIO,)),
 }
 
 _SCRIPTED = ("heard", "replies", "frames_per_word", "sessions_max")

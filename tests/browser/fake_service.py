@@ -40,6 +40,9 @@ RATE = 48_000
 FRAME_SAMPLES = 960
 TONE_HZ = 440
 
+OUTPUT_RATE = 24_000
+WORD_SAMPLES = 6_000
+
 VOICES = ("joe", "amy")
 
 
@@ -52,6 +55,12 @@ class GatedTone(AudioStreamTrack):
         self.frozen = False
         self._sent = 0
         self._began_s: float | None = None
+
+    def begin(self) -> None:
+        self.audible = True
+
+    def end(self) -> None:
+        self.audible = False
 
     async def recv(self) -> AudioFrame:
         loop = asyncio.get_running_loop()
@@ -157,15 +166,30 @@ class FakeCall:
         for word in words:
             self.say("response.output_audio_transcript.delta", item_id=item["id"], response_id=response, delta=word)
         self.say("output_audio_buffer.started", response_id=response)
-        self.tone.audible = True
+        self._loop.call_soon_threadsafe(self.tone.begin)  # not before what was said of it
 
-    def end_reply(self, response: str, text: str, *, reason: str | None = None, lag_ms: float = 41.7) -> None:
+    def time_words(self, response: str, *words: str) -> None:
+        """Each of `words` has `WORD_SAMPLES` of the reply, one after the other from its start."""
+        place = {"response_id": response, "item_id": f"item_{response}", "samples": WORD_SAMPLES}
+        for number, word in enumerate(words):
+            start = number * WORD_SAMPLES
+            self.say("response.audio_timestamp.delta", **place, text=word, start_sample=start, sample_rate=OUTPUT_RATE)
+
+    def acknowledge(self, response: str, played: int, until: int | None = None) -> None:
+        """The ear has come to sample `played`, and what was sent goes on without a gap until `until`."""
+        place = {"played_samples": played, "until_sample": played if until is None else until}
+        self.say("playback.acknowledged", response_id=response, **place, sample_rate=OUTPUT_RATE)
+
+    def end_reply(
+        self, response: str, text: str, *, reason: str | None = None, lag_ms: float = 41.7, cut_word: str = ""
+    ) -> None:
         """It ends, complete or cancelled for `reason`; its resources follow."""
-        self.tone.audible = False
+        self._loop.call_soon_threadsafe(self.tone.end)
         content = [{"type": "output_audio", "transcript": text}]
-        item = {"id": f"item_{response}", "type": "message", "role": "assistant", "content": content}
+        item: Message = {"id": f"item_{response}", "type": "message", "role": "assistant", "content": content}
         body: Message = {"id": response, "status": "completed", "status_details": None, "output": [item]}
         if reason is not None:
+            item |= {"cut": True, "cut_word": cut_word, "heard_ms": 0, "heard_basis": "acked"}
             body |= {"status": "cancelled", "status_details": {"type": "cancelled", "reason": reason}}
         self.say("conversation.item.done", item=item)
         self.say("response.done", response=body | {"output_modalities": ["audio"]})

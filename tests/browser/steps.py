@@ -58,6 +58,15 @@ _UNTIL_SHOWN = """
 """
 
 
+_SAID = """
+(boxes) => boxes.map((box) => {
+  const said = box.cloneNode(true);
+  for (const struck of said.querySelectorAll("s")) struck.remove();
+  return said.textContent.trim();
+})
+"""
+
+
 def phase(page: Page, wanted: str, *, ms_max: int = WAIT_MS_MAX) -> None:
     """Wait until the call is, or since the last such wait has been, in this phase."""
     page.evaluate(_UNTIL_SHOWN, ["phase", wanted, ms_max])
@@ -80,8 +89,9 @@ def type_text(page: Page, text: str) -> None:
 
 
 def lines(page: Page, speaker: str) -> list[str]:
-    """The words of one side, as shown."""
-    return page.locator(f"#lines .{speaker} .words").all_inner_texts()
+    """The words of one side, as shown, but for those that are struck out."""
+    found: list[str] = page.locator(f"#lines .{speaker} .words").evaluate_all(_SAID)
+    return found
 
 
 def shows_notice(page: Page, title: str) -> None:

@@ -53,3 +53,31 @@ def test_where_that_sound_cannot_be_placed_it_runs_from_its_event(page: Page) ->
 def test_or_from_the_press_of_the_button(page: Page) -> None:
     steps = [[2_000, "stopPressed", 2_000], [2_060, ended("client_cancelled")], [2_140, "fellSilent", 2_100]]
     assert page.evaluate(PLAY, steps)["figures"] == {"stop": 100}
+
+
+HELD = {"type": "turn.held", "audio_start_ms": 0}
+RESUMED = {"type": "turn.resumed", "reason": "noise"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "activity"),
+    [
+        ([[2_000, HELD], [2_249, "follow", 2_249]], "speaking"),
+        ([[2_000, HELD], [2_250, "follow", 2_250]], "held"),
+        ([[2_000, HELD], [2_200, RESUMED], [2_300, "follow", 2_300]], "speaking"),
+        ([[2_000, HELD], [2_300, "follow", 2_300], [2_400, RESUMED]], "speaking"),
+        ([[2_000, HELD], [2_300, "follow", 2_300], [2_400, BEGAN]], "hearing"),
+        ([[2_000, HELD], [2_300, "follow", 2_300], [2_400, {"type": "output_audio_buffer.stopped"}]], "listening"),
+    ],
+    ids=["short", "lasting", "over before it is shown", "goes on", "an interruption", "over"],
+)
+def test_a_hold_is_shown_once_it_lasts(page: Page, steps: list[Any], activity: str) -> None:
+    assert page.evaluate(PLAY, steps)["activity"] == activity
+
+
+def test_an_interruption_after_a_hold_counts_from_its_sound(page: Page) -> None:
+    held = [[2_000, HELD], [2_300, "follow", 2_300], [2_400, BEGAN], [2_401, "speechBegan", 1_960, 2_401]]
+    shown = page.evaluate(
+        PLAY, [*held, [2_405, ended("turn_detected")], [2_406, CLEARED], [2_450, "fellSilent", 2_060]]
+    )
+    assert shown == {"status": "cut", "figures": {"stop": 100}, "activity": "interrupted"}

@@ -99,8 +99,8 @@ def test_the_ear_is_reported_while_a_reply_plays_and_not_before(page: Page, serv
     first, second = call.next("playback.ack"), call.next("playback.ack", 2)
     assert set(first) == {"type", "rtp_timestamp", "age_ms", "output_latency_ms"}
     assert 0 <= first["age_ms"] < 500
-    # Reports are 200 ms apart, on a clock of 48 kHz; the browser's timers may be late by half.
-    assert 4_800 <= (second["rtp_timestamp"] - first["rtp_timestamp"]) % 2**32 <= 48_000
+    # Reports are 100 ms apart, on a clock of 48 kHz that moves by packets; the browser's timers may be late.
+    assert 1_920 <= (second["rtp_timestamp"] - first["rtp_timestamp"]) % 2**32 <= 48_000
     assert call.types().index("playback.ack") > call.types().index("session.update")
 
 

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 HEARD = "good morning"
 REPLY = "This is a reply that goes on until the caller has enough."
 TONE_HZ = 440
+WORD_SAMPLES = 4_800
 CALLS_MAX = 2
 RETURN_MS_MAX = 30_000
 
@@ -44,6 +45,39 @@ STRONGEST_HZ = """
     resolve(strongest * context.sampleRate / analyser.fftSize);
   }, 50);
 })
+"""
+
+
+# Keeps the page's data channel and what comes over it.
+KEEP_CHANNEL = """
+window.told = [];
+const create = RTCPeerConnection.prototype.createDataChannel;
+RTCPeerConnection.prototype.createDataChannel = function (...given) {
+  window.channel = create.apply(this, given);
+  channel.addEventListener("message", ({ data }) => told.push(JSON.parse(data)));
+  return channel;
+};
+"""
+# Keeps what is in ink of the first reply at each change of the page, and up to which sample it was known to sound then.
+WATCH_INK = """
+window.inks = [];
+addEventListener("DOMContentLoaded", () => new MutationObserver(() => {
+  const words = document.querySelector("#lines .service .words");
+  const inked = words?.firstChild instanceof Text ? words.firstChild.data : "";
+  inks.push([inked, told.findLast(({ type }) => type === "playback.acknowledged")?.until_sample ?? 0]);
+}).observe(document.querySelector("#lines"), { subtree: true, childList: true }));
+"""
+# The item of the reply that was cut, as the service has it.
+RETRIEVE_CUT = """
+async () => {
+  const item_id = told.find(({ response }) => response?.status === "cancelled").response.output[0].id;
+  channel.send(JSON.stringify({ type: "conversation.item.retrieve", item_id }));
+  for (;;) {
+    const found = told.find(({ type, item }) => type === "conversation.item.retrieved" && item.id === item_id);
+    if (found) return found.item;
+    await new Promise((come) => channel.addEventListener("message", come, { once: true }));
+  }
+}
 """
 
 
@@ -68,7 +102,10 @@ def calling(browser: Browser, service: Service, **options: Any) -> Iterator[Page
 @contextmanager
 def talking(playwright: Playwright, service: Service, microphone: Path) -> Iterator[Page]:
     """A page whose microphone says what is in the file."""
-    with launched(playwright, microphone=microphone) as browser, calling(browser, service) as page:
+    with (
+        launched(playwright, microphone=microphone) as browser,
+        calling(browser, service, scripts=(KEEP_CHANNEL,)) as page,
+    ):
         yield page
 
 
@@ -93,12 +130,28 @@ def test_speech_stops_a_reply_and_the_caption_with_it(playwright: Playwright, se
         activity(page, "speaking")
         activity(page, "interrupted")
         expect(page.locator(".was-cut")).to_have_text(re.compile(r"Interrupted, silent in \d+ ms"))
-        cut = lines(page, "service")[0]
+        cut, item = lines(page, "service")[0], page.evaluate(RETRIEVE_CUT)
+        struck = page.locator("s").first.inner_text()
         activity(page, "speaking")
         assert lines(page, "caller") == [HEARD, HEARD]
-    assert cut
-    assert REPLY.startswith(cut)
-    assert cut != REPLY
+    assert cut == item["content"][0]["transcript"]
+    assert struck.startswith(item["cut_word"])
+    assert f"{cut} {struck}" == REPLY
+
+
+def test_ink_grows_with_what_is_heard_and_never_ahead_of_it(browser: Browser, service: Service) -> None:
+    with calling(browser, service, permissions=(), scripts=(KEEP_CHANNEL, WATCH_INK)) as page:
+        type_text(page, "Are you there?")
+        expect(page.locator(".drain")).to_be_visible()
+        expect(page.locator("#lines .service .unheard")).to_have_count(0)
+        inks: list[tuple[str, int]] = page.evaluate("inks")
+    assert inks[-1][0] == REPLY
+    grown = list(dict.fromkeys(inked for inked, _ in inks))
+    assert grown == sorted(grown, key=len)
+    assert len(grown) > len(REPLY.split()), "it flows through words"
+    for inked, until in inks:
+        begun = len(inked.split())
+        assert inked == REPLY or not begun or (begun - 1) * WORD_SAMPLES < until
 
 
 def test_a_typed_message_is_answered_with_speech(browser: Browser, service: Service) -> None:

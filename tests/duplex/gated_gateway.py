@@ -12,8 +12,8 @@ from duplex.config import Config
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
-from sessions.conversation import ReplyDefaults
 from sessions.memory_store import MemorySessionStore
+from sessions.planner import ReplyDefaults
 from sessions.records import SessionRecord
 from sessions.store import Ownership, Snapshot
 from tests.duplex.test_gateway import Deaf

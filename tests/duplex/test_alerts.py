@@ -96,7 +96,7 @@ def test_all_of_a_snapshot_is_held_against_its_limits() -> None:
     snapshot = WorkerSnapshot(
         "vocoder-1",
         *(3, 2, 1, 70),
-        SchedulerSnapshot(4, 9, 71, 1, ()),
+        SchedulerSnapshot(4, 9, 71, 1, 0, ()),
         ArenaSnapshot(64, 3, 8, 1, 72),
         (EdgeSnapshot("gateway", 3, 96, 144, 73, 40_000, 80_000),),
     )

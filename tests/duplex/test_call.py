@@ -20,8 +20,8 @@ from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
 from media.heard_estimate import Path
-from sessions.conversation import Conversation, Identity, ReplyDefaults
-from sessions.effects import CutStream
+from sessions.conversation import Conversation
+from sessions.effects import CutStream, OpenStream
 from sessions.events import (
     CommandRefused,
     Event,
@@ -33,6 +33,7 @@ from sessions.events import (
     SpeechStarted,
 )
 from sessions.memory_store import MemorySessionStore
+from sessions.planner import Identity, ReplyDefaults
 from sessions.records import (
     SessionRecord,
     TurnRecord,
@@ -288,9 +289,21 @@ def test_a_stream_that_is_lost_is_asked_for_again_under_another_name() -> None:
         one.call.lost("vocoder", tag)
         again = structs.replace(tag, attempt=1)
         assert [type(frame) for frame in one.at("vocoder")] == [Cancel, Open]
-        assert one.at("talker") == [Cancel(tag), Open(again, TalkerOptions(), ("vocoder",))]
+        cancelled, opened = one.at("talker")
+        assert isinstance(opened, Open)
+        timeless = structs.replace(opened, lasts_ns_max=None)
+        assert [cancelled, timeless] == [Cancel(tag), Open(again, TalkerOptions(), ("vocoder",))]
         assert one.told(ResponseFinished) == []
         assert one.metric("duplex_responses_retried_total") == 1
+
+    play(scenario)
+
+
+def test_a_stage_is_told_how_long_a_stream_may_last() -> None:
+    async def scenario(one: Bench) -> None:
+        tag = Tag(SESSION, EPOCH, 1, "resp_9")
+        one.call.carry_out([OpenStream("talker", tag, TalkerOptions(), ("vocoder",), 7)])
+        assert one.at("talker")[-1] == Open(tag, TalkerOptions(), ("vocoder",), lasts_ns_max=7)
 
     play(scenario)
 

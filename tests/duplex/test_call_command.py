@@ -8,7 +8,7 @@ import io
 import json
 import signal
 import ssl
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -164,6 +164,15 @@ def test_a_lost_connection_says_how_to_go_on(clip: str) -> None:
     assert "r-token" not in terminal.out.getvalue()
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """As in a foreground job: a shell starts background ones with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_ctrl_c_leaves_a_partial_report(clip: str) -> None:
     terminal = Terminal(clock_type=InterruptingClock)
     assert terminal.call("--wav", clip, "--wav", clip, "--json") == module.EXIT_WENT_WRONG

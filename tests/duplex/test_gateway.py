@@ -22,10 +22,10 @@ from duplex.tasks import stop_task
 from duplex.vad_service import Window
 from media.heard_estimate import Path as EarPath
 from media.vad import VadState
-from sessions.conversation import ReplyDefaults
 from sessions.events import Event, ResponseLost
 from sessions.items import Item
 from sessions.memory_store import Fault, MemorySessionStore
+from sessions.planner import ReplyDefaults
 from sessions.records import ConfigChanged, ItemAppended, ItemRecord, SessionRecord, encode_entry, token_digest
 from sessions.settings import SessionSettings
 from sessions.store import Ownership
@@ -393,7 +393,7 @@ def test_a_part_that_fails_ends_the_whole(tmp_path: Path) -> None:
 def test_what_a_worker_says_of_itself_is_told_until_it_is_down(tmp_path: Path) -> None:
     edges = (EdgeSnapshot("vocoder", 1, 16, 48, 0, 10, 20),)
     arena = ArenaSnapshot(64, 1, 2, 0, 0)
-    snapshot = WorkerSnapshot("talker", 1, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, edges)
+    snapshot = WorkerSnapshot("talker", 1, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, 0, ()), arena, edges)
 
     async def scenario(one: Bench) -> None:
         one.gateway._frame("talker", snapshot)
@@ -444,7 +444,7 @@ def test_a_session_that_is_over_is_looked_for_at_every_stage(tmp_path: Path, mon
 
 def test_figures_of_workers_are_those_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arena = ArenaSnapshot(64, 1, 1, 0, 0)
-    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, ()), arena, ())
+    snapshot = WorkerSnapshot("talker", 2, 1, 0, 0, SchedulerSnapshot(0, 0, 0, 0, 0, ()), arena, ())
 
     async def scenario(one: Bench) -> None:
         talker = one.gateway._stages["talker"]

@@ -26,7 +26,7 @@ SNAPSHOT = WorkerSnapshot(
     sessions=2,
     room_waiting=1,
     room_wait_ns_max=S // 2,
-    scheduler=SchedulerSnapshot(4, 9, S // 4, 1, (KindSnapshot("clause", 12, 30_000_000, 20_000_000, 10_000_000),)),
+    scheduler=SchedulerSnapshot(4, 9, S // 4, 1, 2, (KindSnapshot("clause", 12, 30_000_000, 20_000_000, 10_000_000),)),
     arena=ArenaSnapshot(64, 3, 8, 1, S // 8),
     edges=(EDGE,),
 )
@@ -77,6 +77,7 @@ def test_every_figure_of_a_snapshot_is_told_with_its_place() -> None:
         f"duplex_scheduler_waiting_peak{{{AT}}} 9.0",
         f"duplex_scheduler_wait_seconds{{{AT}}} 0.25",
         f"duplex_scheduler_running{{{AT}}} 1.0",
+        f"duplex_scheduler_expired{{{AT}}} 2.0",
         f"duplex_scheduler_predicted_seconds{{{kind}}} 0.03",
         f"duplex_scheduler_service_mean_seconds{{{kind}}} 0.02",
         f"duplex_scheduler_error_mean_seconds{{{kind}}} 0.01",

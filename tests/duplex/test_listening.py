@@ -19,9 +19,12 @@ from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
 from media.end_of_turn import EndOfTurnSettings
 from media.speech_gate import WINDOW_SAMPLES
+from media.turn_events import Saying
 from media.turn_settings import TurnDetectorSettings
 from sessions import effects as do
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
+from sessions.events import SpeechStarted, TurnHeld, TurnResumed
+from sessions.planner import Identity, ReplyDefaults
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
 
@@ -43,10 +46,12 @@ class Loudness:
 class Ears:
     """A call's way in. The encoder gives its credit back at once, unless it is `busy`."""
 
-    def __init__(self, settings: SessionSettings | None = None) -> None:
+    def __init__(
+        self, settings: SessionSettings | None = None, conversation: type[Conversation] = Conversation
+    ) -> None:
         self._ids: Counter[str] = Counter()
         identity = Identity("sess_1", EPOCH, self._new_id)
-        self.talk = Conversation(identity, settings or SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
+        self.talk = conversation(identity, settings or SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
         self.judged = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.vad = VadService(Loudness(self._tell_judged))
@@ -373,6 +378,30 @@ def test_detection_can_be_changed_and_switched_off_and_on() -> None:
         assert len(ears.ends()) == 1
 
     play(scenario)
+
+
+class LastWords(Conversation):
+    """A reply is over, and the last 150 ms of it are still on their way when it is first asked."""
+
+    ends_ns = 0
+
+    def saying(self, now_ns: int) -> Saying:
+        self.ends_ns = self.ends_ns or now_ns + 150_000_000
+        return Saying(now_ns < self.ends_ns, True, "the end")
+
+
+@pytest.mark.parametrize("size", [960, 1_000_000])
+def test_a_recording_that_is_sent_at_once_after_a_reply_is_not_said_over_its_last_words(size: int) -> None:
+    recording = tone(2_000) + silence(700)
+
+    async def in_pieces(ears: Ears) -> None:
+        for start in range(0, len(recording), size):
+            await ears.listening.hear(recording[start : start + size])
+
+    ears = play(in_pieces, lambda: Ears(conversation=LastWords))
+    told = [type(effect.event) for effect in ears.effects if isinstance(effect, do.Tell)]
+    assert told[:3] == [TurnHeld, TurnResumed, SpeechStarted], "it began there, and is no interruption"
+    assert do.Measured("holds", 1, "floor_free") in ears.effects
 
 
 def test_the_onset_is_timed_by_its_sample() -> None:

@@ -24,7 +24,7 @@ LEDGERS = (
     *("duplex_calls", "duplex_undrained_responses", "duplex_credit_in_use_samples"),
     *("duplex_encoder_credit_out_samples", "duplex_stage_streams", "duplex_stage_sessions", "duplex_room_waiting"),
     *("duplex_edge_credit_out", "duplex_arena_blocks_used", "duplex_arena_blocks_orphaned"),
-    *("duplex_scheduler_waiting", "duplex_scheduler_running", "duplex_alert"),
+    *("duplex_scheduler_waiting", "duplex_scheduler_running", "duplex_alert", "duplex_audit_found_total"),
 )
 
 

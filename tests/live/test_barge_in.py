@@ -202,3 +202,26 @@ def test_a_caller_who_hangs_up_in_the_middle_gives_the_place_back(service: Servi
     with calling(service):
         assert service.get("/readyz").json["calls"] == 1
         assert service.metric("duplex_undrained_responses") == 0
+
+
+def test_a_clear_stops_what_is_over_and_not_played_yet(service: Service) -> None:
+    with calling(service) as caller:
+        name = start_reply(caller, frames=1, max_output_tokens=2)
+        caller.send("playback.ack", response_id=name, played_samples=0)
+        whole = done_of(caller, name)
+        item_id = whole["output"][0]["id"]
+        caller.send("output_audio_buffer.clear")
+        truncated = caller.until("conversation.item.truncated")
+        caller.send("conversation.item.retrieve", item_id=item_id)
+        item = caller.until("conversation.item.retrieved")["item"]
+        caller.send("output_audio_buffer.clear")
+        caller.settle()
+        newer = start_reply(caller)
+        created = caller.find(lambda e: e["type"] == "response.created" and e["response"]["id"] == newer)["response"]
+        caller.send("response.cancel")
+        done_of(caller, newer)
+    assert whole["status"] == "incomplete", "its limit ended it"
+    assert (truncated["item_id"], item["cut"]) == (item_id, True)
+    assert truncated["audio_end_ms"] * 24 < 2 * WORD
+    assert created["epoch"] == whole["epoch"] + 1, "the second clear found nothing to stop"
+    assert len([e for e in caller.of_type("response.done") if e["response"]["id"] == name]) == 1

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 HEARD, REPLY = "good morning", "Yes indeed."
 SAMPLES_PER_WORD = 4_800  # the scripted Talker's 20 frames of 10 ms
-DELTAS = {"response.output_audio_transcript.delta", "response.output_audio.delta"}
+WORD = "response.audio_timestamp.delta"
+DELTAS = {"response.output_audio_transcript.delta", "response.output_audio.delta", WORD}
 AUDIO_FAMILY = [
     "response.created",
     "response.output_item.added",
@@ -84,6 +85,22 @@ def test_a_typed_turn_is_answered_with_speech(service: Service) -> None:
     assert done["usage"]["output_tokens"] == 2
     assert events[-1] == events[-1] | {"response_id": done["id"], "status": "complete"}
     assert events[-1]["lag_ms"] >= 0
+    words = [(event["text"], event["start_sample"]) for event in events if event["type"] == WORD]
+    assert words == [(word, at * SAMPLES_PER_WORD) for at, word in enumerate(REPLY.split())]
+
+
+def test_a_stock_client_sees_nothing_but_what_it_knows(service: Service) -> None:
+    with calling(service, query="") as caller:
+        caller.type_text("Are you there?")
+        caller.send("response.create")
+        response = caller.until("response.created")["response"]["id"]
+        caller.until("response.output_audio.delta")
+        caller.send("playback.ack", response_id=response, played_samples=480)
+        caller.until("response.done")
+        types = caller.types()
+    family = runs(types[types.index("response.created") :])
+    assert family == AUDIO_FAMILY[: AUDIO_FAMILY.index("response.done") + 1]
+    assert WORD not in types
 
 
 def test_every_sample_of_a_reply_arrives_once_and_in_place(service: Service) -> None:

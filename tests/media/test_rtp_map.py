@@ -21,18 +21,18 @@ def two_replies() -> RtpMap:
 
 def test_a_moment_inside_a_reply_is_a_sample_of_it_rounded_down() -> None:
     rtp_map = two_replies()
-    assert rtp_map.locate(100) == Position("a", 0)
-    assert rtp_map.locate(101) == Position("a", 0)
-    assert rtp_map.locate(102) == Position("a", 1)
-    assert rtp_map.locate(145) == Position("a", 22)
-    assert rtp_map.locate(301) == Position("b", 0)
+    assert rtp_map.locate(100) == Position("a", 0, 40)
+    assert rtp_map.locate(101) == Position("a", 0, 40)
+    assert rtp_map.locate(102) == Position("a", 1, 40)
+    assert rtp_map.locate(145) == Position("a", 22, 40)
+    assert rtp_map.locate(301) == Position("b", 0, 20)
 
 
 def test_silence_belongs_to_the_end_of_the_reply_before_it() -> None:
     rtp_map = two_replies()
     assert rtp_map.locate(99) is None
-    assert rtp_map.locate(250) == Position("a", 40)
-    assert rtp_map.locate(10_000) == Position("b", 20)
+    assert rtp_map.locate(250) == Position("a", 40, 40)
+    assert rtp_map.locate(10_000) == Position("b", 20, 20)
 
 
 def test_nothing_said_nothing_heard() -> None:
@@ -46,17 +46,17 @@ def test_nothing_said_nothing_heard() -> None:
 def test_what_is_not_sent_after_all_was_not_heard() -> None:
     rtp_map = two_replies()
     rtp_map.take_back(150)
-    assert rtp_map.locate(400) == Position("a", 25)
+    assert rtp_map.locate(400) == Position("a", 25, 25)
     rtp_map.record(160, "c", 0, 5)
-    assert rtp_map.locate(400) == Position("c", 5)
+    assert rtp_map.locate(400) == Position("c", 5, 5)
 
 
 def test_a_reply_that_ran_dry_goes_on_where_it_was() -> None:
     rtp_map = RtpMap(TICKS)
     rtp_map.record(0, "a", 0, 10)
     rtp_map.record(60, "a", 10, 10)
-    assert rtp_map.locate(50) == Position("a", 10)
-    assert rtp_map.locate(64) == Position("a", 12)
+    assert rtp_map.locate(50) == Position("a", 10, 10)
+    assert rtp_map.locate(64) == Position("a", 12, 20)
 
 
 def test_the_oldest_are_forgotten() -> None:
@@ -64,22 +64,24 @@ def test_the_oldest_are_forgotten() -> None:
     for number in range(SPANS_MAX + 1):
         rtp_map.record(number * 100, f"r{number}", 0, 10)
     assert rtp_map.locate(50) is None
-    assert rtp_map.locate(100) == Position("r1", 0)
+    assert rtp_map.locate(100) == Position("r1", 0, 10)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("ab"), st.integers(1, 20)), max_size=SPANS_MAX))
 def test_every_tick_is_where_it_was_recorded(steps: list[tuple[int, str, int]]) -> None:
-    rtp_map, ticks, told = RtpMap(TICKS), list[Position | None](), {"a": 0, "b": 0}
+    rtp_map, ticks, told = RtpMap(TICKS), list[tuple[str, int] | None](), {"a": 0, "b": 0}
     for silence, response, samples in steps:
         ticks += [ticks[-1] if ticks else None] * silence
         rtp_map.record(len(ticks), response, told[response], samples)
         for sample in range(told[response], told[response] + samples):
-            ticks += [Position(response, sample)] * TICKS
+            ticks += [(response, sample)] * TICKS
         told[response] += samples
         if ticks:
-            ticks.append(Position(response, told[response]))
+            ticks.append((response, told[response]))
     for tick, position in enumerate(ticks):
-        assert rtp_map.locate(tick) == position
+        found = rtp_map.locate(tick)
+        assert (found and (found.response, found.samples)) == position
+        assert found is None or found.samples <= found.until
 
 
 @given(st.integers(0, 1 << 40), st.integers(-(1 << 31) + 1, (1 << 31) - 1))

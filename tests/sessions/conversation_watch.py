@@ -73,6 +73,11 @@ class Watch:
                 case _:
                     pass
 
+    @property
+    def are_answering(self) -> bool:
+        """The client knows of a response that has not ended."""
+        return any(not answer.status for answer in self.answers.values())
+
     def let_go(self, stage: str, tag: Tag) -> None:
         """The stage holds nothing of `tag` any more."""
         self.held.discard((stage, tag))

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
 from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
+from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
 from sessions.route import Route
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
@@ -198,6 +199,10 @@ class Talk:
     def commit(self, start: int = 0, end: int = 16_000) -> list[Effect]:
         """The client commits its input."""
         return self.do(self.core.commit_input(start, end, self.now_ns))
+
+    def truncate(self, item: str, ms: int) -> list[Effect]:
+        """The client has stopped playing `item` at `ms`."""
+        return self.do(self.core.truncate_item(item, ms, self.now_ns))
 
     # ---- the stages --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from sessions.events import (
     ItemDeleted,
     ReplyAudio,
     ReplyText,
+    ReplyWords,
     ResponseDrained,
     ResponseStarted,
     SpeechStarted,
@@ -21,6 +22,7 @@ from sessions.events import (
 )
 from sessions.hearing import TRANSCRIPT_NS_MAX
 from sessions.items import Item
+from sessions.reply import SpokenWord
 from sessions.route import line
 from sessions.settings import Modality, ResponseSpec, SessionSettings, TurnDetection
 from stages.contracts import EndOfTurn, Message, Pause, SpeechResumed, TalkerOptions
@@ -55,6 +57,7 @@ def test_an_exchange_as_the_client_sees_it() -> None:
         "CallerText",
         "ResponseStarted",
         "ReplyText",
+        "ReplyWords",
         "ResponseFinished",
         "ResponseDrained",
     ]
@@ -62,6 +65,8 @@ def test_an_exchange_as_the_client_sees_it() -> None:
     assert of(talk.events, SpeechStopped) == [SpeechStopped("item_1", 2_000)]
     assert of(talk.events, CallerText) == [CallerText("item_1", "hello there", final=True)]
     assert of(talk.events, ReplyText) == [ReplyText("resp_1", "item_2", "hi you", spoken=True)]
+    words = (SpokenWord("hi", 0, WORD_SAMPLES), SpokenWord("you", WORD_SAMPLES, 2 * WORD_SAMPLES))
+    assert of(talk.events, ReplyWords) == [ReplyWords("resp_1", "item_2", words)]
     assert talk.finished("resp_1").status == "completed"
     assert talk.core.speaking.undrained == 0
 
@@ -287,7 +292,7 @@ def test_the_turn_before_a_lost_one_is_answered(way: str) -> None:
             talk.do(core.refused(lost, "encoder", "capacity", "", talk.now_ns))
         case _:
             assert core.next_deadline_ns() == talk.now_ns + TRANSCRIPT_NS_MAX
-            talk.do(core.tick(talk.now_ns + TRANSCRIPT_NS_MAX))
+            talk.do(core.tick(talk.now_ns + TRANSCRIPT_NS_MAX, 0))
     assert talk.started() == ["resp_1"]
     assert talk.prompt("resp_1") == (SYSTEM, user("what time is it"))
 

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessions.effects import Effect, EndEpoch, GrantCredit, HearFrom, Measured, OpenStream, SaveEpoch, SaveItem, Tell
-from sessions.events import ItemTruncated, ReplyAudio, ResponseDrained, ResponseFinished, ResponseStarted, SpeechStarted
+from sessions.events import (
+    ItemRefined,
+    ItemTruncated,
+    ReplyAudio,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+    SpeechStarted,
+)
+from sessions.heard import Cut
 from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.response import Deadlines
@@ -128,6 +137,18 @@ def test_the_order_of_a_stop() -> None:
     assert talk.cancelled("resp_1") == {"thinker", "talker", "vocoder"}
     assert of(talk.effects, SaveEpoch) == [SaveEpoch(EPOCH + 1)]
     assert Measured("epochs_ended", 1, "turn_detected") in talk.effects
+
+
+def test_a_hold_whose_reply_has_ended_meanwhile_is_counted_as_any_other() -> None:
+    talk = Talk()
+    talk.say("hello")
+    amid_the_audio(talk)
+    talk.do(talk.core.held(48_000, talk.now_ns))
+    talk.do(talk.core.cancel_response(None, talk.now_ns))
+    talk.later(1_000)  # nothing of it is left to be heard either
+    effects = talk.do(talk.core.interrupted(48_000, "duration", talk.now_ns))
+    assert of(effects, EndEpoch) == []
+    assert of(effects, Measured) == [Measured("holds", 1, "yielded_duration")]
 
 
 def test_what_interrupts_belongs_to_its_turn_and_is_heard_from_before_its_onset() -> None:
@@ -280,7 +301,8 @@ def test_a_caller_interrupts_what_is_over_and_still_sounds() -> None:
     assert 400 < heard_ms < 600
     effects = talk.start(48_000)
     assert len(of(effects, EndEpoch)) == 1, "what its client has not played is void"
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", heard_ms)]
+    (truncated,) = told(effects, ItemTruncated)
+    assert truncated == ItemTruncated("item_2", heard_ms, Cut(heard_ms * 24, "one two", "three"))
     assert told(effects, ResponseFinished) == [], "it has had its terminal"
     assert talk.texts[:2] == [("user", "hello"), ("assistant", "one two")]
     assert talk.core.items[1].cut_word == "three"
@@ -293,8 +315,9 @@ def test_a_report_that_comes_after_the_cut_corrects_it() -> None:
     talk.send(25)
     talk.start(48_000)
     assert talk.texts[-1] == ("assistant", ""), "all of it was sent just now"
-    (saved,) = talk.do(talk.core.heard("resp_1", 2 * WORD_SAMPLES, talk.now_ns))
+    saved, refined = talk.do(talk.core.heard("resp_1", 2 * WORD_SAMPLES, talk.now_ns))
     assert isinstance(saved, SaveItem)
+    assert refined == Tell(ItemRefined("item_2", Cut(2 * WORD_SAMPLES, "one two", "", "acked")))
     assert talk.texts[-1] == ("assistant", "one two")
 
 
@@ -407,7 +430,7 @@ def test_a_slow_drain_does_not_delay_the_next_answer() -> None:
     talk.say("go on")
     assert talk.active == "resp_2"
     talk.now_ns += 2_000_000_000
-    talk.do(talk.core.tick(talk.now_ns))
+    talk.do(talk.core.tick(talk.now_ns, 0))
     assert [(d.response, d.status) for d in of(talk.events, ResponseDrained)] == [("resp_1", "orphaned")]
 
 

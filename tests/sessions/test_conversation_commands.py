@@ -15,6 +15,7 @@ from sessions.events import (
     ResponseDrained,
     ResponseStarted,
 )
+from sessions.heard import Cut
 from sessions.items import ITEMS_MAX, ROOT, Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.speaking import DRAINING_MAX
@@ -79,7 +80,11 @@ def test_items_are_retrieved_and_deleted() -> None:
     effects = talk.do(talk.core.delete_item("a"))
     assert told(effects, ItemDeleted) == [ItemDeleted("a")]
     assert of(effects, SaveDeletion) == [SaveDeletion("a")]
-    for refused in (talk.core.retrieve_item("a"), talk.core.delete_item("a"), talk.core.truncate_item("a", 0)):
+    for refused in (
+        talk.core.retrieve_item("a"),
+        talk.core.delete_item("a"),
+        talk.truncate("a", 0),
+    ):
         assert told(refused, CommandRefused)[0].code == "item_not_found"
 
 
@@ -138,8 +143,8 @@ def test_a_reply_whose_place_has_left_a_full_history_is_the_oldest() -> None:
 def test_openai_agents_python_2370_a_truncation_is_clamped_to_what_was_sent(asked_ms: int, given_ms: int) -> None:
     talk = Talk()
     talk.answered("hello", "hi you")
-    effects = talk.do(talk.core.truncate_item("item_2", asked_ms))
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", given_ms)]
+    effects = talk.truncate("item_2", asked_ms)
+    assert [(one.item, one.audio_end_ms) for one in told(effects, ItemTruncated)] == [("item_2", given_ms)]
     assert refusals(talk) == []
 
 
@@ -147,18 +152,22 @@ def test_openai_agents_python_2370_a_truncation_is_clamped_to_what_was_sent(aske
 def test_history_ends_where_the_client_stopped_playing(ms: int, text: str, word: str) -> None:
     talk = Talk()
     talk.answered("hello", "hi you")
-    effects = talk.do(talk.core.truncate_item("item_2", ms))
+    effects = talk.truncate("item_2", ms)
     item = talk.core.items[-1]
     assert (item.text, item.cut, item.cut_word) == (text, True, word)
     assert (item.heard_samples, item.heard_basis, item.status) == (ms * 24, "acked", "incomplete")
     assert of(effects, SaveItem) == [SaveItem(item, "item_1")]
+    cut = Cut(ms * 24, text, word, "acked")
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", ms, cut)]
 
 
 def test_a_client_that_truncates_at_the_end_changes_nothing() -> None:
     talk = Talk()
     talk.answered("hello", "hi you")
     item = talk.core.items[-1]
-    assert of(talk.do(talk.core.truncate_item("item_2", 400)), SaveItem) == []
+    effects = talk.truncate("item_2", 400)
+    assert of(effects, SaveItem) == []
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 400)]
     assert talk.core.items[-1] == item
 
 
@@ -169,9 +178,9 @@ def test_after_our_own_cut_the_client_knows_better() -> None:
     talk.send(25)
     talk.start(48_000)
     assert talk.texts[-1] == ("assistant", "one two")
-    talk.do(talk.core.truncate_item("item_2", 250))
+    talk.truncate("item_2", 250)
     assert talk.texts[-1] == ("assistant", "one")
-    talk.do(talk.core.truncate_item("item_2", 90_000))
+    talk.truncate("item_2", 90_000)
     assert talk.texts[-1] == ("assistant", "one two"), "no more than was sent"
 
 
@@ -182,11 +191,11 @@ def test_a_truncation_and_a_cancel_come_in_either_order(truncates_first: bool) -
     talk.reply("resp_1", "one two three")
     talk.send(25)
     if truncates_first:
-        assert told(talk.do(talk.core.truncate_item("item_2", 250)), ItemTruncated) == [ItemTruncated("item_2", 250)]
+        assert told(talk.truncate("item_2", 250), ItemTruncated) == [ItemTruncated("item_2", 250)]
         cancel(talk)
     else:
         cancel(talk)
-        talk.do(talk.core.truncate_item("item_2", 250))
+        talk.truncate("item_2", 250)
     item = talk.core.items[-1]
     assert (item.text, item.cut_word, item.heard_samples) == ("one", "two", 250 * 24)
 
@@ -194,7 +203,7 @@ def test_a_truncation_and_a_cancel_come_in_either_order(truncates_first: bool) -
 def test_a_reply_of_an_earlier_gateway_is_truncated_by_its_share() -> None:
     reply = Item("old", "assistant", "one two three four", spoken=True, audio_samples=4 * WORD_SAMPLES)
     talk = Talk(items=(reply,))
-    talk.do(talk.core.truncate_item("old", 500))
+    talk.truncate("old", 500)
     assert (talk.core.items[0].text, talk.core.items[0].cut_word) == ("one two", "three")
 
 
@@ -204,14 +213,15 @@ def test_openai_agents_python_4457_a_truncation_to_nothing_is_accepted_of_a_repl
     talk.reply("resp_1", "hi you")
     talk.send(1)
     talk.start(48_000)
-    assert told(talk.do(talk.core.truncate_item("item_2", 0)), ItemTruncated) == [ItemTruncated("item_2", 0)]
+    (truncated,) = told(talk.truncate("item_2", 0), ItemTruncated)
+    assert truncated == ItemTruncated("item_2", 0, Cut(0, "", "", "acked"))
 
 
 def test_pipecat_2106_a_wrong_truncation_disables_nothing() -> None:
     talk = Talk()
     talk.answered("hello", "hi you")
-    talk.do(talk.core.truncate_item("nowhere", 10))
-    talk.do(talk.core.truncate_item("item_1", 10))
+    talk.truncate("nowhere", 10)
+    talk.truncate("item_1", 10)
     assert refusals(talk) == ["item_not_found", "invalid_item"]
     talk.say("again")
     talk.reply("resp_2", "here I am")
@@ -225,7 +235,7 @@ def test_only_what_was_spoken_can_be_truncated() -> None:
     talk.text("resp_1", "hi")
     talk.text_done("resp_1")
     for item in ("a", "item_1", "item_2"):
-        talk.do(talk.core.truncate_item(item, 0))
+        talk.truncate(item, 0)
     assert refusals(talk) == ["invalid_item"] * 3
 
 

@@ -7,15 +7,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sessions.conversation import StopWhy
 from sessions.effects import Effect
+from sessions.events import CallerIdle
 from sessions.items import ROOT, Item
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings, TurnDetection
 from stages.contracts import AudioOut, Tag, TextDelta, TextDone, Transcript, Word, WordTimes
 from tests.sessions.conversation_watch import Held, Watch
-from tests.sessions.talk import EPOCH, MS, Talk, silence
+from tests.sessions.talk import EPOCH, MS, Talk, silence, told
 
 WORD_SAMPLES = 960
+LEAD_MS = 60_000  # all that there is may be sent at once
 SPEECH = ("speak", "speak", "fall silent", "speak on", "end the turn", "end the turn")
 OVER_OURS = ("go on, you", "interrupt", "interrupt", "never mind")
 CHOICE = st.integers(0, 1_000)
@@ -45,14 +48,20 @@ class ConversationMachine(RuleBasedStateMachine):
         self.input_sample = 16_000
         self.items = 0
 
-    @initialize(interrupts=st.booleans(), prepare=st.booleans())
-    def begin(self, interrupts: bool, prepare: bool) -> None:
-        chosen = SessionSettings(turn_detection=TurnDetection(interrupt_response=interrupts))
-        self.talk = Talk(chosen, deadlines=DEADLINES, prepare=prepare)
+    @initialize(interrupts=st.booleans(), prepare=st.booleans(), recalls=st.booleans())
+    def begin(self, interrupts: bool, prepare: bool, recalls: bool) -> None:
+        detection = TurnDetection(interrupt_response=interrupts, idle_timeout_ms=1_000)
+        chosen = SessionSettings(turn_detection=detection)
+        self.talk = Talk(chosen, deadlines=DEADLINES, prepare=prepare, recalls=recalls, lead_ms=LEAD_MS)
         self.watch = Watch(EPOCH)
         self.see(self.talk.core.warm_up())
 
     def see(self, effects: list[Effect]) -> None:
+        if told(effects, CallerIdle):
+            core = self.talk.core
+            assert core.hearing.current is None
+            assert not core.hearing.is_awaited
+            assert not self.watch.are_answering, "nothing is said or made"
         self.watch.see(self.talk.do(effects))
 
     @property
@@ -98,6 +107,24 @@ class ConversationMachine(RuleBasedStateMachine):
     def ask(self, spec: ResponseSpec) -> None:
         self.see(self.talk.core.create_response(spec, self.now_ns))
         self.open_all()
+
+    @rule(deed=st.sampled_from(("client_cancelled", "dtmf")))
+    def stop(self, deed: StopWhy) -> None:
+        """Whatever goes on: nothing of it sounds any more."""
+        core = self.talk.core
+        self.see(core.stop_speaking(deed, self.now_ns))
+        assert core.speaking.active is None
+        assert not core.speaking.is_sounding(self.now_ns)
+
+    @rule(ms=st.sampled_from((0, 100, 10_000)), choice=CHOICE)
+    def truncate(self, ms: int, choice: int) -> None:
+        names = ["item_never", *(item.id for item in self.talk.core.items)]
+        self.see(self.talk.core.truncate_item(names[choice % len(names)], ms, self.now_ns))
+
+    @rule(samples=st.integers(0, 4 * WORD_SAMPLES), choice=CHOICE)
+    def report(self, samples: int, choice: int) -> None:
+        names = ["resp_never", *self.watch.answers]
+        self.see(self.talk.core.heard(names[choice % len(names)], samples, self.now_ns))
 
     @rule(deed=st.sampled_from(("commit", "clear", "cancel", "cancel one", "type", "delete")), choice=CHOICE)
     def the_client(self, deed: str, choice: int) -> None:
@@ -230,7 +257,7 @@ class ConversationMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 20, 20, 200, 200, 3_000)))
     def wait(self, ms: int) -> None:
         self.talk.later(ms)
-        self.see(self.talk.core.tick(self.now_ns))
+        self.see(self.talk.core.tick(self.now_ns, 0))
 
     # ---- what holds --------------------------------------------------------------------------------
 
@@ -256,7 +283,7 @@ class ConversationMachine(RuleBasedStateMachine):
                 self.watch.let_go(stage, tag)
                 self.see(self.talk.core.closed(tag, stage, {}, None, self.now_ns))
             self.talk.later(10_000)
-            self.see(self.talk.core.tick(self.now_ns))
+            self.see(self.talk.core.tick(self.now_ns, 0))
         assert not self.watch.held
         assert all(answer.status and answer.drained for answer in self.watch.answers.values())
         assert self.talk.core.speaking.undrained == 0

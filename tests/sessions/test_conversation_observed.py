@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.effects import CancelStream, CutStream, Effect, EndEpoch, OpenStream, SaveItem
-from sessions.events import ResponseDrained, ResponseFinished
+from sessions.effects import CancelStream, CutStream, Effect, EndEpoch, OpenStream, SaveItem, Tell
+from sessions.events import ItemRefined, ResponseDrained, ResponseFinished
+from sessions.heard import Cut
 from sessions.route import Leg, Route, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec
 from stages.contracts import ObserverOptions, TextDelta, Word, WordTimes
@@ -100,8 +101,9 @@ def test_what_was_said_of_a_reply_that_was_cut_is_known_better_once_it_is_aligne
     talk = observed()
     talk.start(48_000)
     assert talk.texts == [("user", "hello"), ("assistant", "")]  # nobody has told where the words are
-    (saved,) = aligned(talk, "one two")
+    saved, refined = aligned(talk, "one two")
     assert isinstance(saved, SaveItem)
+    assert refined == Tell(ItemRefined(saved.item.id, Cut(saved.item.heard_samples, "one two")))
     assert (saved.item.text, saved.previous) == ("one two", talk.core.items[0].id)
     assert talk.texts == [("user", "hello"), ("assistant", "one two")]
     assert aligned(talk, "one two") == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sessions.effects import CancelStream, EndEpoch, Measured, OpenStream
-from sessions.events import ReplyAudio, ReplyText, ResponseDrained, ResponseFinished, ResponseStarted
+from sessions.events import ReplyAudio, ReplyText, ReplyWords, ResponseDrained, ResponseFinished, ResponseStarted
 from sessions.items import Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from stages.contracts import Message
@@ -40,6 +40,7 @@ def test_the_answer_begins_in_the_pause_and_nobody_is_told() -> None:
     assert talk.send() == []
     assert of(talk.events, ResponseStarted) == []
     assert of(talk.events, ReplyText) == []
+    assert of(talk.events, ReplyWords) == []
     assert talk.core.speaking.active is None
 
 
@@ -51,6 +52,7 @@ def test_a_turn_that_ends_so_is_answered_with_what_was_prepared() -> None:
     assert of(effects, OpenStream) == []
     assert told(effects, ResponseStarted)[0].previous_item == "item_1"
     assert told(effects, ReplyText)[0].delta == "ten past four"
+    assert [word.text for word in told(effects, ReplyWords)[0].words] == ["ten", "past", "four"]
     assert outcomes(talk) == ["confirmed"]
     talk.send()
     talk.let_go("resp_1")

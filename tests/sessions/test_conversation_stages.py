@@ -128,7 +128,7 @@ def test_livekit_livekit_4484_a_response_whose_stages_say_nothing_ends_at_its_de
     due_ns = talk.core.next_deadline_ns()
     assert due_ns is not None
     talk.now_ns = due_ns
-    talk.do(talk.core.tick(talk.now_ns))
+    talk.do(talk.core.tick(talk.now_ns, 0))
     assert talk.finished("resp_1").code == "deadline_exceeded"
     talk.say("are you there")
     assert talk.active == "resp_2"
@@ -137,7 +137,7 @@ def test_livekit_livekit_4484_a_response_whose_stages_say_nothing_ends_at_its_de
 def test_nothing_is_due_where_nothing_happens() -> None:
     talk = Talk()
     assert talk.core.next_deadline_ns() is None
-    assert talk.core.tick(talk.now_ns) == []
+    assert talk.core.tick(talk.now_ns, 0) == []
     assert talk.core.take_due(talk.now_ns) == []
     assert talk.core.settings == SessionSettings()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.reply import WORDS_MAX, Reply
+from sessions.reply import WORDS_MAX, Reply, SpokenWord
 from sessions.settings import OUTPUT_RATE
 from stages.contracts import Word, WordTimes
 
@@ -45,6 +45,16 @@ def test_clauses_follow_each_other() -> None:
     reply.add_words(times(clause=1))
     reply.add_words(times(Word("two", 100, 200), clause=2))
     assert reply.text_until(200) == "one two"
+
+
+def test_words_are_taken_once() -> None:
+    reply = Reply()
+    assert reply.take_words() == ()
+    reply.add_words(times(Word("one", 0, 100), Word("two", 100, 200)))
+    assert reply.take_words() == (SpokenWord("one", 0, 100), SpokenWord("two", 100, 200))
+    reply.add_words(times(Word("three", 200, 300), clause=1))
+    assert reply.take_words() == (SpokenWord("three", 200, 300),)
+    assert reply.take_words() == ()
 
 
 def test_words_beyond_the_bound_count_as_never_said() -> None:
@@ -93,5 +103,6 @@ def test_aligned_words_replace_all_others_and_are_not_replaced() -> None:
     reply.add_words(times(Word("one", 0, 100), Word("two", 100, 200)))
     reply.add_words(WordTimes(0, OUTPUT_RATE, (Word("one", 0, 150),), "aligned"))
     assert (reply.text_until(149), reply.text_until(10**9)) == ("", "one")
+    assert reply.take_words() == ()
     reply.add_words(times(Word("three", 200, 300), clause=1))
     assert reply.text_until(10**9) == "one"

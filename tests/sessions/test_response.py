@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sessions.response import (
     PLAYOUT,
+    STAGE_LOST,
     TERMINAL,
     Abort,
     Cut,
@@ -469,9 +470,9 @@ class ResponseMachine(RuleBasedStateMachine):
                 case Abort(stage, attempt):
                     assert (stage, attempt) not in self.released, "aborts only for stages that hold"
                     assert not self.ended or stage == "aligner", "aborts only with the end, observers later"
-                case Retry(attempt):
+                case Retry(attempt, cause):
                     assert attempt == self.attempts + 1
-                    self.begun += ("thinker", self.attempts) in self.opened
+                    self.begun += cause == STAGE_LOST and ("thinker", self.attempts) in self.opened
                     assert self.begun <= 1, "an answer that has begun is begun anew once"
                     assert not self.put_out, "what was put out is never made again"
                 case Cut(stage):
@@ -512,6 +513,11 @@ class ResponseMachine(RuleBasedStateMachine):
         if OpenStage(stage, attempt) in self.effects and (stage, attempt) not in self.opened:
             self.released.add((stage, attempt))
             self.take(self.response.refused(stage, "capacity", "full", self.now_ns, attempt))
+
+    @precondition(lambda self: self.response.may_ask_again)
+    @rule()
+    def ask_again(self) -> None:
+        self.take(self.response.ask_again())
 
     @rule(stage=st.sampled_from((*SEEN, "encoder")), attempt=st.integers(0, 2))
     def lose(self, stage: str, attempt: int) -> None:

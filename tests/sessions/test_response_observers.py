@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sessions.response import PLAYOUT, Abort, Cut, Done, Drained, OpenStage, Phase, Response, Retry
+from sessions.response import PLAYOUT, STAGE_LOST, Abort, Cut, Done, Drained, OpenStage, Phase, Response, Retry
+from stages.contracts import DEADLINE_EXCEEDED
 from tests.sessions.test_response import LINE, OWED, SEEN, SHORT, TAG, complete
 
 
@@ -28,6 +29,18 @@ def test_an_observer_is_opened_with_the_others_and_before_the_head() -> None:
     assert response.opened("aligner") == [OpenStage("thinker")]
 
 
+def test_an_observer_is_wanted_until_its_last_look_is_over() -> None:
+    response = accepted()
+    assert response.lasts_ns_max("aligner", 10) == SHORT.whole_ns_max + SHORT.observer_ns_max
+    assert response.lasts_ns_max("vocoder", 10) == SHORT.whole_ns_max
+
+
+def test_an_observer_for_which_time_is_over_is_a_branch_that_ends() -> None:
+    response = observed()
+    assert response.stage_failed("aligner", DEADLINE_EXCEEDED, "too late", 20) == []
+    assert not response.ended
+
+
 def test_an_observer_that_will_not_be_opened_rolls_all_back() -> None:
     response = accepted()
     response.admit(10)
@@ -39,7 +52,7 @@ def test_an_observer_that_is_lost_before_it_was_open_costs_an_attempt_as_any_sta
     response = accepted()
     response.admit(10)
     aborts = [Abort("talker"), Abort("vocoder"), Abort("aligner")]
-    assert response.stage_lost("aligner", 20)[:4] == [*aborts, Retry(1)]
+    assert response.stage_lost("aligner", 20)[:4] == [*aborts, Retry(1, STAGE_LOST)]
     for stage in reversed(SEEN):
         response.opened(stage, 1)
     assert response.stage_lost("aligner", 30, 1) == [], "nobody depends on it any more"

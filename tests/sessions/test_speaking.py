@@ -47,6 +47,7 @@ def stages(*, with_audio: bool) -> tuple[tuple[Leg, Options], ...]:
 
 
 FRAME = 480
+WHOLE_NS = Deadlines().whole_ns_max
 
 
 def speaking(lead_ms: int = 60_000, deadlines: Deadlines | None = None) -> Speaking:
@@ -98,18 +99,19 @@ def close_all(mouth: Speaking, what: Plan, now_ns: int = 0) -> list[Effect]:
 def test_the_client_is_told_before_any_stage_is_asked() -> None:
     mouth, what = speaking(), plan()
     assert start(mouth, what)[1:] == [
-        OpenStream("talker", what.tag, TalkerOptions(), ("vocoder",)),
-        OpenStream("vocoder", what.tag, VocoderOptions()),
+        OpenStream("talker", what.tag, TalkerOptions(), ("vocoder",), WHOLE_NS),
+        OpenStream("vocoder", what.tag, VocoderOptions(), (), WHOLE_NS),
     ]
-    assert mouth.opened(what.tag, "vocoder", 0) == []
-    assert mouth.opened(what.tag, "talker", 0) == [OpenStream("thinker", what.tag, THINKER, ("talker",))]
+    assert mouth.opened(what.tag, "vocoder", 3) == []
+    left_ns = WHOLE_NS - 5
+    assert mouth.opened(what.tag, "talker", 5) == [OpenStream("thinker", what.tag, THINKER, ("talker",), left_ns)]
     assert mouth.active == what.view
     assert mouth.running == (what.view,)
 
 
 def test_a_text_is_asked_of_the_thinker_alone() -> None:
     mouth, what = speaking(), plan(with_audio=False)
-    assert start(mouth, what)[-1] == OpenStream("thinker", what.tag, THINKER)
+    assert start(mouth, what)[-1] == OpenStream("thinker", what.tag, THINKER, (), WHOLE_NS)
 
 
 def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admitted() -> None:
@@ -118,7 +120,8 @@ def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admi
     assert [each.tag.response for each in mouth.accepted] == ["r1"]
     assert mouth.active == what.view
     later = ThinkerOptions((), 50)
-    assert mouth.admit("r1", ((what.stages[0][0], later),), 0) == [OpenStream("thinker", what.tag, later)]
+    asked = OpenStream("thinker", what.tag, later, (), WHOLE_NS - 9)
+    assert mouth.admit("r1", ((what.stages[0][0], later),), 9) == [asked], "it lasts from when it was accepted"
     assert not mouth.accepted
 
 
@@ -185,6 +188,9 @@ def test_no_sample_is_granted_that_was_not_sent() -> None:
     ledger = mouth.ledger("r1", 5)
     assert ledger is not None
     assert (ledger.generated, ledger.sent) == (1_000, 960)
+    close_all(mouth, what)
+    assert mouth.sent_of("r1", 9) == 960, "also after its end, when the caller still hears it"
+    assert mouth.sent_of("r2", 9) is None
 
 
 def test_livekit_agents_1988_success_waits_for_the_last_sample_to_be_sent() -> None:
@@ -220,20 +226,21 @@ def test_frames_wait_for_the_ear() -> None:
     mouth.published(what.tag, audio(10 * FRAME), 0)
     assert len(told(send_all(mouth, 1_000 * MS), ReplyAudio)) == 2
     assert len(told(send_all(mouth, 1_020 * MS), ReplyAudio)) == 1
-    assert mouth.is_audible(1_020 * MS)
+    assert mouth.played_out_ns == 1_060 * MS
 
 
-def test_our_voice_is_audible_until_the_ear_has_had_it_all() -> None:
-    mouth, what = speaking(), plan()
-    assert not mouth.is_audible(0)
+def test_our_voice_sounds_until_the_ear_has_had_it_all() -> None:
+    mouth, what = Speaking(60_000, Deadlines()), plan()
+    assert not mouth.is_sounding(0)
     started(mouth, what)
-    assert mouth.is_audible(0)
+    assert mouth.is_sounding(0)
     mouth.published(what.tag, TextDone("", "stop", 0, 0, 0), 0)
     mouth.published(what.tag, audio(FRAME, final=True), 0)
     send_all(mouth, 100 * MS)
     assert mouth.active is None
-    assert mouth.is_audible(119 * MS)
-    assert not mouth.is_audible(120 * MS)
+    assert mouth.is_sounding(119 * MS)
+    assert not mouth.is_sounding(120 * MS)
+    assert mouth.played_out_ns == 120 * MS
 
 
 def test_a_reply_that_ran_dry_is_counted() -> None:

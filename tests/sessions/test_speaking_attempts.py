@@ -6,11 +6,11 @@ import pytest
 from msgspec import structs
 
 from sessions.effects import CancelStream, Measured, OpenStream
-from sessions.events import ResponseFinished
+from sessions.events import ReplyWords, ResponseFinished
 from sessions.response import Deadlines
 from stages.contracts import TalkerOptions, TextDelta, TextDone, VocoderOptions, Word, WordTimes
 from tests.sessions.talk import MS, told
-from tests.sessions.test_speaking import FRAME, THINKER, audio, plan, send_all, speaking, started
+from tests.sessions.test_speaking import FRAME, THINKER, WHOLE_NS, audio, plan, send_all, speaking, started
 
 
 @pytest.mark.parametrize("teller", ["talker", "vocoder"])
@@ -28,13 +28,15 @@ def test_a_stage_that_is_lost_before_anything_was_put_out_is_made_up_for_by_anot
     assert effects == [
         *(CancelStream(stage, what.tag) for stage in cancelled),
         Measured("responses_retried", 1),
-        OpenStream("talker", again, TalkerOptions(), ("vocoder",)),
-        OpenStream("vocoder", again, VocoderOptions()),
+        OpenStream("talker", again, TalkerOptions(), ("vocoder",), WHOLE_NS),
+        OpenStream("vocoder", again, VocoderOptions(), (), WHOLE_NS),
     ]
     assert mouth.running == (what.view,), "its client learns nothing of it"
     assert mouth.opened(what.tag, "talker", 0) == [], "an answer to the first attempt"
     mouth.opened(again, "talker", 0)
-    assert mouth.opened(again, "vocoder", 0) == [OpenStream("thinker", again, THINKER, ("talker",))]
+    assert mouth.opened(again, "vocoder", 9) == [
+        OpenStream("thinker", again, THINKER, ("talker",), WHOLE_NS - 9),
+    ], "all attempts have one deadline"
     mouth.opened(again, "thinker", 0)
     assert mouth.published(what.tag, TextDelta("of the first"), 0) == []
     mouth.published(again, TextDelta("hi you"), 0)
@@ -51,10 +53,22 @@ def test_a_stage_that_is_lost_before_anything_was_put_out_is_made_up_for_by_anot
     assert mouth.undrained == 0
 
 
+def test_a_stage_for_which_time_is_over_ends_a_reply_that_is_not_made_again() -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    effects = mouth.closed(what.tag, "talker", {}, ("deadline_exceeded", "its time was over"), 0)
+    (end,) = told(effects, ResponseFinished)
+    assert (end.response.status, end.response.reason, end.response.code) == ("failed", "deadline", "deadline_exceeded")
+    assert [effect for effect in effects if isinstance(effect, OpenStream | CancelStream)] == [
+        CancelStream("thinker", what.tag),
+        CancelStream("vocoder", what.tag),
+    ]
+
+
 def test_what_its_first_attempt_left_behind_is_no_part_of_a_reply() -> None:
     mouth, what = speaking(), plan()
     started(mouth, what)
-    mouth.published(what.tag, WordTimes(0, 100, (Word("old", 0, 1),)), 0)
+    assert mouth.published(what.tag, WordTimes(0, 100, (Word("old", 0, 1),)), 0) == []
     mouth.published(what.tag, TextDone("", "stop", 9, 9, 9), 0)
     mouth.lost(what.tag, "vocoder", 0)
     assert mouth.take_written() is None
@@ -62,7 +76,8 @@ def test_what_its_first_attempt_left_behind_is_no_part_of_a_reply() -> None:
     for stage in ("vocoder", "talker", "thinker"):
         mouth.opened(again, stage, 0)
     mouth.published(again, WordTimes(0, 100, (Word("new", 0, 1),)), 0)
-    mouth.published(again, audio(FRAME), 0)
+    (words,) = told(mouth.published(again, audio(FRAME), 0), ReplyWords)
+    assert [word.text for word in words.words] == ["new"]
     mouth.published(again, TextDelta("new"), 0)
     send_all(mouth)
     mouth.cancel("r1", "turn_detected", 0)

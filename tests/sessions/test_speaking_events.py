@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
 from sessions.plan import Plan
+from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
 from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings
@@ -136,7 +137,7 @@ def test_a_loss_is_followed_by_another_attempt() -> None:
     assert bench.told(4) == [
         (2, "lost", 0, "thinker", "", ""),
         (2, "cancelled", 0, "thinker", "", "abort"),
-        (2, "retried", 1, "", "", ""),
+        (2, "retried", 1, "", "", "stage_lost"),
         (2, "asked", 1, "thinker", "", ""),
         (3, "opened", 1, "thinker", "", ""),
         (4, "stale", 1, "", "text", ""),

@@ -242,7 +242,7 @@ class Call:
             self._looks_ns = now_ns + DEADLINE_MS * 1_000_000
             due_ns = self.core.next_deadline_ns()
             if due_ns is not None and now_ns >= due_ns:
-                self.carry_out(self.core.tick(now_ns))
+                self.carry_out(self.core.tick(now_ns, self.newest))
             self.watch.within_limits()
         if not self.core.speaking.undrained:
             return False
@@ -315,8 +315,8 @@ class Call:
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._stages[effect.stage], effect.tag
         match effect:
-            case do.OpenStream(options=options, edges=edges):
-                stage.order(Open(tag, options, edges))
+            case do.OpenStream(options=options, edges=edges, lasts_ns_max=lasts_ns_max):
+                stage.order(Open(tag, options, edges, lasts_ns_max=lasts_ns_max))
             case do.CancelStream():
                 if effect.stage == self._encoder:
                     self.feed.drop(tag)

@@ -76,7 +76,7 @@ def delete(call: Call, now_ns: int, pick: float) -> None:
 
 def truncate(call: Call, now_ns: int, pick: float) -> None:
     end_ms = (0, 300, 100_000)[int(pick * 997) % 3]
-    call.carry_out(call.core.truncate_item(_some_item(call, pick), end_ms))
+    call.carry_out(call.core.truncate_item(_some_item(call, pick), end_ms, now_ns))
 
 
 def update(call: Call, now_ns: int, pick: float) -> None:

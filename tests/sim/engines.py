@@ -13,9 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from msgspec import structs
+
 from sessions.settings import OUTPUT_RATE
-from stages.contracts import AudioIn, AudioOut, EndOfTurn, Item, Latents, Options, Pause, SpeechResumed, Tag, Transcript
-from stages.engines.scripted import FRAME_RATE
+from stages.contracts import (
+    AudioIn,
+    AudioOut,
+    EndOfTurn,
+    Item,
+    Latents,
+    Options,
+    Pause,
+    SpeechResumed,
+    Tag,
+    ThinkerOptions,
+    Transcript,
+)
+from stages.engines.scripted import FRAME_RATE, ScriptedModel, ScriptedOptions
 from stages.stream import (
     BatchingModel,
     Consumed,
@@ -30,6 +44,7 @@ from stages.stream import (
 
 SAMPLES_PER_FRAME = OUTPUT_RATE // FRAME_RATE
 TOO_LARGE = 10**6
+STORY = "And then, and then, " * 20
 
 
 class Chance(Protocol):
@@ -130,6 +145,22 @@ class Ears:
 
     def close(self) -> None:
         pass
+
+
+# ---- the mind ----------------------------------------------------------------------------------------
+
+
+class Talkative(ScriptedModel):
+    """The Thinker's model: now and then it has more to say than it has time."""
+
+    def __init__(self, script: ScriptedOptions, mishaps: Chance) -> None:
+        super().__init__("thinker", script)
+        self._story = ScriptedModel("thinker", structs.replace(script, replies=(STORY,)))
+        self._mishaps = mishaps
+
+    def open(self, tag: Tag, options: Options) -> StageStream:
+        is_long = isinstance(options, ThinkerOptions) and self._mishaps.happens("long replies")
+        return self._story.open(tag, options) if is_long else super().open(tag, options)
 
 
 # ---- the voice ---------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from typing import Protocol
 from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.log_queue import LogQueue
 from duplex.stage_pool import PoolCallbacks, StagePool
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
+from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, token_digest
 from sessions.response import Deadlines
 from sessions.route import Route as ReplyRoute

@@ -20,7 +20,9 @@ from sessions.speaking import Speaking
 from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
 from stages.outbox import Outbox
+from stages.owners import Owners
 from stages.pool import Pool
+from stages.scheduler import StageScheduler
 from stages.stage import Stage
 from tests.sim.plan import draw
 from tests.sim.shrink import broken_at
@@ -28,9 +30,9 @@ from tests.sim.shrink import broken_at
 SEEDS_MAX = 2_000  # as many as CI plays
 
 
-def _anybody(stage: Stage, link: int, session: str) -> bool:
+def _anybody(owners: Owners, link: int, session: str) -> bool:
     """In place of: only a session's owner is followed."""
-    return session in stage._sessions
+    return session in owners._sessions
 
 
 def _takes_what_is_late(mouth: Speaking, tag: Tag, event: Any, now_ns: int) -> list[Any]:
@@ -101,6 +103,11 @@ def _any_owner(store: MemorySessionStore, ownership: Any) -> Any:
     return store._find(ownership.session)
 
 
+def _never(scheduler: StageScheduler, now_ns: int) -> bool:
+    """In place of: a step whose stream's time is over is not started."""
+    return False
+
+
 def _number_again(queue: LogQueue) -> None:
     """In place of: each entry has a number of its own."""
     if queue._current is not None:
@@ -109,7 +116,7 @@ def _number_again(queue: LogQueue) -> None:
 
 
 GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
-    "staleness": (Stage, "_owns", _anybody),
+    "staleness": (Owners, "owns", _anybody),
     "staleness, late output": (Speaking, "published", _takes_what_is_late),
     "credit return": (Credit, "give_back", _nothing),
     "credit return, once": (Credit, "give_back", _twice),
@@ -122,6 +129,7 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "release, place": (Pool, "end", _keeps_the_place),
     "fence": (MemorySessionStore, "_owned", _any_owner),
     "sequence": (LogQueue, "written", _number_again),
+    "queue deadline": (StageScheduler, "_may_expire", _never),
 }
 
 

@@ -172,7 +172,7 @@ class Host:
 
     def take(self, link: _Link, frame: Frame) -> None:
         if link.number:
-            self.watch.takes(link.number, frame)
+            self.watch.takes(link.number, frame, self._clock.now_ns)
             if isinstance(frame, Audit):
                 link.send(self._audited(link.number, frame))
             else:
@@ -231,7 +231,7 @@ class Host:
     # ---- steps -------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
-        self.watch.does(effects)
+        self.watch.does(effects, self._clock.now_ns)
         for effect in effects:
             match effect:
                 case Send(_, Pong() as pong):

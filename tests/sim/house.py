@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ from random import Random
 
 from duplex.pipeline import route_of
 from media.chunk import ms_to_samples
-from sessions.conversation import ReplyDefaults
+from sessions.planner import ReplyDefaults
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY
@@ -31,7 +32,7 @@ from stages.replica import Quarantine, Replica, ReplicaState, Restart
 from stages.restart import RestartPolicy
 from stages.stream import StageModel
 from tests.sim.clock import MS, Clock
-from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, Voice
+from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, Talkative, Voice
 from tests.sim.event_watch import EventWatch
 from tests.sim.gateway import Gateway, Manner, Ways
 from tests.sim.host import Edge, Host, HostSpec
@@ -47,8 +48,8 @@ KINDS: tuple[StageKind, ...] = ("encoder", "thinker", "talker", "vocoder")
 OBSERVER = "aligner"
 WHOLE_REPLY = 2_000_000  # characters or samples: more than any reply here has
 RUN_DIR = Path("/nowhere")
-# What is lost beyond all notice ends by `whole_ns_max`: no reply here takes so long unless its client does not read.
-DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, whole_ns_max=12_000 * MS, drain_ns_max=2_000 * MS)
+# What is lost beyond all notice ends by `whole_ns_max`, which is the plan's.
+DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, drain_ns_max=2_000 * MS)
 FRAMES_PER_WORD = WORD_SAMPLES // SAMPLES_PER_FRAME
 BOOT_MS = (20, 200, 600)
 STEP_MS_MIN, STEP_MS_MAX = 1, 40
@@ -219,7 +220,7 @@ class House:
             return FallibleBatches(Voice(), self)
         replies = (*self.mood.sample(REPLIES, len(REPLIES)), "And that is all.")
         script = ScriptedOptions(replies=replies, frames_per_word=FRAMES_PER_WORD)
-        return Fallible(ScriptedModel(kind, script), self)
+        return Fallible(Talkative(script, self) if kind == "thinker" else ScriptedModel(kind, script), self)
 
     def _step_ms(self, kind: str) -> float:
         if kind == "encoder" and self.happens("late transcripts"):
@@ -277,7 +278,7 @@ class House:
                 self._limits_of,
                 defaults,
                 self._plan.transport_lead_ms,
-                DEADLINES,
+                replace(DEADLINES, whole_ns_max=self._plan.whole_ms_max * MS),
                 self.is_held,
                 self.new_id,
                 EventLog(EVENTS_MAX),

@@ -21,6 +21,11 @@ LINE = ("encoder", "thinker", "talker", "vocoder")
 REPLICAS = (1, 1, 1, 2)
 SESSIONS = (1, 1, 1, 1, 2, 2, 2, 3, 4, 5)
 TROUBLE_MS_MIN, TROUBLE_MS_MAX = 1_000, 5_000
+# How long a response may take: longer than any does unless its client does not read, or as long as one does that
+# nothing holds up, and then some are too long.
+HURRIED_MS_MAX = 3_000
+WHOLE_MS_MAX = (12_000, 12_000, 12_000, HURRIED_MS_MAX)
+LONG_REPLIES = ("long replies", 0.2)
 
 # What callers do, and how often each at the most, by weight.
 CALLER_DEEDS = (
@@ -93,7 +98,7 @@ class Deed:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`trouble_ms`: how long things go wrong. `replicas`: of each stage, in the order of the line; `observed`: somebody
-    looks on. `prepare` and `transport_lead_ms` as of the gateways."""
+    looks on. `prepare` and `transport_lead_ms` as of the gateways; `whole_ms_max`: how long a response may take."""
 
     seed: int
     sessions: int
@@ -102,6 +107,7 @@ class Plan:
     observed: bool
     prepare: bool
     transport_lead_ms: int
+    whole_ms_max: int
     chances: tuple[tuple[str, float], ...]
     deeds: tuple[Deed, ...]
 
@@ -111,7 +117,8 @@ class Plan:
         head = (
             f"{self.sessions} callers, {self.trouble_ms / 1000:.3f} s of trouble, replicas {self.replicas}, "
             f"{'observed' if self.observed else 'not observed'}, "
-            f"answers {'prepared' if self.prepare else 'not prepared'}, lead {self.transport_lead_ms} ms"
+            f"answers {'prepared' if self.prepare else 'not prepared'}, lead {self.transport_lead_ms} ms, "
+            f"a response takes {self.whole_ms_max / 1000:.3f} s at most"
         )
         return "\n".join((head, f"chances: {chances}", *map(str, self.deeds)))
 
@@ -136,16 +143,23 @@ def draw(seed: int) -> Plan:
             Deed(at_ms, random.choices(WORLD_DEEDS, weights)[0], -1, random.random())
             for at_ms in _moments(random, trouble_ms, pause_ms)
         ]
-    chances = tuple((what, share) for what, share in CHANCES.items() if random.random() < 0.6)
+    chances = [(what, share) for what, share in CHANCES.items() if random.random() < 0.6]
+    replicas = tuple(random.choice(REPLICAS) for _ in LINE)
+    observed, prepare = random.random() < 0.25, random.random() < 0.7
+    transport_lead_ms = random.choice((40, 120, 300))
+    whole_ms_max = random.choice(WHOLE_MS_MAX)
+    if whole_ms_max == HURRIED_MS_MAX:
+        chances.append(LONG_REPLIES)
     return Plan(
         seed,
         sessions,
         trouble_ms,
-        tuple(random.choice(REPLICAS) for _ in LINE),
-        random.random() < 0.25,
-        random.random() < 0.7,
-        random.choice((40, 120, 300)),
-        chances,
+        replicas,
+        observed,
+        prepare,
+        transport_lead_ms,
+        whole_ms_max,
+        tuple(chances),
         tuple(sorted(deeds, key=lambda deed: deed.at_ms)),
     )
 

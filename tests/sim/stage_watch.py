@@ -3,6 +3,8 @@
 Rules that are checked
 * A stream that was opened sends exactly one `Closed`; nothing is sent or computed for it outside its life, nor
   computed once it was cancelled or its epoch has ended.
+* No step starts once its stream's time is over, and only then does one leave for want of time. Output has an end, and
+  input work none.
 * Whoever does not own a session, or speaks for an earlier fence, epoch, stream or process, changes nothing.
 * What is in flight never exceeds the window of its edge. Input credit goes back at most once, and wholly where the
   stream finished. Published sound is gapless, each piece once.
@@ -11,6 +13,7 @@ Rules that are checked
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,11 +46,13 @@ from stages.stage import STREAMS_MAX
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream in its life. `ended`: only its `Closed` is still to come. `in_flight` by target stage."""
+    """A stream in its life. `ends_ns`: when its time is over. `ended`: only its `Closed` is still to come. `in_flight`
+    by target stage."""
 
     tag: Tag
     control: int
     edges: tuple[str, ...]
+    ends_ns: float
     ended: bool = False
     fed: int = 0
     granted: int = 0
@@ -80,6 +85,7 @@ class StageWatch:
         self._onward: dict[int, str] = {}
         self._sessions: dict[str, _Session] = {}
         self._streams: dict[str, _Stream] = {}
+        self._now_ns = 0
         self._taken: tuple[int, Frame] | None = None
         self._is_stale = False
 
@@ -124,8 +130,9 @@ class StageWatch:
 
     # ---- what comes --------------------------------------------------------------------------------
 
-    def takes(self, link: int, frame: Frame) -> None:
+    def takes(self, link: int, frame: Frame, now_ns: int) -> None:
         """`frame` comes over `link`; what the stage does next follows from it."""
+        self._now_ns = now_ns
         self._taken = link, frame
         self._is_stale = self._changes_nothing(link, frame)
         if self._is_stale:
@@ -204,8 +211,9 @@ class StageWatch:
 
     # ---- what the stage does -----------------------------------------------------------------------
 
-    def does(self, effects: Sequence[Effect]) -> None:
+    def does(self, effects: Sequence[Effect], now_ns: int) -> None:
         """These are the effects of what has come, or of a step that came back."""
+        self._now_ns = now_ns
         taken, self._taken = self._taken, None
         if taken is not None and self._is_stale:
             self._is_answered_at_most(taken, effects)
@@ -225,8 +233,8 @@ class StageWatch:
             match effect:
                 case Send(to, Refused() | SessionRefused()) if to == link:
                     pass
-                case Send(_, Closed(code="plan_failed")):
-                    pass  # streams are asked for their plans at every frame, and chance may fail any of them then
+                case Send(_, Closed(code="plan_failed" | "deadline_exceeded")):
+                    pass  # streams are looked at at every frame, and chance or time may end any of them then
                 case _:
                     raise AssertionError(f"the stale {frame} led to {effect}")
 
@@ -237,6 +245,7 @@ class StageWatch:
             stream = self._streams.get(start.key)
             assert stream is not None, f"{self._stage} computes {start.key}, which is closed"
             assert not stream.ended, f"{self._stage} computes {start.key}, which has ended"
+            assert self._now_ns < stream.ends_ns, f"{self._stage} computes {start.key}, whose time is over"
 
     def _sends(self, link: int, frame: Frame, taken: tuple[int, Frame] | None) -> None:
         match frame:
@@ -291,7 +300,9 @@ class StageWatch:
         assert isinstance(frame, Open)
         known = self._streams.get(tag.key)
         if known is None:
-            self._streams[tag.key] = _Stream(tag, link, frame.edges)
+            assert (frame.lasts_ns_max is not None) == bool(tag.response), "output has an end, input work has none"
+            ends_ns = math.inf if frame.lasts_ns_max is None else self._now_ns + frame.lasts_ns_max
+            self._streams[tag.key] = _Stream(tag, link, frame.edges, ends_ns)
             return
         assert known.tag == tag, "a name is one stream's"
         assert not known.ended, "what has ended is not opened again"
@@ -302,6 +313,7 @@ class StageWatch:
         assert stream is not None and stream.tag == tag, f"{self._stage} closes {tag}, which is not open"  # noqa: PT018
         assert link == stream.control or self._observes, "the terminal goes to who opened the stream"
         self._counts[f"closed {closed.outcome} {closed.code}".strip()] += 1
+        assert closed.code != "deadline_exceeded" or self._now_ns >= stream.ends_ns, f"{tag} had time left"
         if closed.outcome == "finished":
             assert not stream.ended, f"{tag} was ended and does not finish"
             is_whole = self._observes or stream.granted == stream.fed

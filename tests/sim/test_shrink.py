@@ -12,7 +12,7 @@ from tests.sim.shrink import ATTEMPTS_MAX, broken_at, place_of, shrink
 def plan_of(*kinds: str, sessions: int = 3) -> Plan:
     deeds = tuple(Deed(10 * place, kind, place % sessions, 0.5) for place, kind in enumerate(kinds))
     chances = (("coughs", 0.1), ("slow steps", 0.1))
-    return Plan(1, sessions, 1_000, (1, 1, 1, 1), False, True, 120, chances, deeds)
+    return Plan(1, sessions, 1_000, (1, 1, 1, 1), False, True, 120, 12_000, chances, deeds)
 
 
 def test_only_what_it_takes_is_left() -> None:

@@ -124,7 +124,7 @@ class World:
 
     def _held(self) -> list[str]:
         """Streams at the stages, but for the prefills that may wait for their callers to speak."""
-        prefills = {caller.call.core._prefill for caller in self._callers if caller.call is not None}
+        prefills = {caller.call.core.reading for caller in self._callers if caller.call is not None}
         return [
             f"{host.replica}: {tag}" for host in self.house.living for tag in host.watch.streams if tag not in prefills
         ]

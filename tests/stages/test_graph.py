@@ -112,7 +112,7 @@ def test_a_schedule_says_how_large_chunks_are_and_reaches_the_engine_that_makes_
 @pytest.fixture
 def free_engine(monkeypatch: pytest.MonkeyPatch) -> str:
     """An engine that offers every kind of stage, and checks its options itself."""
-    for kind in ("thinker", "talker", "vocoder", "observer", "composite"):
+    for kind in ("thinker", "talker", "vocoder", "observer"):
         monkeypatch.setitem(registry._BUILDERS, ("free", kind), "nowhere:build")
     return "free"
 
@@ -133,12 +133,6 @@ def test_fractions_of_a_device_may_add_up_to_all_of_it(free_engine: str) -> None
     assert said_in(caught.value) == (
         "stages think, speak together take 1.10 of the memory of cuda:0: lower a memory_fraction or move a stage"
     )
-
-
-def test_a_composite_gives_both_finals(free_engine: str) -> None:
-    whole = StageNode(name="whole", kind="composite", engine=free_engine, chunk_ms_max=100)
-    graph = Graph(stages=(whole,), edges=(changed(AUDIO, source="whole"),))
-    assert graph.finals_of(whole) == ("text", "audio")
 
 
 # ---- graphs that cannot run ---------------------------------------------------------------------------------
@@ -168,11 +162,6 @@ def said_in(error: ValidationError) -> str:
             (),
             {"speak": node("speak", engine="openai")},
             "stage 'speak': engine 'openai' is no talker; use one of local, scripted, synthetic, torch",
-        ),
-        (
-            (),
-            {"whole": StageNode(name="whole", kind="composite", engine="scripted")},
-            "stage 'whole': engine 'scripted' is no composite; there is none yet; use stages of other kinds",
         ),
         (
             LINE,
@@ -490,6 +479,7 @@ def test_a_graph_comes_from_toml() -> None:
     [
         ("[[edges]]", "[[edges", "the graph is no TOML: "),
         ("window = 320", "window = 0", "edges.0.window: Input should be greater than 0"),
+        ('kind = "encoder"', 'kind = "composite"', "stages.0.kind: Input should be 'encoder', 'thinker', 'talker', "),
         ("window = 320", "window = 319", "edge think → speak: one hand-over of 'think' is up to 160 units, "),
     ],
 )

@@ -16,10 +16,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stages.scheduler import FIRST, SPECULATIVE, STEADY, URGENCY_SLACK_NS, Batch, Ready, StageScheduler
-from stages.service_times import ServiceTimes
 from stages.tenant_shares import DEBT_NS_MAX, SHARE_LEAD_NS, TenantService
 from tests.stages.scheduler_run import Run, Stream, crowd, overdue_ns
 
@@ -154,6 +152,71 @@ def test_a_dropped_step_is_counted_and_never_computed() -> None:
     scheduler.drop("b")
     assert scheduler.runs("b")
     assert (scheduler.statistics().dropped, scheduler.statistics().started) == (1, 1)
+
+
+# ---- deadlines ----------------------------------------------------------------------------------------------
+
+
+def due(key: str, deadline_ns: int, at_ns: int = 0, *, kind: str = "chunk", together: str = "") -> Ready:
+    return replace(ready(key, at_ns, kind=kind, together=together), deadline_ns=deadline_ns)
+
+
+def test_a_step_whose_deadline_has_passed_is_counted_and_never_started() -> None:
+    scheduler = StageScheduler(1, 2)
+    offer(scheduler, due("b", 9 * MS, together="t"), ready("c", together="t"), due("a", 9 * MS), due("d", 10 * MS))
+    assert scheduler.expire(9 * MS - 1) == []
+    with pytest.raises(AssertionError, match="overdue"):
+        scheduler.start(9 * MS)
+    assert sorted(scheduler.expire(9 * MS)) == ["a", "b"]
+    assert [scheduler.waits(key) for key in "abcd"] == [False, False, True, True]
+    assert start(scheduler, 9 * MS) == "d"
+    statistics = scheduler.statistics()
+    assert (statistics.expired, statistics.dropped, statistics.started, statistics.waiting) == (2, 0, 1, 1)
+
+
+def test_a_step_that_has_begun_in_time_may_end_later() -> None:
+    scheduler = StageScheduler(1)
+    offer(scheduler, due("a", 9 * MS))
+    assert start(scheduler, 8 * MS) == "a"
+    assert scheduler.expire(10 * MS) == []
+    assert scheduler.done(1, 20 * MS).keys == ("a",)
+
+
+@pytest.mark.parametrize("left_by", ["drop", "withdraw"])
+def test_what_is_no_longer_there_does_not_expire(left_by: str) -> None:
+    scheduler = StageScheduler(1)
+    offer(scheduler, due("a", 9 * MS), due("b", 9 * MS))
+    getattr(scheduler, left_by)("a")
+    assert scheduler.expire(9 * MS) == ["b"]
+    offer(scheduler, due("a", 12 * MS))
+    assert scheduler.expire(11 * MS) == []
+
+
+def test_a_step_is_started_early_enough_to_end_by_its_deadline() -> None:
+    scheduler = StageScheduler(1)
+    teach(scheduler, "say", 20 * MS)
+    offer(scheduler, ready("a"), due("b", SLACK_NS, kind="say"), due("c", 2 * SLACK_NS))
+    assert start(scheduler) == "b"
+
+
+def test_what_a_step_is_expected_to_take_never_ends_it() -> None:
+    scheduler = StageScheduler(1)
+    teach(scheduler, "say", 500 * MS)
+    offer(scheduler, due("a", 100 * MS, kind="say"))
+    assert scheduler.expire(99 * MS) == []
+    assert start(scheduler, 99 * MS) == "a"
+
+
+def test_a_tenant_whose_steps_expire_is_charged_nothing() -> None:
+    scheduler = StageScheduler(1)
+    offer(scheduler, replace(due("a", 9 * MS), tenant="late"), ready("b", tenant="x"))
+    scheduler.expire(9 * MS)
+    assert start(scheduler, 9 * MS) == "b"
+    scheduler.done(1, 20 * MS)
+    assert scheduler.statistics().tenants == (TenantService("x", 1, 11 * MS),)
+
+
+# ---- what is known ------------------------------------------------------------------------------------------
 
 
 def test_what_is_counted() -> None:
@@ -331,127 +394,6 @@ def test_others_ride_along_where_there_is_room_and_the_least_served_is_asked_fir
     scheduler.done(1, 200 * MS)
     offer(scheduler, *(ready(key, 200 * MS, together="t", tenant="few") for key in "xy"))
     assert start(scheduler, 200 * MS) == "xyb"
-
-
-# ---- any order of calls -------------------------------------------------------------------------------------
-
-
-class Machine(RuleBasedStateMachine):
-    """Any order of calls by one tenant; each batch is checked against a list that is searched from end to end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scheduler = StageScheduler(CONCURRENCY, BATCH_MAX)
-        self.times = ServiceTimes()
-        self.now_ns = 0
-        self.waiting: dict[str, Ready] = {}
-        self.start_by_ns: dict[str, int] = {}
-        self.running: dict[int, tuple[Batch, str, int]] = {}
-        self.peak = self.longest_ns = self.dropped = self.withdrawn = 0
-        self.sizes = [0] * BATCH_MAX
-
-    def _busy(self) -> set[str]:
-        return {key for batch, _, _ in self.running.values() for key in batch.keys}
-
-    def _offerable(self) -> list[str]:
-        return [key for key in STREAMS if key not in self.waiting and key not in self._busy()]
-
-    @precondition(lambda self: self._offerable())
-    @rule(
-        data=st.data(),
-        urgency=st.sampled_from((FIRST, STEADY, STEADY, SPECULATIVE)),
-        lead_ns=st.none() | st.integers(0, 400 * MS),
-        together=st.sampled_from(("", "t", "t", "u")),
-    )
-    def offer(self, data: st.DataObject, urgency: int, lead_ns: int | None, together: str) -> None:
-        key = data.draw(st.sampled_from(self._offerable()))
-        step = Ready(key, "chunk", urgency, self.now_ns, lead_ns, "", together)
-        self.scheduler.offer(step)
-        self.waiting[key] = step
-        slack_ns = overdue_ns(step) - self.now_ns
-        self.start_by_ns[key] = self.now_ns + max(0, slack_ns - self.times.predicted_ns("chunk"))
-        self.peak = max(self.peak, len(self.waiting))
-
-    def _awaits_company(self, step: Ready) -> bool:
-        """Whether the start of `step` could be worth putting off."""
-        back_ns = [
-            batch.started_ns + predicted_ns
-            for batch, together, predicted_ns in self.running.values()
-            if together == step.batch_key and predicted_ns
-        ]
-        group = [one for one in self.waiting.values() if one.batch_key == step.batch_key]
-        start_by_ns = min(self.start_by_ns[one.key] for one in group)
-        return bool(
-            step.batch_key
-            and len(group) < BATCH_MAX
-            and all(one.urgency != FIRST for one in group if self.start_by_ns[one.key] == start_by_ns)
-            and self.now_ns < start_by_ns
-            and any(back < start_by_ns for back in back_ns)
-        )
-
-    @rule()
-    def start(self) -> None:
-        startable = [step for step in self.waiting.values() if not self._awaits_company(step)]
-        batch = self.scheduler.start(self.now_ns)
-        if not startable or len(self.running) == CONCURRENCY:
-            assert batch is None
-            return
-        assert batch is not None
-        head = self.waiting[batch.keys[0]]
-        assert self.start_by_ns[head.key] == min(self.start_by_ns[step.key] for step in startable)
-        together = [step for step in self.waiting.values() if head.batch_key and step.batch_key == head.batch_key]
-        size = max(1, min(BATCH_MAX, len(together)))
-        assert len(batch.keys) == len(set(batch.keys)) == size
-        assert all(self.waiting[key] in together for key in batch.keys[1:])
-        by_urgency = sorted(self.start_by_ns[step.key] for step in together)[:size]
-        assert not together or [self.start_by_ns[key] for key in batch.keys] == by_urgency
-        assert batch.queued_ns == tuple(self.now_ns - self.waiting[key].ready_ns for key in batch.keys)
-        for key in batch.keys:
-            del self.waiting[key]
-        self.running[batch.number] = batch, head.batch_key, self.times.predicted_ns("chunk")
-        self.longest_ns = max(self.longest_ns, *batch.queued_ns)
-        self.sizes[size - 1] += 1
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def done(self, data: st.DataObject) -> None:
-        batch, _, predicted_ns = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
-        assert self.scheduler.done(batch.number, self.now_ns) == batch
-        self.times.observe("chunk", predicted_ns, self.now_ns - batch.started_ns)
-
-    @rule(key=st.sampled_from(STREAMS))
-    def withdraw(self, key: str) -> None:
-        step = self.waiting.pop(key, None)
-        assert self.scheduler.withdraw(key) == (step and step.ready_ns)
-        self.withdrawn += step is not None
-
-    @rule(key=st.sampled_from(STREAMS))
-    def drop(self, key: str) -> None:
-        self.dropped += self.waiting.pop(key, None) is not None
-        self.scheduler.drop(key)
-
-    @rule(pause_ns=st.integers(0, 80 * MS))
-    def time_passes(self, pause_ns: int) -> None:
-        self.now_ns += pause_ns
-
-    @invariant()
-    def is_accounted_for(self) -> None:
-        for key in STREAMS:
-            assert self.scheduler.waits(key) == (key in self.waiting)
-            assert self.scheduler.runs(key) == (key in self._busy())
-        assert sorted(self.scheduler.keys) == sorted([*self.waiting, *self._busy()])
-        statistics = self.scheduler.statistics()
-        assert statistics.waiting == len(self.waiting)
-        assert statistics.oldest_ready_ns == min((one.ready_ns for one in self.waiting.values()), default=None)
-        assert (statistics.waiting_peak, statistics.queued_ns_max) == (self.peak, self.longest_ns)
-        assert (statistics.running, statistics.batch_sizes) == (len(self.running), tuple(self.sizes))
-        assert (statistics.dropped, statistics.withdrawn) == (self.dropped, self.withdrawn)
-        assert statistics.started == sum(size * count for size, count in enumerate(self.sizes, 1))
-        assert statistics.kinds == self.times.statistics()
-
-
-Machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestAnyOrder = Machine.TestCase
 
 
 # ---- long runs ----------------------------------------------------------------------------------------------

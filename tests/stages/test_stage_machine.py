@@ -7,11 +7,13 @@ feeds and is lost, the next one and the gateways grant. What the stage sends is 
 * what was cancelled, or belongs to an ended epoch, sends nothing more, and is closed when its step has come back;
 * pieces come in order and without a gap, and a finished stream has given all of them;
 * what is in flight never exceeds the window, and input credit goes back once;
+* no step begins once its stream's time is over, and only then does one leave for that;
 * in the end nothing is held.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -21,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.contracts import (
+    DEADLINE_EXCEEDED,
     OUT_OF_BAND,
     AudioIn,
     AudioOut,
@@ -42,7 +45,7 @@ from stages.contracts import (
     WordTimes,
 )
 from stages.edges import InEdge
-from stages.effects import Send
+from stages.effects import Send, StartStep
 from stages.engines.scripted import FRAMES_PER_ITEM_MAX, ScriptedModel, ScriptedOptions, ScriptedVocoder
 from stages.messages import (
     Cancel,
@@ -82,15 +85,17 @@ OPTIONS: dict[str, Options] = {
     "vocoder": VocoderOptions(SAMPLE_RATE),
 }
 
+LASTS_NS = (math.inf, math.inf, 10**8, 3 * 10**9)
 CLAUSES = ("", "a", "a b,", "a b c d.")
 
 
 @dataclass(slots=True)
 class Life:
-    """What is known of an open stream."""
+    """What is known of an open stream. `ends_ns`: when its time is over."""
 
     control: int
     onward: bool
+    ends_ns: float
     leaving: bool = False
     in_flight: int = 0
     fed: list[Item] = field(default_factory=list)
@@ -153,6 +158,8 @@ class Walk:
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, int] = {}
         self.told: set[str] = set()  # those that know it
+        self.lasts_ns: float = math.inf  # of the stream that is being opened
+        self.running: dict[str, StartStep] = {}  # before the last action
         for session, which in zip(SESSIONS, CONTROLS, strict=True):
             self._open_session(session, 1, self.controls[which])
         self.check()
@@ -191,7 +198,7 @@ class Walk:
     def _check(self, sent: Send) -> None:
         match sent.frame:
             case Opened(tag):
-                life = self.lives.setdefault(tag, Life(sent.link, onward=self._is_onward))
+                life = self.lives.setdefault(tag, Life(sent.link, self._is_onward, self.bench.now_ns + self.lasts_ns))
                 self.names.add(tag.key)
                 assert not life.leaving
                 life.control = sent.link
@@ -233,6 +240,7 @@ class Walk:
         life = self.lives.pop(tag)
         assert link == life.control
         assert tag.key not in self.bench.running
+        assert closed.code != DEADLINE_EXCEEDED or self.bench.now_ns >= life.ends_ns
         if closed.outcome == "finished":
             assert not life.leaving
             assert life.given_back == life.fed_units
@@ -246,6 +254,9 @@ class Walk:
         assert statistics.scheduler.running == len(self.bench.batches) <= self.model.concurrency
         for tag, life in self.lives.items():
             assert not life.leaving or tag.key in self.bench.running
+            has_begun = self.bench.running.get(tag.key) not in (None, self.running.get(tag.key))
+            assert not has_begun or self.bench.now_ns < life.ends_ns
+        self.running = dict(self.bench.running)
         # Its owner is told of a session as soon as nothing is left there of who had it before.
         unread = {tag.session for tag, life in self.lives.items() if life.control != self.owners.get(tag.session)}
         assert self.told == self.owners.keys() - unread
@@ -283,7 +294,10 @@ class Walk:
         stale = tag.response and OUT_OF_BAND < tag.epoch < self.epochs.get(tag.session, 0)
         allowed = self.owners.get(tag.session) == link and not stale and not known
         allowed = allowed and (self.onward is not None or not self._is_onward)
-        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], (NEXT,) if self._is_onward else ()), link)
+        self.lasts_ns = self.random.choice(LASTS_NS)
+        lasts_ns_max = None if self.lasts_ns == math.inf else int(self.lasts_ns)
+        edges = (NEXT,) if self._is_onward else ()
+        (answer, *_) = self.bench.frame(Open(tag, OPTIONS[self.kind], edges, lasts_ns_max=lasts_ns_max), link)
         assert isinstance(answer, Opened if is_open or allowed else Refused)
 
     def cancel(self) -> None:
@@ -417,8 +431,8 @@ class Walk:
         self._finish(StageFailure("engine", "it broke"))
 
     def _finish(self, failure: StageFailure | None) -> None:
-        self.bench.now_ns += self.random.randint(0, 10**9)
         if self.bench.running:
+            self.bench.now_ns += self.random.randint(0, 10**9)
             self.bench.finish(next(iter(self.bench.running)), failure)
 
     # ---- what is expected ---------------------------------------------------------------------------

@@ -29,8 +29,9 @@ from duplex.realtime.dialect import RealtimeDialect
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService
 from media.rtp_map import Position
-from sessions.conversation import Conversation, Identity, ReplyDefaults
+from sessions.conversation import Conversation
 from sessions.memory_store import MemorySessionStore
+from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, token_digest
 from sessions.settings import SessionSettings
 
@@ -242,6 +243,31 @@ def test_reports_and_flushes_are_followed_without_a_word() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize(("played", "known"), [(960, 960), (90_000, 4_800), (-1, 0)])
+def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) -> None:
+    async def scenario(one: Bench) -> None:
+        one.dialect.extensions = True
+        one.call.conversation.speaking.sent_of = lambda *_: 4_800  # type: ignore[method-assign]
+        await one.exchange({"type": "playback.ack", "response_id": "resp_1", "played_samples": played}, count=1)
+        place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 24_000}
+        assert one.socket.types() == ["playback.acknowledged"]
+        assert one.socket.sent[0].items() >= place.items()
+
+    play(scenario)
+
+
+def test_a_report_of_the_tracks_clock_is_answered_with_where_that_stands() -> None:
+    async def scenario(one: Bench) -> None:
+        one.dialect.extensions = True
+        one.medium = FakeMedium(one.outbox)
+        reports = [{"type": "playback.ack", "rtp_timestamp": ticks} for ticks in (5, 1_920)]
+        await one.exchange(*reports, count=1)
+        place = {"response_id": "resp_1", "played_samples": 960, "until_sample": 5_000}
+        assert one.socket.sent[0].items() >= place.items()
+
+    play(scenario)
+
+
 def test_a_message_that_is_too_large_for_its_transport_is_refused_and_the_call_goes_on() -> None:
     async def scenario(one: Bench) -> None:
         one.limits = Limits(1 << 30, NEVER_NS, NEVER_NS, message_bytes_max=200)
@@ -277,7 +303,7 @@ class FakeMedium:
         return "vanished"
 
     def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
-        return Position("resp_1", rtp_timestamp // 2) if rtp_timestamp >= 960 else None
+        return Position("resp_1", rtp_timestamp // 2, 5_000) if rtp_timestamp >= 960 else None
 
 
 def test_where_sound_has_a_track_reports_name_its_clock_and_messages_carry_none() -> None:

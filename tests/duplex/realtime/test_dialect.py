@@ -227,6 +227,15 @@ COMMITTED = events.InputCommitted("item_1", None)
             {"type": "input_audio_buffer.speech_started", "item_id": "item_1", "audio_start_ms": 320},
         ),
         (
+            events.CallerIdle("item_1", 900, 6_900),
+            {
+                "type": "input_audio_buffer.timeout_triggered",
+                "item_id": "item_1",
+                "audio_start_ms": 900,
+                "audio_end_ms": 6_900,
+            },
+        ),
+        (
             events.SpeechStopped("item_1", 900),
             {"type": "input_audio_buffer.speech_stopped", "item_id": "item_1", "audio_end_ms": 900},
         ),

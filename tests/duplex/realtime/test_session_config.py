@@ -79,6 +79,18 @@ def test_absent_detection_stays_and_null_switches_it_off() -> None:
     assert patched_input(off, turn_detection={}).turn_detection == TurnDetection()
 
 
+def test_the_idle_timeout_is_set_kept_and_switched_off() -> None:
+    waits = patched_input(turn_detection={"type": "server_vad", "idle_timeout_ms": 5_000})
+    assert waits.turn_detection == TurnDetection(idle_timeout_ms=5_000)
+    assert session_dict("s", waits)["audio"]["input"]["turn_detection"]["idle_timeout_ms"] == 5_000
+    kept = patched_input(waits, turn_detection={"type": "server_vad", "threshold": 0.7})
+    assert kept.turn_detection == TurnDetection(threshold=0.7, idle_timeout_ms=5_000)
+    off = {"type": "server_vad", "idle_timeout_ms": None}
+    assert patched_input(waits, turn_detection=off).turn_detection == TurnDetection()
+    semantic = {"type": "semantic_vad", "idle_timeout_ms": None}
+    assert patched_input(waits, turn_detection=semantic).turn_detection == TurnDetection(kind="semantic_vad")
+
+
 def test_detection_keeps_what_was_set_for_its_kind() -> None:
     first = patched_input(turn_detection={"type": "server_vad", "threshold": 0.7, "create_response": False})
     again = patched_input(first, turn_detection={"type": "server_vad", "silence_duration_ms": 300})
@@ -125,6 +137,14 @@ def test_detection_keeps_what_was_set_for_its_kind() -> None:
             {"audio": {"input": {"turn_detection": {"silence_duration_ms": 99}}}},
             "invalid_value",
             f"{DETECTION}.silence_duration_ms",
+        ),
+        *(
+            ({"audio": {"input": {"turn_detection": detection}}}, "invalid_value", f"{DETECTION}.idle_timeout_ms")
+            for detection in (
+                {"idle_timeout_ms": 4_999},
+                {"idle_timeout_ms": 30_001},
+                {"type": "semantic_vad", "idle_timeout_ms": 6_000},
+            )
         ),
     ],
 )
@@ -241,6 +261,7 @@ def test_a_session_as_it_is_shown() -> None:
                     "threshold": 0.5,
                     "prefix_padding_ms": 300,
                     "silence_duration_ms": 500,
+                    "idle_timeout_ms": None,
                     "create_response": True,
                     "interrupt_response": True,
                 },

@@ -159,7 +159,7 @@ def test_a_stop_leaves_nothing_of_the_reply() -> None:
     bench.mouth.drop_audio()
     assert bench.messages.dropped == 1
     assert bench.sender.queue == [SentPacket(PACKET_TICKS, SILENCE), SentPacket(2 * PACKET_TICKS, SILENCE)]
-    assert bench.mouth.locate(timestamp(10 * PACKET_TICKS), 0, 0) == Position("resp", SAMPLES)
+    assert bench.mouth.locate(timestamp(10 * PACKET_TICKS), 0, 0) == Position("resp", SAMPLES, SAMPLES)
     bench.sender.write()
     bench.mouth.drop_audio()
     assert bench.sender.queue == []
@@ -183,13 +183,13 @@ def test_a_report_is_a_sample_less_what_lies_behind_the_track() -> None:
     mouth = reporting().mouth
     at = timestamp(15 * PACKET_TICKS)
     late = (DEVICE_MS + 40) * 48 + LOOKAHEAD
-    assert mouth.locate(at, 0, 40) == Position("resp", (5 * PACKET_TICKS - late) // 2)
-    assert mouth.locate(at, 10, 40) == Position("resp", (5 * PACKET_TICKS - late + 480) // 2)
+    assert mouth.locate(at, 0, 40) == Position("resp", (5 * PACKET_TICKS - late) // 2, 10 * SAMPLES)
+    assert mouth.locate(at, 10, 40) == Position("resp", (5 * PACKET_TICKS - late + 480) // 2, 10 * SAMPLES)
 
 
 def test_nobody_has_heard_what_was_not_sent() -> None:
     mouth = reporting().mouth
-    end = Position("resp", 10 * SAMPLES - LOOKAHEAD // 2)
+    end = Position("resp", 10 * SAMPLES - LOOKAHEAD // 2, 10 * SAMPLES)
     assert mouth.locate(timestamp(500 * PACKET_TICKS), 0, 0) == end
     assert mouth.locate(timestamp(20 * PACKET_TICKS), REPORT_AGE_MS_MAX, 0) == end
 

@@ -1,0 +1,65 @@
+"""How long the caller has been silent after a reply, and when they are to be spoken to.
+
+Theory of operation
+    After a reply somebody is expected to say something. The silence begins when its sound has ended and nothing else
+    goes on: `disturbed` ends it, `silent_since` begins the next. When it has lasted as long as the client has set, the
+    conversation prompts the caller, and the reply to that begins to be waited for in turn.
+
+Rules
+* Only a reply is waited after: nobody is prompted who was never spoken to, or whom we could not answer.
+* At most `IN_A_ROW_MAX` prompts follow each other; a word of the caller's, spoken or typed, lets them begin anew, and
+  a cough only the silence.
+"""
+
+from __future__ import annotations
+
+# Who is silent to three of them is not there; it is the limit of idle minutes that ends their call.
+IN_A_ROW_MAX = 3
+NS_PER_MS = 1_000_000
+
+
+class IdlePrompts:
+    """Of one conversation."""
+
+    def __init__(self) -> None:
+        self._follows_reply = False
+        self._in_a_row = 0
+        self._since_ns: int | None = None
+
+    @property
+    def since_ns(self) -> int | None:
+        """Since when nobody has said anything; None while somebody does, or something is being made."""
+        return self._since_ns
+
+    def due_ns(self, timeout_ms: int) -> int | None:
+        """When the caller is to be prompted; None where that is not to be expected."""
+        if self._since_ns is None or not self._follows_reply or self._in_a_row >= IN_A_ROW_MAX:
+            return None
+        return self._since_ns + timeout_ms * NS_PER_MS
+
+    def reply_ended(self, *, can_speak: bool) -> None:
+        """A reply is over. `can_speak`: it did not end because something is broken, as another would too."""
+        self._follows_reply = can_speak
+
+    def disturbed(self) -> None:
+        """Something goes on."""
+        self._since_ns = None
+
+    def silent_since(self, since_ns: int) -> None:
+        """Nothing goes on, from `since_ns` on if not from before."""
+        if self._since_ns is None:
+            self._since_ns = since_ns
+
+    def put_off(self, now_ns: int) -> None:
+        """The caller still hears what was taken to be over."""
+        if self._since_ns is not None:
+            self._since_ns = max(self._since_ns, now_ns)
+
+    def caller_is_there(self) -> None:
+        """They have said something."""
+        self._in_a_row = 0
+
+    def prompted(self) -> None:
+        """They are being spoken to."""
+        self._in_a_row += 1
+        self._since_ns = None

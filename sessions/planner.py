@@ -1,0 +1,116 @@
+"""What is asked of the stages for a response: whose it is, its prompt, and the options of each leg of its way.
+
+Rules
+* The response says first what it shall be, then the session, then the service.
+* A prompt opens with the instructions and the examples of the service, which seldom change.
+* The instructions are those of the moment in which the response was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sessions.events import ResponseView
+from sessions.plan import Plan
+from sessions.prompt import IDLE
+from sessions.route import Leg, LegKind, Route
+from sessions.settings import ResponseSpec, SessionSettings
+from stages.contracts import (
+    OUT_OF_BAND,
+    Message,
+    ObserverOptions,
+    Options,
+    Tag,
+    TalkerOptions,
+    ThinkerOptions,
+    VocoderOptions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDefaults:
+    """What a response is where neither client nor session says otherwise. `examples` open every prompt.
+
+    `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
+    much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
+    """
+
+    instructions: str
+    max_output_tokens: int
+    temperature: float = 0.0
+    examples: tuple[Message, ...] = ()
+    prepare: bool = True
+    context_characters_max: int = 2_400
+    voices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the conversation is, and of which `tenant`. `epoch` is where it starts; `new_id(prefix)` gives ids that are
+    never reused."""
+
+    session: str
+    epoch: int
+    new_id: Callable[[str], str]
+    tenant: str = ""
+
+
+class Planner:
+    """The plans of one conversation."""
+
+    def __init__(self, identity: Identity, defaults: ReplyDefaults, route: Route) -> None:
+        self._identity = identity
+        self._defaults = defaults
+        self._route = route
+
+    def plan(
+        self,
+        spec: ResponseSpec,
+        settings: SessionSettings,
+        history: tuple[Message, ...],
+        *,
+        epoch: int,
+        turn: int,
+        previous: str | None,
+    ) -> Plan:
+        """A new response of `turn`, that follows the item `previous` and has read `history`."""
+        # Settings that change while it waits are for the next one.
+        spec = replace(spec, instructions=spec.instructions or settings.instructions)
+        modalities = spec.modalities or settings.modalities
+        epoch = epoch if spec.in_conversation else OUT_OF_BAND
+        tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
+        item = self._identity.new_id("item")
+        view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata, turn=turn)
+        stages = self.stages(spec, settings, history)
+        return Plan(spec, tag, item, previous, stages, "audio" in modalities, view)
+
+    def stages(
+        self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
+    ) -> tuple[tuple[Leg, Options], ...]:
+        """The legs of a response's way, head first, with what each is asked for."""
+        limit = spec.max_output_tokens or settings.max_output_tokens or self._defaults.max_output_tokens
+        temperature = next(
+            (value for value in (spec.temperature, settings.temperature) if value is not None),
+            self._defaults.temperature,
+        )
+        messages = self.messages(spec, settings, history)
+        voice = settings.voice if settings.voice in self._defaults.voices else ""
+        options: dict[LegKind, Options] = {
+            "thinker": ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation),
+            "talker": TalkerOptions(voice, settings.speed),
+            "vocoder": VocoderOptions(voice=voice),
+            "observer": ObserverOptions(),
+        }
+        legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
+        return tuple((leg, options[leg.kind]) for leg in legs)
+
+    def messages(
+        self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
+    ) -> tuple[Message, ...]:
+        """The prompt: instructions, examples, then `history` or what the response brings along instead."""
+        instructions = spec.instructions or settings.instructions or self._defaults.instructions
+        opening = (Message("system", instructions), *self._defaults.examples)
+        if spec.messages is not None:
+            return opening + tuple(Message(role, text) for role, text in spec.messages)
+        return (*opening, *history, IDLE) if spec.idle else opening + history

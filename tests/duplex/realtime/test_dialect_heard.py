@@ -1,0 +1,81 @@
+"""What is told of words: where they stand in the sound, and which of them were heard."""
+
+from __future__ import annotations
+
+import pytest
+
+from duplex.realtime.dialect import Message, RealtimeDialect, acknowledged_message, item_dict
+from media.rtp_map import Position
+from sessions import events
+from sessions.heard import Cut
+from sessions.items import Item
+from sessions.reply import SpokenWord
+
+CUT = Cut(12_000, "One", "two", "acked")
+SHOWN = {"cut": True, "cut_word": "two", "heard_ms": 500, "heard_basis": "acked"}
+WORDS = events.ReplyWords("resp_1", "item_1", (SpokenWord("One", 0, 6_000), SpokenWord("two", 6_000, 18_000)))
+
+
+def told(event: events.Event, *, extensions: bool = True) -> list[Message]:
+    return RealtimeDialect(lambda prefix: f"{prefix}_1", extensions=extensions).encode(event)
+
+
+def finished(cut: Cut | None) -> list[Message]:
+    view = events.ResponseView("resp_1", "item_1", 0, ("audio",), True, (), "One", "cancelled", cut=cut)
+    return told(events.ResponseFinished(view), extensions=False)
+
+
+def test_each_word_is_told_where_it_stands() -> None:
+    first, second = told(WORDS)
+    assert first | {"text": "two", "audio_offset_ms": 250, "start_sample": 6_000} == second | {
+        "audio_duration_ms": 250,
+        "samples": 6_000,
+    }
+    assert second == {
+        "type": "response.audio_timestamp.delta",
+        "response_id": "resp_1",
+        "item_id": "item_1",
+        "output_index": 0,
+        "content_index": 0,
+        "timestamp_type": "word",
+        "text": "two",
+        "audio_offset_ms": 250,
+        "audio_duration_ms": 500,
+        "start_sample": 6_000,
+        "samples": 12_000,
+        "sample_rate": 24_000,
+    }
+
+
+def test_a_report_is_answered_with_where_the_ear_was_and_how_far_it_sounds_on() -> None:
+    assert acknowledged_message(Position("resp_1", 480, 960)) == {
+        "type": "playback.acknowledged",
+        "response_id": "resp_1",
+        "played_samples": 480,
+        "until_sample": 960,
+        "sample_rate": 24_000,
+    }
+
+
+@pytest.mark.parametrize("event", [WORDS, events.ItemRefined("item_1", CUT)])
+def test_stock_clients_are_told_nothing_that_they_do_not_know(event: events.Event) -> None:
+    assert told(event, extensions=False) == []
+
+
+def test_the_item_of_a_reply_that_was_cut_says_so_wherever_it_stands() -> None:
+    *_, output, item, done = finished(CUT)
+    for shown in (output["item"], item["item"], done["response"]["output"][0]):
+        assert shown.items() >= SHOWN.items()
+    retrieved = item_dict(Item("i", "assistant", "One", spoken=True, cut=True, heard_samples=12_000, cut_word="two"))
+    assert retrieved.items() >= (SHOWN | {"heard_basis": "estimated"}).items()
+
+
+def test_that_of_a_reply_that_was_said_to_its_end_does_not() -> None:
+    *_, done = finished(None)
+    assert not SHOWN.keys() & done["response"]["output"][0].keys()
+
+
+@pytest.mark.parametrize("event", [events.ItemTruncated("item_1", 500, CUT), events.ItemRefined("item_1", CUT)])
+def test_a_truncation_says_what_was_heard(event: events.Event) -> None:
+    place = {"type": "conversation.item.truncated", "item_id": "item_1", "content_index": 0, "audio_end_ms": 500}
+    assert told(event) == [{**place, "transcript": "One", **SHOWN}]

@@ -1,0 +1,413 @@
+"""Every moment at which a reply can be stopped, by speech, by the client or by a key, with all that follows in order.
+
+The client throws away what it has not played, and 200 ms at most are on their way to its ear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sessions.effects import Effect, EndEpoch, SaveItem
+from sessions.events import (
+    CommandRefused,
+    ItemAdded,
+    ItemTruncated,
+    ReplyAudio,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+    SpeechStarted,
+    TurnHeld,
+)
+from sessions.items import Item
+from sessions.prompt import INTERRUPTED
+from sessions.settings import ResponseSpec, SessionSettings
+from tests.sessions.talk import (
+    EPOCH,
+    SYSTEM,
+    Talk,
+    assistant,
+    kinds,
+    of,
+    samples_of,
+    told,
+    user,
+    without_interruption,
+)
+
+WORDS = "one two three"  # 600 ms
+SAID = ("user", "hello")
+ONSET = 48_000
+
+State = Callable[[Talk], None]
+Stop = Callable[[Talk], list[Effect]]
+
+
+def asked(settings: SessionSettings | None = None) -> Talk:
+    """The caller has said something, and a reply has been begun."""
+    talk = Talk(settings, recalls=True, lead_ms=200)
+    talk.say("hello")
+    return talk
+
+
+# ---- where the reply stands ------------------------------------------------------------------------
+
+
+def play(talk: Talk, ms: int) -> None:
+    """Sound goes out for so long, as it is due."""
+    for _ in range(ms // 20):
+        talk.send()
+        talk.later(20)
+
+
+def before_the_first_sample(talk: Talk) -> None:
+    talk.open("resp_1")
+    talk.text("resp_1", "one two")
+
+
+def with_its_first_sample(talk: Talk) -> None:
+    talk.reply("resp_1", WORDS)
+    talk.send(1)
+
+
+def during_generation(talk: Talk) -> None:
+    talk.open("resp_1")
+    talk.text("resp_1", WORDS)
+    talk.words("resp_1", WORDS)
+    talk.audio("resp_1", samples_of(600))
+    play(talk, 220)
+
+
+def held(talk: Talk) -> None:
+    during_generation(talk)
+    talk.do(talk.core.held(ONSET, talk.now_ns))
+
+
+def done_and_unplayed(talk: Talk) -> None:
+    talk.reply("resp_1", WORDS)
+    play(talk, 420)
+    assert talk.finished("resp_1").status == "completed"
+
+
+def between_done_and_drained(talk: Talk) -> None:
+    done_and_unplayed(talk)
+    talk.later(200)
+    assert talk.core.speaking.undrained == 1
+
+
+def idle(talk: Talk) -> None:
+    between_done_and_drained(talk)
+    talk.let_go("resp_1")
+
+
+def listening(talk: Talk) -> None:
+    idle(talk)
+    talk.start(ONSET)
+
+
+# ---- speech ----------------------------------------------------------------------------------------
+
+
+STREAMS = ["CancelStream"] * 3
+SPEECH = ["OpenStream", "HearFrom", "TurnHeld"]
+READING = ["OpenStream", "FeedStream"]
+ENDED = ["EndEpoch", "SaveEpoch", "Measured"]
+
+
+@pytest.mark.parametrize(
+    ("window", "text", "heard_ms"),
+    [(before_the_first_sample, "", 0), (with_its_first_sample, "", 0), (during_generation, "one", 220)],
+)
+def test_speech_before_the_end_of_a_reply(window: State, text: str, heard_ms: int) -> None:
+    talk = asked()
+    window(talk)
+    reads_ahead = window is with_its_first_sample  # its text is whole, and the next prompt is being read
+    effects = talk.start(ONSET)
+    saved = ["Measured", "SaveItem"] if told(talk.effects, ReplyAudio) else []
+    assert kinds(effects) == [
+        *SPEECH,
+        *ENDED,
+        "SpeechStarted",
+        *STREAMS,
+        "ResponseFinished",
+        *saved,
+        *(["CancelStream"] if reads_ahead else []),
+        *READING,
+        "Measured",
+    ]
+    end = talk.finished("resp_1")
+    assert (end.status, end.reason, end.text) == ("cancelled", "turn_detected", text)
+    heard = [item.heard_samples for item in talk.core.items if item.role == "assistant"]
+    assert heard == ([samples_of(heard_ms)] if saved else [])
+    assert told(talk.send(), ReplyAudio) == []
+    talk.say("go on")
+    said = (assistant(f"{text} —"), INTERRUPTED) if text else ()
+    assert talk.prompt("resp_2") == (SYSTEM, user("hello"), *said, user("go on"))
+
+
+def test_speech_after_done_while_sound_is_unplayed() -> None:
+    talk = asked()
+    done_and_unplayed(talk)
+    effects = talk.start(ONSET)
+    assert kinds(effects) == [
+        *SPEECH,
+        *ENDED,
+        "SpeechStarted",
+        "SaveItem",
+        "ItemTruncated",
+        "CancelStream",
+        *READING,
+        "Measured",
+    ]
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 420)]
+    assert told(effects, ResponseFinished) == [], "it has had its terminal"
+    assert talk.texts == [SAID, ("assistant", "one two")]
+
+
+def test_speech_between_done_and_drained() -> None:
+    talk = asked()
+    between_done_and_drained(talk)
+    effects = talk.start(ONSET)
+    assert kinds(effects) == ["OpenStream", "HearFrom", "SpeechStarted", "CancelStream", *READING]
+    assert talk.core.epoch == EPOCH
+    assert talk.texts == [SAID, ("assistant", WORDS)]
+    assert told(talk.let_go("resp_1"), ResponseDrained)[0].status == "complete"
+
+
+def test_speech_during_a_tool_call() -> None:
+    """A client's tool is still at work when the caller interrupts: its result is kept, and starts nothing."""
+    talk = asked()
+    during_generation(talk)
+    talk.start(ONSET)
+    result = Item("result", "system", "The weather is fine.", spoken=False)
+    effects = talk.do(talk.core.create_item(result, None))
+    assert kinds(effects) == ["ItemAdded", "SaveItem"]
+    assert told(effects, ItemAdded) == [ItemAdded(result, "item_2")]
+    assert talk.started() == ["resp_1"], "of the epoch that has ended nothing begins"
+    talk.end(64_000)
+    talk.heard("and tomorrow?")
+    assert talk.tag("resp_2").epoch == EPOCH + 1
+    assert [message.content for message in talk.prompt("resp_2")[-2:]] == ["The weather is fine.", "and tomorrow?"]
+
+
+def test_speech_twice_in_quick_succession() -> None:
+    talk = asked()
+    during_generation(talk)
+    talk.start(ONSET)
+    talk.end(50_000)
+    talk.heard("wait")
+    assert talk.active == "resp_2"
+    effects = talk.start(51_000)
+    assert kinds(effects) == [*SPEECH, *ENDED, "SpeechStarted", *STREAMS[1:], "ResponseFinished", *READING, "Measured"]
+    assert [talk.finished(name).reason for name in ("resp_1", "resp_2")] == ["turn_detected"] * 2
+    assert [end.epoch for end in of(talk.effects, EndEpoch)] == [EPOCH + 1, EPOCH + 2]
+    talk.end(66_000)
+    talk.heard("go on")
+    assert talk.prompt("resp_3") == (
+        SYSTEM,
+        user("hello"),
+        assistant("one —"),
+        INTERRUPTED,
+        user("wait"),
+        user("go on"),
+    )
+
+
+@pytest.mark.parametrize("sound_first", [True, False])
+def test_speech_that_begins_in_the_same_frame_as_the_first_sample(sound_first: bool) -> None:
+    """Whichever of the two is noticed first: nothing is lost if the reply goes on, and nothing heard if it does not."""
+    talk = asked()
+    talk.reply("resp_1", WORDS)
+    if sound_first:
+        talk.send(1)
+    talk.do(talk.core.held(ONSET, talk.now_ns))
+    faded = sum(event.frame.samples for event in told(talk.send(), ReplyAudio))
+    assert faded == (samples_of(10) if sound_first else 0), "what sounds fades out, and nothing begins"
+    talk.do(talk.core.resumed("short"))
+    play(talk, 800)
+    audio = of(talk.events, ReplyAudio)
+    starts = [event.frame.start_sample for event in audio]
+    assert starts == [0, *(event.frame.end_sample for event in audio[:-1])]
+    assert (talk.finished("resp_1").status, talk.finished("resp_1").text) == ("completed", WORDS)
+
+
+def test_speech_that_begins_with_the_first_sample_and_interrupts() -> None:
+    talk = asked()
+    talk.reply("resp_1", WORDS)
+    talk.do(talk.core.held(ONSET, talk.now_ns))
+    assert talk.send() == []
+    talk.do(talk.core.interrupted(ONSET, "words", talk.now_ns))
+    assert of(talk.events, ReplyAudio) == []
+    assert (talk.finished("resp_1").text, talk.texts) == ("", [SAID])
+
+
+def test_a_cough_between_the_callers_turn_and_the_reply() -> None:
+    """It stops a reply of which nothing was heard; the caller's question is answered all the same, once."""
+    talk = asked()
+    before_the_first_sample(talk)
+    talk.start(ONSET)
+    talk.end(50_000)
+    effects = talk.heard("")
+    assert kinds(effects)[:4] == ["CallerText", "Measured", "SaveDeletion", "ItemDeleted"]
+    assert told(effects, ResponseStarted)[0].response.id == "resp_2"
+    assert talk.texts == [SAID]
+    assert talk.prompt("resp_2") == (SYSTEM, user("hello"))
+
+
+def test_a_cough_that_comes_while_the_callers_turn_is_understood() -> None:
+    talk = Talk(recalls=True, lead_ms=200)
+    talk.start()
+    talk.end()
+    question = talk.turn_tag()
+    talk.start(ONSET)
+    talk.heard("hello", question)
+    assert talk.started() == [], "somebody may be speaking on"
+    talk.end(50_000)
+    talk.heard("")
+    assert talk.started() == ["resp_1"]
+    assert talk.prompt("resp_1") == (SYSTEM, user("hello"))
+    assert of(talk.effects, EndEpoch) == []
+
+
+@pytest.mark.parametrize(
+    "window", [before_the_first_sample, with_its_first_sample, during_generation, done_and_unplayed]
+)
+def test_where_speech_must_not_interrupt_nothing_is_ever_held(window: State) -> None:
+    talk = asked(without_interruption())
+    window(talk)
+    assert not talk.core.saying(talk.now_ns).may_be_held
+    effects = talk.start(ONSET)
+    assert told(effects, SpeechStarted) != []
+    assert told(effects, TurnHeld) == []
+    assert of(effects, EndEpoch) == []
+
+
+# ---- explicit stops --------------------------------------------------------------------------------
+
+
+def cancel(talk: Talk) -> list[Effect]:
+    return talk.do(talk.core.cancel_response(None, talk.now_ns))
+
+
+def clear(talk: Talk) -> list[Effect]:
+    return talk.do(talk.core.stop_speaking("client_cancelled", talk.now_ns))
+
+
+def key(talk: Talk) -> list[Effect]:
+    return talk.do(talk.core.stop_speaking("dtmf", talk.now_ns))
+
+
+STOPS = pytest.mark.parametrize("stop", [cancel, clear, key])
+SETTINGS = pytest.mark.parametrize("settings", [SessionSettings(), without_interruption()], ids=["cut", "uncut"])
+
+
+@STOPS
+@SETTINGS
+@pytest.mark.parametrize(
+    ("window", "text"), [(before_the_first_sample, ""), (with_its_first_sample, ""), (during_generation, "one")]
+)
+def test_a_stop_ends_what_is_being_said(window: State, text: str, settings: SessionSettings, stop: Stop) -> None:
+    talk = asked(settings)
+    window(talk)
+    saved = ["Measured", "SaveItem"] if told(talk.effects, ReplyAudio) else []
+    effects = stop(talk)
+    assert kinds(effects) == [*ENDED, *STREAMS, "ResponseFinished", *saved]
+    end = talk.finished("resp_1")
+    assert (end.status, end.text) == ("cancelled", text)
+    assert end.reason == ("dtmf" if stop is key else "client_cancelled")
+    assert told(effects, TurnHeld) == []
+    assert told(talk.send(), ReplyAudio) == []
+    assert stop(talk) == [] or told(talk.effects, CommandRefused), "once"
+    assert talk.core.epoch == EPOCH + 1
+
+
+@STOPS
+def test_a_stop_of_what_is_held_leaves_the_speech_that_holds_it(stop: Stop) -> None:
+    talk = asked()
+    held(talk)
+    effects = stop(talk)
+    assert kinds(effects) == [*ENDED, *STREAMS, "ResponseFinished", "Measured", "SaveItem"]
+    talk.do(talk.core.resumed("floor_free"))
+    assert told(talk.do(talk.core.speech_started(ONSET, talk.now_ns)), SpeechStarted)[0].audio_start_ms == 3_000
+    talk.end(64_000)
+    talk.heard("stop it")
+    assert talk.active == "resp_2"
+    assert told(talk.send(), ReplyAudio) == []
+
+
+@STOPS
+@SETTINGS
+def test_a_stop_ends_what_is_over_and_still_sounds(settings: SessionSettings, stop: Stop) -> None:
+    talk = asked(settings)
+    done_and_unplayed(talk)
+    effects = stop(talk)
+    assert kinds(effects) == [*ENDED, "SaveItem", "ItemTruncated"]
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 420)]
+    assert talk.texts == [SAID, ("assistant", "one two")]
+    assert talk.core.epoch == EPOCH + 1
+
+
+@STOPS
+@pytest.mark.parametrize("window", [between_done_and_drained, idle, listening])
+def test_a_stop_of_nothing_changes_nothing(window: State, stop: Stop) -> None:
+    talk = asked()
+    window(talk)
+    effects = stop(talk)
+    assert kinds(effects) == (["CommandRefused"] if stop is cancel else [])
+    assert talk.core.epoch == EPOCH
+    assert talk.texts == [SAID, ("assistant", WORDS)]
+    if window is listening:
+        talk.end(64_000)
+        talk.heard("go on")
+        assert talk.active == "resp_2"
+
+
+@pytest.mark.parametrize("stop", [clear, key])
+def test_a_stop_while_the_caller_is_understood_takes_no_answer_from_them(stop: Stop) -> None:
+    talk = Talk(recalls=True, lead_ms=200)
+    talk.start()
+    talk.end()
+    assert stop(talk) == []
+    talk.heard("hello")
+    assert talk.started() == ["resp_1"]
+
+
+@pytest.mark.parametrize("stop", [clear, key])
+def test_who_stops_a_reply_wants_no_other_in_its_place(stop: Stop) -> None:
+    talk = asked(without_interruption())
+    during_generation(talk)
+    talk.say("and you")  # owed once the reply has ended
+    stop(talk)
+    assert talk.started() == ["resp_1"]
+
+
+def test_a_stop_ends_with_the_next_reply_what_still_sounds_of_the_last() -> None:
+    talk = asked()
+    done_and_unplayed(talk)
+    talk.do(talk.core.create_item(Item("typed", "user", "go on", spoken=False), None))
+    talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
+    effects = cancel(talk)
+    assert kinds(effects) == [*ENDED, "SaveItem", "ItemTruncated", "CancelStream", "CancelStream", "ResponseFinished"]
+    assert of(effects, SaveItem)[0].item.text == "one two"
+
+
+# ---- news that is about nothing ----------------------------------------------------------------------
+
+
+def test_an_interruption_of_nothing_is_a_turn() -> None:
+    talk = asked()
+    between_done_and_drained(talk)
+    effects = talk.do(talk.core.interrupted(ONSET, "words", talk.now_ns))
+    assert kinds(effects) == ["OpenStream", "HearFrom", "SpeechStarted", "CancelStream", *READING, "Measured"]
+    assert talk.core.epoch == EPOCH
+
+
+def test_speech_that_was_noticed_before_detection_was_switched_off_is_none() -> None:
+    talk = asked()
+    during_generation(talk)
+    talk.core.update(SessionSettings(turn_detection=None))
+    assert talk.core.held(ONSET, talk.now_ns) == talk.core.interrupted(ONSET, "words", talk.now_ns) == []
+    assert talk.core.dropped(talk.now_ns) == []
+    assert talk.active == "resp_1"

@@ -1,0 +1,97 @@
+"""What is asked of the stages: by the response, else by the session, else by the service."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from sessions.planner import Identity, Planner, ReplyDefaults
+from sessions.prompt import IDLE
+from sessions.route import Leg, Route, line
+from sessions.settings import ResponseSpec, SessionSettings
+from stages.contracts import OUT_OF_BAND, Message, ObserverOptions, Tag, TalkerOptions, ThinkerOptions, VocoderOptions
+
+EXAMPLE = Message("user", "an example")
+DEFAULTS = ReplyDefaults("Be kind.", 100, temperature=0.5, examples=(EXAMPLE,), voices=("joe", "amy"))
+HISTORY = (Message("user", "hello"),)
+KIND = Message("system", "Be kind.")
+
+
+def planner(route: Route | None = None) -> Planner:
+    ids = Counter[str]()
+
+    def new_id(prefix: str) -> str:
+        ids[prefix] += 1
+        return f"{prefix}_{ids[prefix]}"
+
+    return Planner(Identity("sess", 7, new_id), DEFAULTS, route or line())
+
+
+def thinker(spec: ResponseSpec, settings: SessionSettings) -> ThinkerOptions:
+    (_, options), *_ = planner().stages(spec, settings, HISTORY)
+    assert isinstance(options, ThinkerOptions)
+    return options
+
+
+def test_a_plan_names_a_response_and_asks_each_stage() -> None:
+    plan = planner().plan(ResponseSpec(), SessionSettings(), HISTORY, epoch=8, turn=3, previous="item_9")
+    assert (plan.tag, plan.item, plan.previous_item) == (Tag("sess", 8, 3, "resp_1"), "item_1", "item_9")
+    assert plan.with_audio
+    assert (plan.view.id, plan.view.item, plan.view.epoch, plan.view.turn) == ("resp_1", "item_1", 8, 3)
+    assert [options for _, options in plan.stages] == [
+        ThinkerOptions((KIND, EXAMPLE, *HISTORY), 100, 0.5),
+        TalkerOptions("", 1.0),
+        VocoderOptions(voice=""),
+    ]
+
+
+def test_what_is_said_beside_the_conversation_is_of_no_epoch() -> None:
+    plan = planner().plan(
+        ResponseSpec(in_conversation=False), SessionSettings(), HISTORY, epoch=8, turn=3, previous=None
+    )
+    assert (plan.tag.epoch, plan.view.in_conversation) == (OUT_OF_BAND, False)
+    (_, options), *_ = plan.stages
+    assert isinstance(options, ThinkerOptions)
+    assert options.spare
+
+
+def test_a_text_is_asked_of_the_thinker_alone() -> None:
+    settings = SessionSettings(modalities=("text",))
+    plan = planner().plan(ResponseSpec(), settings, HISTORY, epoch=8, turn=3, previous=None)
+    assert (len(plan.stages), plan.with_audio) == (1, False)
+    spoken = planner().stages(ResponseSpec(modalities=("audio",)), settings, HISTORY)
+    assert len(spoken) == 3
+
+
+def test_the_response_says_first_what_it_shall_be() -> None:
+    session = SessionSettings(instructions="Be brief.", max_output_tokens=50, temperature=0.2)
+    own = ResponseSpec(instructions="Be loud.", max_output_tokens=5, temperature=0.0)
+    for spec, asked in ((own, ("Be loud.", 5, 0.0)), (ResponseSpec(), ("Be brief.", 50, 0.2))):
+        options = thinker(spec, session)
+        assert (options.messages[0].content, options.max_output_tokens, options.temperature) == asked
+
+
+def test_instructions_are_those_of_the_moment_in_which_it_was_asked_for() -> None:
+    one = planner()
+    plan = one.plan(ResponseSpec(), SessionSettings(instructions="Now."), HISTORY, epoch=8, turn=3, previous=None)
+    assert one.messages(plan.spec, SessionSettings(instructions="Later."), ())[0] == Message("system", "Now.")
+
+
+def test_a_voice_is_one_that_there_is() -> None:
+    for asked, spoken in (("amy", "amy"), ("nobody", "")):
+        _, *voices = planner().stages(ResponseSpec(), SessionSettings(voice=asked), ())
+        assert [options for _, options in voices] == [TalkerOptions(spoken, 1.0), VocoderOptions(voice=spoken)]
+
+
+def test_who_looks_on_is_asked_too() -> None:
+    legs = line().legs_of(with_audio=True)
+    watched = replace(line(), legs=(*legs, Leg("aligner", "observer")))
+    assert planner(watched).stages(ResponseSpec(), SessionSettings(), ())[-1][1] == ObserverOptions()
+
+
+def test_a_prompt_is_the_history_or_what_is_brought_along_instead() -> None:
+    one, settings = planner(), SessionSettings()
+    assert one.messages(ResponseSpec(), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY)
+    own = ResponseSpec(messages=(("user", "classify this"),))
+    assert one.messages(own, settings, HISTORY) == (KIND, EXAMPLE, Message("user", "classify this"))
+    assert one.messages(ResponseSpec(idle=True), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY, IDLE)

@@ -1,0 +1,35 @@
+"""The prompt that is read ahead: one stream at a time, each with a name of its own."""
+
+from __future__ import annotations
+
+from sessions.effects import CancelStream, FeedStream, OpenStream
+from sessions.prefill import Prefill
+from stages.contracts import Message, PrefillOptions, Prompt, Tag
+
+FIRST, SECOND = Tag("sess", 7, 1), Tag("sess", 7, 2)
+HELLO = (Message("user", "hello"),)
+
+
+def test_a_prefill_is_opened_and_fed() -> None:
+    prefill = Prefill("sess", "llm")
+    opened = [OpenStream("llm", FIRST, PrefillOptions()), FeedStream("llm", FIRST, Prompt(HELLO))]
+    assert prefill.start(7, 1, HELLO) == opened
+    assert prefill.tag == FIRST
+    assert prefill.feed(HELLO, complete=True) == [FeedStream("llm", FIRST, Prompt(HELLO, True))]
+
+
+def test_one_ends_before_the_next_begins() -> None:
+    prefill = Prefill("sess", "llm")
+    prefill.start(7, 1, HELLO)
+    assert prefill.start(7, 2, HELLO)[0] == CancelStream("llm", FIRST)
+    assert prefill.stop() == [CancelStream("llm", SECOND)]
+    assert prefill.stop() == prefill.feed(HELLO, complete=False) == []
+
+
+def test_what_is_gone_is_fed_and_stopped_no_more() -> None:
+    prefill = Prefill("sess", "llm")
+    prefill.start(7, 2, HELLO)
+    prefill.gone(FIRST)
+    assert prefill.tag == SECOND
+    prefill.gone(SECOND)
+    assert prefill.stop() == []
