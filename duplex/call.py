@@ -293,8 +293,12 @@ class Call:
         self.carry_out(self.conversation.commit_input(start, end, time.monotonic_ns()))
 
     def heard(self, response: str, samples: int) -> None:
-        """The client reports that its caller has heard so much of `response`."""
-        self.carry_out(self.conversation.heard(response, samples, time.monotonic_ns()))
+        """The client reports that its caller has heard so much of `response`; of one that is long over, nothing."""
+        now_ns = time.monotonic_ns()
+        if self.conversation.speaking.sent_of(response, now_ns) is None:
+            self._services.metrics.stale_dropped.labels("reports").inc()
+            return
+        self.carry_out(self.conversation.heard(response, samples, now_ns))
 
     def client_failed(self, code: str) -> None:
         """The client has sent what could not be followed."""

@@ -449,11 +449,11 @@ class Conversation:
         """End the epoch of what is being said, or of what the caller still hears the end of; empty where that is
         nothing. The client is told what is to come `before` once its stages know."""
         cut_off = self._speaking.cut_off(now_ns)
-        if self._speaking.active is None and cut_off is None:
+        if self._speaking.active is None and not cut_off:
             return []
         effects = [*self._raise_epoch(reason), *before]
-        if cut_off:
-            effects += self._remembered.cut_off(*cut_off)
+        for item, cut in cut_off:
+            effects += self._remembered.cut_off(item, cut)
         return [*effects, *self._cancel_active(reason, now_ns)]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:

@@ -548,11 +548,13 @@ class Speaking:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
         return self._heard.truncate(item, samples)
 
-    def cut_off(self, now_ns: int) -> tuple[str, Cut] | None:
-        """The caller interrupts. Where they were still hearing the end of a reply that is over: its item, and what
-        history has of it now."""
-        item = self._heard.unplayed(now_ns)
-        return (item, self._heard.cut_off(item, now_ns)) if item else None
+    def cut_off(self, now_ns: int) -> list[tuple[str, Cut]]:
+        """The caller interrupts. Of each reply that is over, and of which they had yet to hear the end: its item, and
+        what history has of it now."""
+        cuts = []
+        while (item := self._heard.unplayed(now_ns)) is not None:
+            cuts.append((item, self._heard.cut_off(item, now_ns)))
+        return cuts
 
     def sent_of(self, response: str, now_ns: int) -> int | None:
         """How much of the sound of `response` went out; None where that is not known, or not any more."""

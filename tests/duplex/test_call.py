@@ -360,7 +360,10 @@ def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
     async def scenario(one: Bench) -> None:
         tag = one.start_reply()
         one.call.heard(tag.response, 9_000)
+        before = one.call.conversation.items
         one.call.heard("resp_nobody", 9_000)
+        assert one.call.conversation.items == before
+        assert b'duplex_stale_dropped_total{where="reports"} 1.0' in one.metrics.render()
         (ledger,) = one.call.ledgers()
         assert (ledger.basis, ledger.sent) == ("acked", 24_000)
         assert ledger.heard >= 9_000
