@@ -165,6 +165,18 @@ def test_a_stop_leaves_nothing_of_the_reply() -> None:
     assert bench.sender.queue == []
 
 
+def test_fastrtc_99_after_a_stop_the_next_reply_goes_in_the_next_packet() -> None:
+    bench = Bench()
+    for number in range(4):
+        bench.slot(number * PACKET_NS, replies=1)
+    bench.mouth.drop_audio()
+    for number in (4, 5):
+        bench.slot(number * PACKET_NS, replies=1)
+    bench.sender.write()
+    assert [packet.tick for packet in bench.sender.written] == [number * PACKET_TICKS for number in range(6)]
+    assert [packet.payload == SILENCE for packet in bench.sender.written] == [True] * 4 + [False] * 2
+
+
 def timestamp(tick: int) -> int:
     return (ORIGIN + tick) % (1 << 32)
 
