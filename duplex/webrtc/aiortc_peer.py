@@ -145,9 +145,8 @@ class _Outgoing(MediaStreamTrack):
         if sent.sequence_number != sequence:
             return
         tick = unwrap(sent.timestamp - self.timestamp_origin, self._last_tick)
-        round_trip_s: float | None = (
-            sender._RTCRtpSender__rtt
-        )  # by the wall clock: a step of that may spoil it for a while
+        # It is measured by the wall clock: a step of that may spoil it for a while.
+        round_trip_s: float | None = sender._RTCRtpSender__rtt
         round_trip_ns = None if round_trip_s is None else int(min(max(round_trip_s, 0), ROUND_TRIP_S_MAX) * NS_PER_S)
         self.report = ReceiverReport(tick, report.jitter * NS_PER_S // CLOCK_RATE, round_trip_ns)
 

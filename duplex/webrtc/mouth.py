@@ -26,7 +26,7 @@ from sessions.events import Event, ReplyAudio
 # From the moment that a browser names, of a sample handed to its track, to the speaker: what it does not count itself.
 # Measured in Chromium as 17–22 ms.
 DEVICE_MS = 20
-PACKETS_GAP_NS_MAX = 500_000_000  # a browser that sends nothing in silence sends a packet every 400 ms all the same
+PACKETS_GAP_NS_MAX = 500_000_000  # who leaves silence out sends a packet of it every 400 ms (RFC 7587, section 3.1.3)
 LATENCY_MS_MAX = 2_000  # Bluetooth has a few hundred
 REPORT_AGE_MS_MAX = 2_000  # an older report says nothing of what is heard now
 

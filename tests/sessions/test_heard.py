@@ -210,9 +210,11 @@ def test_a_caller_may_interrupt_what_is_over_and_still_sounds() -> None:
     call.play_until(320)
     call.end(320, whole=True)
     assert call.heard.unplayed(320 * MS) == "item_r1"
+    assert call.heard.last_words(320 * MS) == "w0 w1 w2 w3 w4"
     assert call.heard.cut_off("item_r1", 340 * MS) == Cut(340 * 24, "w0 w1 w2", "w3")
     assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
     assert call.heard.unplayed(340 * MS) is None
+    assert call.heard.last_words(340 * MS) == ""
 
 
 def test_what_cannot_be_recalled_is_played_to_its_end() -> None:
