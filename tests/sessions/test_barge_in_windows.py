@@ -21,6 +21,7 @@ from sessions.events import (
     SpeechStarted,
     TurnHeld,
 )
+from sessions.heard import Cut
 from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.settings import ResponseSpec, SessionSettings
@@ -40,6 +41,7 @@ from tests.sessions.talk import (
 WORDS = "one two three"  # 600 ms
 SAID = ("user", "hello")
 ONSET = 48_000
+HEARD = Cut(10_080, "one two", "three", "estimated")  # after 420 ms
 
 State = Callable[[Talk], None]
 Stop = Callable[[Talk], list[Effect]]
@@ -161,7 +163,7 @@ def test_speech_after_done_while_sound_is_unplayed() -> None:
         *READING,
         "Measured",
     ]
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 420)]
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 420, HEARD)]
     assert told(effects, ResponseFinished) == [], "it has had its terminal"
     assert talk.texts == [SAID, ("assistant", "one two")]
 
@@ -344,7 +346,7 @@ def test_a_stop_ends_what_is_over_and_still_sounds(settings: SessionSettings, st
     done_and_unplayed(talk)
     effects = stop(talk)
     assert kinds(effects) == [*ENDED, "SaveItem", "ItemTruncated"]
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 420)]
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 420, HEARD)]
     assert talk.texts == [SAID, ("assistant", "one two")]
     assert talk.core.epoch == EPOCH + 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from sessions.effects import CancelStream, Measured, OpenStream
 from sessions.events import ItemTruncated, ResponseDrained, ResponseStarted
+from sessions.heard import Cut
 from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.response import ASKED_AGAIN_MAX
@@ -51,7 +52,7 @@ def test_a_truncation_before_the_first_token_has_the_reply_made_again() -> None:
     talk.open("resp_2")
     first = talk.tag("resp_2")
     effects = talk.truncate("item_2", 250)
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 250)]
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 250, Cut(6_000, "one", "two", "acked"))]
     assert [effect.stage for effect in of(effects, CancelStream)] == list(LINE)
     assert [(effect.stage, effect.tag.attempt) for effect in of(effects, OpenStream)] == [("talker", 1), ("vocoder", 1)]
     assert of(effects, Measured) == [], "nothing was lost"
@@ -102,7 +103,7 @@ def test_after_the_first_token_only_the_record_changes(came: str) -> None:
     else:
         talk.audio("resp_2", 480)
     effects = talk.truncate("item_2", 250)
-    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 250)]
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", 250, Cut(6_000, "one", "two", "acked"))]
     assert kinds(effects) == ["SaveItem", "ItemTruncated"]
     assert talk.texts[1] == ("assistant", "one")
     assert len(prompts(talk)) == 1
