@@ -170,7 +170,8 @@ class Conversation:
         """Speech over our own since `onset`: it may be an interruption. We fall silent, and destroy nothing."""
         if self._settings.turn_detection is None:
             return []
-        effects = self._hear(onset, provisional=True) if self._hearing.current is None else []
+        turn = self._hearing.current
+        effects = self._go_on(turn, now_ns) if turn else self._hear(onset, provisional=True)
         self._speaking.hold(now_ns)
         return [*effects, Tell(TurnHeld(samples_to_ms(onset, INPUT_RATE)))]
 
@@ -184,7 +185,8 @@ class Conversation:
         self._speaking.resume()
         if self._settings.turn_detection is None:
             return []
-        heard = self._hear(onset) if self._hearing.current is None else []
+        turn = self._hearing.current
+        heard = self._go_on(turn, now_ns) if turn else self._hear(onset)
         heard.append(self._hearing.tell_started())
         came_to = Measured("holds", 1, f"yielded_{why}")
         stopped = self._stop("turn_detected", now_ns, before=heard)

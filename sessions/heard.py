@@ -167,22 +167,20 @@ class Heard:
         self._truncate(kept, samples)
         return kept.as_cut()
 
-    def unplayed(self, now_ns: int) -> str | None:
-        """The item of a reply that is over, and that the caller is still hearing the end of."""
+    def unplayed(self, now_ns: int) -> list[str]:
+        """The items of replies that are over, and of which the caller has yet to hear the end: short ones may be over
+        before the one ahead of them was heard."""
         if not self._recalls:
-            return None
-        for item, kept in self._replies.items():
-            if kept.cut is None and self._playout.view(kept.response, now_ns).heard < kept.sent:
-                return item
-        return None
+            return []
+        whole = ((item, kept) for item, kept in self._replies.items() if kept.cut is None)
+        return [item for item, kept in whole if self._playout.view(kept.response, now_ns).heard < kept.sent]
 
     def last_words(self, now_ns: int) -> str:
-        """The words of the reply that the caller still hears the end of."""
-        item = self.unplayed(now_ns)
-        return self._replies[item].reply.text if item else ""
+        """The words of the replies that the caller has yet to hear the end of."""
+        return " ".join(self._replies[item].reply.text for item in self.unplayed(now_ns))
 
     def cut_off(self, item: str, now_ns: int) -> Cut:
-        """The caller interrupts a reply that is over, and that they were still hearing."""
+        """The caller interrupts a reply that is over, and of which they had yet to hear the end."""
         kept = self._replies[item]
         view = self._playout.view(kept.response, now_ns)
         kept.plays_on = False

@@ -154,7 +154,7 @@ class Speaking:
 
     def is_sounding(self, now_ns: int) -> bool:
         """A reply of the conversation is being made or said, or the caller still hears the end of one."""
-        return self._active is not None or self._heard.unplayed(now_ns) is not None
+        return self._active is not None or bool(self._heard.unplayed(now_ns))
 
     def words_about(self, now_ns: int) -> str:
         """The words that the caller has heard of us in the last `ECHO_MS`, or is about to hear."""
@@ -549,12 +549,9 @@ class Speaking:
         return self._heard.truncate(item, samples)
 
     def cut_off(self, now_ns: int) -> list[tuple[str, Cut]]:
-        """The caller interrupts. Of each reply that is over, and of which they had yet to hear the end: its item, and
-        what history has of it now."""
-        cuts = []
-        while (item := self._heard.unplayed(now_ns)) is not None:
-            cuts.append((item, self._heard.cut_off(item, now_ns)))
-        return cuts
+        """The caller interrupts. Of replies that are over and of which they had yet to hear the end: their items, and
+        what history has of each now."""
+        return [(item, self._heard.cut_off(item, now_ns)) for item in self._heard.unplayed(now_ns)]
 
     def sent_of(self, response: str, now_ns: int) -> int | None:
         """How much of the sound of `response` went out; None where that is not known, or not any more."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sessions.effects import Effect, EndEpoch, SaveItem
+from sessions.effects import Effect, EndEpoch, FeedStream, SaveItem
 from sessions.events import (
     CommandRefused,
     ItemAdded,
@@ -25,6 +25,7 @@ from sessions.heard import Cut
 from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.settings import ResponseSpec, SessionSettings
+from stages.contracts import Pause, SpeechResumed
 from tests.sessions.talk import (
     EPOCH,
     SYSTEM,
@@ -74,11 +75,11 @@ def with_its_first_sample(talk: Talk) -> None:
     talk.send(1)
 
 
-def during_generation(talk: Talk) -> None:
-    talk.open("resp_1")
-    talk.text("resp_1", WORDS)
-    talk.words("resp_1", WORDS)
-    talk.audio("resp_1", samples_of(600))
+def during_generation(talk: Talk, response: str = "resp_1") -> None:
+    talk.open(response)
+    talk.text(response, WORDS)
+    talk.words(response, WORDS)
+    talk.audio(response, samples_of(600))
     play(talk, 220)
 
 
@@ -393,6 +394,63 @@ def test_a_stop_ends_with_the_next_reply_what_still_sounds_of_the_last() -> None
     effects = cancel(talk)
     assert kinds(effects) == [*ENDED, "SaveItem", "ItemTruncated", "CancelStream", "CancelStream", "ResponseFinished"]
     assert of(effects, SaveItem)[0].item.text == "one two"
+
+
+def another_reply_is_over(talk: Talk) -> None:
+    """20 ms long, and all of it is behind the end of the one before."""
+    done_and_unplayed(talk)
+    talk.do(talk.core.create_item(Item("typed", "user", "go on", spoken=False), None))
+    talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
+    talk.open("resp_2")
+    talk.text("resp_2", "no")
+    talk.text_done("resp_2")
+    talk.words("resp_2", "no")
+    talk.audio("resp_2", samples_of(20), final=True)
+    talk.send()
+    assert talk.finished("resp_2").status == "completed"
+
+
+def holding(talk: Talk) -> list[Effect]:
+    return talk.do(talk.core.held(ONSET, talk.now_ns))
+
+
+def interruption(talk: Talk) -> list[Effect]:
+    return talk.start(ONSET)
+
+
+@pytest.mark.parametrize("stop", [cancel, clear, key, interruption])
+def test_a_stop_ends_all_replies_that_are_over_and_still_to_be_heard(stop: Stop) -> None:
+    talk = asked()
+    another_reply_is_over(talk)
+    truncated = told(stop(talk), ItemTruncated)
+    assert [(one.item, one.audio_end_ms) for one in truncated] == [("item_2", 420), ("item_3", 0)]
+    assert not talk.core.speaking.is_sounding(talk.now_ns)
+    assert talk.texts == [SAID, ("assistant", "one two"), ("user", "go on"), ("assistant", "")]
+
+
+# ---- a turn that was left open while speech was not detected ------------------------------------------
+
+
+def left_open(talk: Talk) -> None:
+    """The caller has paused amid a turn; detection was off for a moment, and knows nothing of it any more."""
+    talk.say("hello")
+    talk.start(ONSET)
+    talk.do(talk.core.speech_paused(ONSET + 8_000))
+    talk.core.update(SessionSettings(turn_detection=None))
+    talk.core.update(SessionSettings())
+    talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
+    during_generation(talk, talk.active)
+
+
+@pytest.mark.parametrize("stop", [holding, interruption])
+def test_speech_over_a_reply_goes_on_with_the_turn_that_was_left_open(stop: Stop) -> None:
+    talk = Talk(recalls=True, lead_ms=200)
+    left_open(talk)
+    turn = talk.core.hearing.current
+    effects = stop(talk)
+    assert of(effects, FeedStream)[0].item == SpeechResumed()
+    assert talk.core.hearing.current is turn
+    assert of(talk.do(talk.core.speech_paused(96_000)), FeedStream)[0].item == Pause(96_000)
 
 
 # ---- news that is about nothing ----------------------------------------------------------------------
