@@ -30,6 +30,7 @@ from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.vad_service import VadService
+from media.heard_estimate import Path
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
@@ -73,6 +74,10 @@ class Client(Protocol):
         """The moment at which the next frame goes out, if it can be taken now."""
         ...
 
+    def path(self, now_ns: int, /) -> Path:
+        """What lies between the sending of a sample and the caller's ear, as it is seen now."""
+        ...
+
     def pad(self) -> bool:
         """No frame is due then: send silence for it. False where the transport has no use for that."""
         ...
@@ -113,6 +118,7 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
+        self._path: Path | None = None
         self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
@@ -134,7 +140,15 @@ class Call:
     def attach(self, client: Client | None) -> None:
         """Tell `client` what happens from now on; None: nobody."""
         self._client = client
-        self.carry_out(self._takeover.tell(time.monotonic_ns()))
+        now_ns = time.monotonic_ns()
+        self._look_along_path(now_ns)
+        self.carry_out(self._takeover.tell(now_ns))
+
+    def _look_along_path(self, now_ns: int) -> None:
+        path = self._client.path(now_ns) if self._client else self._path
+        if path is not None and path != self._path:
+            self._path = path
+            self.carry_out(self.conversation.path_seen(path, now_ns))
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -206,6 +220,7 @@ class Call:
         self.carry_out(self._takeover.tick(now_ns))
         if self._client is not None:
             self._client.pace(now_ns)
+        self._look_along_path(now_ns)
         self._send_due(now_ns)
         self._look_whether_drained()
 
@@ -278,8 +293,12 @@ class Call:
         self.carry_out(self.conversation.commit_input(start, end, time.monotonic_ns()))
 
     def heard(self, response: str, samples: int) -> None:
-        """The client reports that its caller has heard so much of `response`."""
-        self.carry_out(self.conversation.heard(response, samples, time.monotonic_ns()))
+        """The client reports that its caller has heard so much of `response`; of one that is long over, nothing."""
+        now_ns = time.monotonic_ns()
+        if self.conversation.speaking.sent_of(response, now_ns) is None:
+            self._services.metrics.stale_dropped.labels("reports").inc()
+            return
+        self.carry_out(self.conversation.heard(response, samples, now_ns))
 
     def client_failed(self, code: str) -> None:
         """The client has sent what could not be followed."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from media.chunk import ms_to_samples, samples_to_ms
+from media.chunk import ms_to_samples, samples_to_ms, samples_to_ms_above
 from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
 from sessions.records import (
@@ -44,6 +44,7 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         audio_ms_cut=samples_to_ms(item.heard_samples, OUTPUT_RATE) if item.cut else 0,
         truncated=item.cut,
         heard_basis=item.heard_basis,
+        heard_error_ms=samples_to_ms_above(item.heard_error_samples, OUTPUT_RATE),
         cut_word=item.cut_word,
         previous=previous,
     )
@@ -62,6 +63,7 @@ def item_of(record: ItemRecord) -> Item:
         heard_samples=ms_to_samples(record.audio_ms_cut, OUTPUT_RATE),
         heard_basis=record.heard_basis,
         cut_word=record.cut_word,
+        heard_error_samples=ms_to_samples(record.heard_error_ms, OUTPUT_RATE),
     )
 
 

@@ -22,6 +22,7 @@ import structlog
 import uvicorn
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame as WebSocketFrame
 
 from duplex import config as configuration
 from duplex import logs
@@ -31,10 +32,12 @@ from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.pipeline import graph_of, voices_of
 from duplex.probe_server import ProbeServer
+from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.tasks import stop_task
 from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
+from media.heard_estimate import NS_PER_S, Probe
 from media.vad import SileroVad, VadState
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
@@ -51,7 +54,8 @@ WRITE_BUFFER_BYTES_MAX = 2 * 1_536
 # Linux: how much the kernel takes beyond what the peer has acknowledged. Without it a slow reader's socket holds
 # megabytes of sound that a stop can no longer recall.
 TCP_NOTSENT_LOWAT = 25
-PING_S = 10.0  # a client that has gone without a word, or reads nothing, is let go after twice that
+PING_S = 1.0  # pings tell how long the way to the client is, and that it is there
+PONG_S = 20.0  # a client that has gone without a word, or reads nothing, is let go after that
 HANDSHAKE_BYTES_MAX = 16 << 10
 BACKLOG = 128
 
@@ -59,7 +63,10 @@ _log = structlog.get_logger("duplex.gateway_process")
 
 
 class _RealtimeProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol with write buffers that hold no more than two frames, and with an end."""
+    """uvicorn's WebSocket protocol with write buffers that hold no more than two frames, and with an end. Its
+    scope tells what its pings show of the path."""
+
+    _arrived_ns = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -68,6 +75,29 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
         connection = stream.get_extra_info("socket")
         if connection is not None and sys.platform == "linux":
             connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, WRITE_BUFFER_BYTES_MAX)
+
+    async def run_asgi(self) -> None:
+        extensions = cast("dict[str, object]", self.scope["extensions"])
+        extensions[PROBE_EXTENSION] = self._probe
+        await super().run_asgi()
+
+    def start_keepalive(self) -> None:
+        self.send_keepalive_ping()
+
+    def handle_pong(self, event: WebSocketFrame) -> None:
+        asked = self.pending_ping_payload
+        super().handle_pong(event)
+        if asked is not None and self.pending_ping_payload is None:
+            self._arrived_ns = self._ping_sent_ns
+
+    @property
+    def _ping_sent_ns(self) -> int:
+        return int(self.ping_sent_at * NS_PER_S)
+
+    def _probe(self) -> Probe:
+        round_trip_ns = int(self.last_ping_rtt * NS_PER_S) if self._arrived_ns else None
+        asked_ns = None if self.pending_ping_payload is None else self._ping_sent_ns
+        return Probe(round_trip_ns, arrived_ns=self._arrived_ns, asked_ns=asked_ns)
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -141,7 +171,7 @@ def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) ->
             ws_max_size=config.message_bytes_max,
             ws_per_message_deflate=False,
             ws_ping_interval=PING_S,
-            ws_ping_timeout=PING_S,
+            ws_ping_timeout=PONG_S,
             h11_max_incomplete_event_size=HANDSHAKE_BYTES_MAX,
             timeout_graceful_shutdown=2,
             log_config=None,

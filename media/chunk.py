@@ -49,6 +49,11 @@ def samples_to_ms(samples: int, sample_rate: int) -> int:
     return samples * 1000 // sample_rate
 
 
+def samples_to_ms_above(samples: int, sample_rate: int) -> int:
+    """Whole milliseconds that hold `samples`, rounded up."""
+    return -(-samples * 1000 // sample_rate)
+
+
 def ms_to_samples(ms: int, sample_rate: int) -> int:
     """Samples in `ms` milliseconds, rounded down."""
     return ms * sample_rate // 1000

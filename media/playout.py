@@ -14,8 +14,10 @@ Rules
 * A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
   sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
 * `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not.
-* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`. A
-  report below what was estimated until then takes nothing back: heard stays where it is until reports pass it.
+* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`, by
+  the path to its ear (`media.heard_estimate`). A report below what was estimated until then takes nothing back: heard
+  stays where it is until reports pass it. Nor does a path that has become longer.
+* Nothing here waits for reports: pacing goes by the moments at which samples are due.
 """
 
 from __future__ import annotations
@@ -26,8 +28,7 @@ from typing import Literal
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
 from media.fade import FADE_MS, faded_in, faded_out
-
-NS_PER_S = 1_000_000_000
+from media.heard_estimate import DELAY_NS_MAX, NS_PER_S, Pacing, Path
 
 # How it is known what was heard: by the client's reports, by a telephone's marks, or by the pace of sending.
 Basis = Literal["acked", "mark", "estimated"]
@@ -54,13 +55,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """Where a response stands, in samples at the output rate. `basis`: how `heard` is known."""
+    """Where a response stands, in samples at the output rate. `basis`: how `heard` is known; up to `error_samples` more
+    may have been."""
 
     generated: int
     sent: int
     heard: int
     complete: bool
     basis: Basis = "estimated"
+    error_samples: int = 0
 
     @property
     def unsent(self) -> int:
@@ -71,15 +74,16 @@ class LedgerView:
 class _Ledger:
     response: str
     chunks: deque[AudioChunk]
+    pacing: Pacing
     next_seq: int = 0
     generated: int = 0
     sent: int = 0
     head_offset: int = 0
-    play_end_ns: int = 0
     final_in: bool = False
     final_out: bool = False
     fades_in: bool = False  # it was faded out amid its sound
     heard_min: int = 0
+    acked: int = 0
     acked_ns: int | None = None
 
 
@@ -98,6 +102,8 @@ class Playout:
         self._fades_out: str | None = None
         self._play_end_ns = 0
         self._underruns = 0
+        self._path = Path()
+        self._lag_ns: int | None = None  # between a sample's moment and the report that it was heard, the last time
 
     @property
     def underruns(self) -> int:
@@ -108,7 +114,7 @@ class Playout:
         """Expect audio of `response`, after what is already queued."""
         if response in self._known:
             raise ChunkError(f"{response} is already open")
-        ledger = _Ledger(response, deque())
+        ledger = _Ledger(response, deque(), Pacing(self._rate))
         self._known[response] = ledger
         self._queue.append(ledger)
 
@@ -186,8 +192,8 @@ class Playout:
         return replace(frame, pcm=faded_out(frame.pcm))
 
     def _send(self, ledger: _Ledger, samples: int) -> Frame:
+        ledger.pacing.record(self._play_end_ns, samples)
         self._play_end_ns += samples * NS_PER_S // self._rate
-        ledger.play_end_ns = self._play_end_ns
         return self._take(ledger, samples)
 
     def _take(self, ledger: _Ledger, samples: int) -> Frame:
@@ -205,22 +211,54 @@ class Playout:
         ledger.final_out = ledger.final_in and ledger.sent == ledger.generated
         return Frame(ledger.response, start, b"".join(parts), ledger.final_out)
 
+    # ---- the ear -----------------------------------------------------------------------------------
+
     def view(self, response: str, now_ns: int) -> LedgerView:
-        """Where `response` stands. Heard is an estimate that errs low: what was sent, less what is still to play."""
+        """Where `response` stands. Heard errs low; with the error that is told beside it, it errs high."""
         ledger = self._known[response]
-        if ledger.acked_ns is not None and now_ns - ledger.acked_ns <= REPORT_NS_MAX:
-            return LedgerView(ledger.generated, ledger.sent, ledger.heard_min, ledger.final_out, "acked")
-        unplayed_ns = max(0, ledger.play_end_ns - now_ns)
-        unplayed = -(-unplayed_ns * self._rate // NS_PER_S)
-        heard = max(ledger.heard_min, ledger.sent - unplayed)
-        return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out)
+        is_reported = ledger.acked_ns is not None and now_ns - ledger.acked_ns <= REPORT_NS_MAX
+        basis: Basis = "acked" if is_reported else "estimated"
+        heard = ledger.heard_min
+        if not is_reported:
+            heard = max(heard, ledger.pacing.due_by(self._path.heard_by(now_ns)))
+        error = max(0, self._heard_max(ledger, now_ns) - heard)
+        return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out, basis, error)
+
+    def _heard_max(self, ledger: _Ledger, now_ns: int) -> int:
+        most = ledger.pacing.due_by(now_ns - self._path.delay_ns_min)
+        if ledger.acked_ns is None:
+            return most
+        since_ns = now_ns - ledger.acked_ns + self._path.report_ns_max
+        return min(most, ledger.acked - (-since_ns * self._rate // NS_PER_S))
 
     def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
         """The client reports that `samples` of `response` were heard. Never lowers what was known or estimated."""
         ledger = self._known[response]
         known = self.view(response, now_ns).heard
-        ledger.heard_min = max(known, min(samples, ledger.sent))
+        due_ns = ledger.pacing.due_ns(samples) if samples < ledger.sent else None
+        if due_ns is not None:  # what has been played to its end says nothing of when that was
+            self._lag_ns = now_ns - due_ns
+            self.go_by(self._path, now_ns)
+        ledger.acked = min(samples, ledger.sent)
+        ledger.heard_min = max(known, ledger.acked)
         ledger.acked_ns = now_ns
+
+    def go_by(self, path: Path, now_ns: int) -> None:
+        """The path to the ear is now this. Where reports have shown how long it is, that is known better."""
+        for response, ledger in self._known.items():
+            ledger.heard_min = self.view(response, now_ns).heard
+        if self._lag_ns is not None:
+            path = replace(path, delay_ns_max=min(max(self._lag_ns, path.delay_ns_min), DELAY_NS_MAX))
+        self._path = path
+
+    def arrived(self, response: str, now_ns: int) -> tuple[int, int]:
+        """How much of `response` has reached its client for certain, and how much of what was sent will."""
+        ledger, path = self._known[response], self._path
+        heard = self.view(response, now_ns).heard
+        certain = max(heard, ledger.pacing.due_by(path.arrived_ns))
+        if path.silent_ns is None:
+            return certain, ledger.sent
+        return certain, max(certain, ledger.pacing.due_by(path.silent_ns))
 
     def played_out_ns(self) -> int:
         """When the ear has had all that was sent so far."""

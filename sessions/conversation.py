@@ -25,6 +25,7 @@ from typing import Literal
 from msgspec import structs
 
 from media.chunk import ms_to_samples, samples_to_ms
+from media.heard_estimate import Path
 from media.turn_events import Saying
 from sessions.effects import (
     Effect,
@@ -424,6 +425,11 @@ class Conversation:
         """More is known of what was heard of a reply that was cut."""
         refined = self._remembered.refine()
         return [*refined, *self._ask_again(now_ns)] if refined else []
+
+    def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
+        """The path to the caller's ear is now this."""
+        self._speaking.go_by(path, now_ns)
+        return self._remembered.refine()
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame for the client and what follows from it; empty where none is due."""

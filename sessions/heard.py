@@ -6,10 +6,13 @@ Theory of operation
     history ends in a reply that was not heard to its end: no more than what was sent, no less than what was heard.
 
     Where the peer throws away what it has not played yet, the cut is what was heard: as it reports, else as the pacing
-    lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, all that was
-    sent will be heard.
+    lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, what was sent
+    will be heard: all of it, or where the peer has fallen silent what it got before. What has arrived is told later.
+
+    Each cut has bounds, *least* and *most*, between which the truth lies. They close as more becomes known.
 
 Rules
+* least <= cut <= most <= sent; the error of a cut is its distance from the farther bound.
 * A report moves a cut forward, in whichever order it and the end of the reply come; nothing but the client's own
   `truncate` moves it back.
 * Words are whole or not heard; the one that the cut fell into is named apart.
@@ -21,6 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from media.heard_estimate import Path
 from media.playout import Basis, LedgerView, Playout
 from sessions.items import Item
 from sessions.reply import Reply
@@ -31,12 +35,13 @@ REPLIES_MAX = 8  # a client corrects what it has just heard
 @dataclass(frozen=True, slots=True)
 class Cut:
     """History ends after `samples` of a reply: `text` are the words that were whole by then, `word` is the one that it
-    fell into. `basis`: how that is known."""
+    fell into. `basis`: how that is known; the truth is no further from it than `error_samples`."""
 
     samples: int
     text: str
     word: str = ""
     basis: Basis = "estimated"
+    error_samples: int = 0
 
     def applied_to(self, item: Item) -> Item:
         """`item`, of which no more is history."""
@@ -51,19 +56,43 @@ class Cut:
             heard_samples=self.samples,
             heard_basis=self.basis,
             cut_word=self.word,
+            heard_error_samples=self.error_samples,
         )
 
 
 @dataclass(slots=True)
 class _Reply:
+    """`plays_on`: what was sent of it is not taken back at its end."""
+
     response: str
     reply: Reply
     sent: int
-    cut: int | None  # None: it was said to its end
+    plays_on: bool
     basis: Basis
+    cut: int | None = None  # None: it was said to its end
+    least: int = 0
+    most: int = 0
 
-    def at(self, samples: int) -> Cut:
-        return Cut(samples, *self.reply.cut_at(samples), self.basis)
+    def cut_at(self, samples: int, basis: Basis, *, least: int, most: int) -> None:
+        self.cut, self.basis = samples, basis
+        self.least, self.most = min(least, samples), max(most, samples)
+
+    def has_had(self, samples: int, basis: Basis | None = None) -> bool:
+        """The ear has had `samples`, or will. True where that tells more of the cut; of another `basis` where it moves
+        there."""
+        if self.cut is None or samples <= self.least:
+            return False
+        self.least = samples
+        if samples >= self.cut:
+            self.cut_at(samples, basis or self.basis, least=samples, most=self.most)
+        return True
+
+    def as_cut(self) -> Cut:
+        """Whether or not it was cut: what history has of it."""
+        if self.cut is None:
+            return Cut(self.sent, self.reply.text, "", self.basis)
+        error = max(self.most - self.cut, self.cut - self.least)
+        return Cut(self.cut, *self.reply.cut_at(self.cut), self.basis, error)
 
 
 class Heard:
@@ -83,40 +112,48 @@ class Heard:
         """`response` has ended; `whole`: all of it was sent; `recalled`: its client throws away what it has not played,
         if it can. Gives its last ledger, and what history has of it."""
         view = self._playout.cut(response, now_ns)
+        kept = _Reply(response, reply, view.sent, not (self._recalls and recalled), view.basis)
         wanted = self._wanted.pop(item, None)
-        heard = view.heard if self._recalls and recalled else view.sent
-        kept = _Reply(response, reply, view.sent, None if whole else heard, view.basis)
         if wanted is not None:
-            kept.cut, kept.basis = min(wanted, view.sent), "acked"
+            self._truncate(kept, wanted)
+        elif not whole and kept.plays_on:
+            certain, arriving = self._playout.arrived(response, now_ns)
+            kept.cut_at(arriving, view.basis, least=certain, most=view.sent)
+        elif not whole:
+            kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
         self._replies[item] = kept
         while len(self._replies) > REPLIES_MAX:
             _, oldest = self._replies.popitem(last=False)
             self._playout.forget(oldest.response)
-        return view, self._cut_of(kept)
+        return view, kept.as_cut()
 
-    def _cut_of(self, kept: _Reply) -> Cut:
-        return Cut(kept.sent, kept.reply.text, "", kept.basis) if kept.cut is None else kept.at(kept.cut)
+    @staticmethod
+    def _truncate(kept: _Reply, samples: int) -> None:
+        kept.plays_on, played = False, min(samples, kept.sent)
+        kept.cut_at(played, "acked", least=played, most=played)
 
     # ---- more becomes known ------------------------------------------------------------------------------
 
     def cut_of(self, item: str) -> Cut | None:
         """What history has of a reply that was cut, as far as is known now."""
         kept = self._replies.get(item)
-        return None if kept is None or kept.cut is None else self._cut_of(kept)
+        return None if kept is None or kept.cut is None else kept.as_cut()
 
     def report(self, response: str, samples: int, now_ns: int) -> str | None:
-        """The ear has had `samples` of `response`. Gives the item of which more was heard than was thought."""
+        """The ear has had `samples` of `response`. Gives the item of whose cut more is known now."""
         if response not in self._playout.open_responses():
             return None
         self._playout.acknowledge(response, samples, now_ns)
         item, kept = next(((name, one) for name, one in self._replies.items() if one.response == response), ("", None))
-        if kept is None or kept.cut is None or not self._recalls:
+        if kept is None or not (self._recalls or kept.plays_on):
             return None
-        heard = min(samples, kept.sent)
-        if heard <= kept.cut:
-            return None
-        kept.cut, kept.basis = heard, "acked"
-        return item
+        return item if kept.has_had(min(samples, kept.sent), "acked") else None
+
+    def go_by(self, path: Path, now_ns: int) -> list[str]:
+        """The path to the ear is now this. Gives the items of whose cuts more is known now."""
+        self._playout.go_by(path, now_ns)
+        playing = ((item, kept) for item, kept in self._replies.items() if kept.plays_on and kept.cut is not None)
+        return [item for item, kept in playing if kept.has_had(self._playout.arrived(kept.response, now_ns)[0])]
 
     def want(self, item: str, samples: int) -> None:
         """The client has stopped playing a reply, of which it has yet to be said that it is over, at `samples`."""
@@ -127,8 +164,8 @@ class Heard:
         kept = self._replies.get(item)
         if kept is None:
             return None
-        kept.cut, kept.basis = min(samples, kept.sent), "acked"
-        return self._cut_of(kept)
+        self._truncate(kept, samples)
+        return kept.as_cut()
 
     def unplayed(self, now_ns: int) -> list[str]:
         """The items of replies that are over, and of which the caller has yet to hear the end: short ones may be over
@@ -146,8 +183,9 @@ class Heard:
         """The caller interrupts a reply that is over, and of which they had yet to hear the end."""
         kept = self._replies[item]
         view = self._playout.view(kept.response, now_ns)
-        kept.cut, kept.basis = view.heard, view.basis
-        return self._cut_of(kept)
+        kept.plays_on = False
+        kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+        return kept.as_cut()
 
 
 def shortened(item: Item, samples: int) -> Cut:

@@ -36,7 +36,8 @@ class Item:
     """`text` is the transcript of spoken items. `spoken` tells audio from typed text.
 
     `audio_samples` counts output samples of a spoken assistant item that were sent; `cut` says that it was ended
-    before it was all said. Then `heard_samples` of them are history, by `heard_basis`, and it fell into `cut_word`.
+    before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
+    `heard_error_samples`, and it fell into `cut_word`.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Item:
     heard_samples: int = 0
     heard_basis: Basis = "estimated"
     cut_word: str = ""
+    heard_error_samples: int = 0
 
 
 class History:

@@ -74,7 +74,8 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two
     and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
-    in it, `truncated` whether it was cut, `heard_basis` how that is known and `cut_word` the word that it fell into.
+    in it, `truncated` whether it was cut, `heard_basis` how that is known, `heard_error_ms` how far off the
+    truth may be, and `cut_word` the word that it fell into.
     `previous` is the item before it, None for the first.
     """
 
@@ -89,6 +90,7 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     audio_ms_cut: int = 0
     truncated: bool = False
     heard_basis: Basis = "estimated"
+    heard_error_ms: int = 0
     cut_word: str = ""
     previous: str | None = None
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
+from media.heard_estimate import Path
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
 from sessions.effects import AuditStream, CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
@@ -527,6 +528,10 @@ class Speaking:
         item = self._heard.report(response, samples, now_ns)
         if item is not None:
             self._refined.append(item)
+
+    def go_by(self, path: Path, now_ns: int) -> None:
+        """The path to the ear is now this: heard goes by it where the client does not report."""
+        self._refined += self._heard.go_by(path, now_ns)
 
     def cut_of(self, item: str) -> Cut | None:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""

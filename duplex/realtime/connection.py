@@ -18,6 +18,7 @@ import asyncio
 import base64
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
+from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
 from sessions.events import Event, ReplyAudio
 from sessions.settings import SessionSettings
@@ -102,11 +104,15 @@ class _Waiting:
 class Outbox:
     """What waits to be written. `Client` of the call.
 
-    `overflowed` is set where too much waits, or where for `stall_ns_max` nothing of it was taken.
+    `overflowed` is set where too much waits, or where for `stall_ns_max` nothing of it was taken. `probe` tells what is
+    seen of the way to the client.
     """
 
-    def __init__(self, dialect: RealtimeDialect, stall_ns_max: int | None = None) -> None:
+    def __init__(
+        self, dialect: RealtimeDialect, stall_ns_max: int | None = None, probe: Callable[[], Probe] = Probe
+    ) -> None:
         self._dialect = dialect
+        self._probe = probe
         self._stall_ns_max = stall_ns_max
         self._moves = False
         self._still_since_ns: int | None = None
@@ -125,6 +131,9 @@ class Outbox:
 
     def next_frame_ns(self, now_ns: int) -> int | None:
         return now_ns if self._audio < AUDIO_WAITING_MAX else None
+
+    def path(self, now_ns: int) -> Path:
+        return path_of(WEBSOCKET_LATENCY, self._probe(), now_ns)
 
     def pad(self) -> bool:
         return False

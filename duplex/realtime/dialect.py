@@ -15,7 +15,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from media.chunk import samples_to_ms
+from media.chunk import samples_to_ms, samples_to_ms_above
 from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
@@ -153,7 +153,7 @@ def acknowledged_message(place: Position) -> Message:
 
 def item_dict(item: Item) -> Message:
     """An item as the API shows it. `cut` says that a spoken reply was not heard to its end: its transcript is what was
-    heard, for `heard_ms` by `heard_basis`, and it ends in the midst of `cut_word`."""
+    heard, for `heard_ms` by `heard_basis` and within `heard_error_ms`, and it ends in the midst of `cut_word`."""
     if item.role == "user":
         content = {"type": "input_audio", "transcript": item.text or None}
         if not item.spoken:
@@ -164,13 +164,15 @@ def item_dict(item: Item) -> Message:
         content = _content(item.text, with_audio=item.spoken)
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
-    cut = Cut(item.heard_samples, item.text, item.cut_word, item.heard_basis)
+    cut = Cut(item.heard_samples, item.text, item.cut_word, item.heard_basis, item.heard_error_samples)
     return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
 def _cut(cut: Cut) -> Message:
     heard_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-    return {"cut": True, "cut_word": cut.word, "heard_ms": heard_ms, "heard_basis": cut.basis}
+    error_ms = samples_to_ms_above(cut.error_samples, OUTPUT_RATE)
+    known = {"heard_ms": heard_ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
+    return {"cut": True, "cut_word": cut.word, **known}
 
 
 def _truncated(item_id: str, ms: int, cut: Cut | None) -> Message:

@@ -10,6 +10,7 @@ Rule
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from starlette.responses import JSONResponse
@@ -32,9 +33,11 @@ from duplex.realtime.connection import (
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
+from media.heard_estimate import Probe
 from sessions.settings import SessionSettings, TurnDetection
 
 SUBPROTOCOL = "realtime"
+PROBE_EXTENSION = "duplex.probe"  # of the ASGI scope: what the server's pings show of the path
 NS_PER_S = 1_000_000_000
 MINUTE_NS = 60 * NS_PER_S
 CLOSE_S_MAX = 5  # for a client that does not even read its close frame
@@ -111,7 +114,8 @@ class _Visit:
         self._socket = _StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
         config = gateway.config
-        self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S)
+        probe: Callable[[], Probe] = websocket.scope.get("extensions", {}).get(PROBE_EXTENSION, Probe)
+        self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S, probe)
         self._limits = Limits(
             config.input_bytes_per_second_max,
             config.call_minutes_max * MINUTE_NS,

@@ -32,7 +32,7 @@ from aiortc import (
     RTCSessionDescription,
     rtcrtpreceiver,
 )
-from aiortc.rtp import RtpPacket
+from aiortc.rtp import RTP_HISTORY_SIZE, AnyRtcpPacket, RtcpReceiverInfo, RtcpRrPacket, RtcpSrPacket, RtpPacket
 
 from duplex.realtime.connection import SocketClosedError, wire_bytes
 from duplex.webrtc.rtp import (
@@ -41,9 +41,11 @@ from duplex.webrtc.rtp import (
     SENDING_PACKETS_MAX,
     OfferError,
     ReceivedPacket,
+    ReceiverReport,
     SentPacket,
     Sink,
 )
+from media.rtp_map import unwrap
 
 ANSWER_S_MAX = 5
 CLOSE_S_MAX = 5
@@ -52,6 +54,9 @@ MESSAGES_WAITING_MAX = 256
 MESSAGES_BYTES_MAX = 1 << 20
 SEND_BUFFER_BYTES_MAX = 64 << 10
 FOREIGN_PACKETS_MAX = 100
+ROUND_TRIP_S_MAX = 2
+SEQUENCE_MODULUS = 1 << 16
+NS_PER_S = 1_000_000_000
 JITTER_MAX = (1 << 32) - 1  # RFC 3550, section 6.4.1: the field has 32 bits
 
 _TIME_BASE = Fraction(1, CLOCK_RATE)
@@ -82,6 +87,7 @@ class _Outgoing(MediaStreamTrack):
         self.sender: RTCRtpSender | None = None
         self.is_asked = False
         self.timestamp_origin: int | None = None
+        self.report: ReceiverReport | None = None
 
     def put(self, packet: SentPacket) -> None:
         assert len(self._packets) < SENDING_PACKETS_MAX, "who puts has asked for room"
@@ -115,15 +121,46 @@ class _Outgoing(MediaStreamTrack):
             last: int = self.sender._RTCRtpSender__rtp_timestamp  # type: ignore[attr-defined]
             self.timestamp_origin = (last - self._last_tick) % (1 << 32)
 
+    def watch_reports(self, sender: RTCRtpSender) -> None:
+        """aiortc keeps all of a report but the packet that it is about."""
+        private: Any = sender
+        handle = sender._handle_rtcp_packet
+        assert hasattr(private, "_RTCRtpSender__rtp_history"), "another aiortc than this was written for"
+
+        async def handle_and_note(packet: AnyRtcpPacket) -> None:
+            await handle(packet)
+            if isinstance(packet, RtcpRrPacket | RtcpSrPacket):
+                for report in packet.reports:
+                    if report.ssrc == sender._ssrc:
+                        self._note(report, private)
+
+        self.sender, private._handle_rtcp_packet = sender, handle_and_note
+
+    def _note(self, report: RtcpReceiverInfo, sender: Any) -> None:
+        """Of a packet that is not remembered any more, nothing is noted."""
+        sequence = report.highest_sequence % SEQUENCE_MODULUS
+        sent = sender._RTCRtpSender__rtp_history.get(sequence % RTP_HISTORY_SIZE)
+        if self.timestamp_origin is None or self._last_tick is None or sent is None:
+            return
+        if sent.sequence_number != sequence:
+            return
+        tick = unwrap(sent.timestamp - self.timestamp_origin, self._last_tick)
+        # It is measured by the wall clock: a step of that may spoil it for a while.
+        round_trip_s: float | None = sender._RTCRtpSender__rtt
+        round_trip_ns = None if round_trip_s is None else int(min(max(round_trip_s, 0), ROUND_TRIP_S_MAX) * NS_PER_S)
+        self.report = ReceiverReport(tick, report.jitter * NS_PER_S // CLOCK_RATE, round_trip_ns)
+
 
 class _PacketsOnly:
     """Stands where aiortc's jitter buffer does: hands each packet on, and never has a frame to decode."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self.last_packet_ns: int | None = None
 
     def add(self, packet: RtpPacket) -> tuple[bool, None]:
-        self._sink(ReceivedPacket(packet.sequence_number, packet.timestamp, packet.payload, time.monotonic_ns()))
+        self.last_packet_ns = time.monotonic_ns()
+        self._sink(ReceivedPacket(packet.sequence_number, packet.timestamp, packet.payload, self.last_packet_ns))
         return False, None
 
 
@@ -134,7 +171,7 @@ class AiortcPeer:
         self.over = asyncio.Event()
         self.fault = ""
         self._is_closed = False
-        self._sink = sink
+        self._packets = _PacketsOnly(sink)
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._connection.on("connectionstatechange", self._state_changed)
         self._connection.on("datachannel", self._channel_announced)
@@ -162,7 +199,7 @@ class AiortcPeer:
         transceiver = connection.addTransceiver(self._outgoing, direction="sendrecv")
         opus = [codec for codec in RTCRtpSender.getCapabilities("audio").codecs if codec.mimeType == "audio/opus"]
         transceiver.setCodecPreferences(opus)
-        self._outgoing.sender = transceiver.sender
+        self._outgoing.watch_reports(transceiver.sender)
         self._take_packets_of(transceiver.receiver)
         try:
             await connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
@@ -238,6 +275,14 @@ class AiortcPeer:
     def timestamp_origin(self) -> int | None:
         return self._outgoing.timestamp_origin
 
+    @property
+    def report(self) -> ReceiverReport | None:
+        return self._outgoing.report
+
+    @property
+    def last_packet_ns(self) -> int | None:
+        return self._packets.last_packet_ns
+
     def put(self, packet: SentPacket) -> None:
         self._outgoing.put(packet)
 
@@ -249,7 +294,7 @@ class AiortcPeer:
     def _take_packets_of(self, receiver: RTCRtpReceiver) -> None:
         private: Any = receiver
         assert hasattr(private, "_RTCRtpReceiver__jitter_buffer"), "another aiortc than this was written for"
-        private._RTCRtpReceiver__jitter_buffer = _PacketsOnly(self._sink)
+        private._RTCRtpReceiver__jitter_buffer = self._packets
         handle = receiver._handle_rtp_packet
 
         async def handle_of_one_source(packet: RtpPacket, arrival_time_ms: int) -> None:

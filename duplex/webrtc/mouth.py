@@ -18,6 +18,7 @@ from typing import Protocol
 
 from duplex.webrtc.opus import TICKS_PER_SAMPLE
 from duplex.webrtc.rtp import CLOCK_RATE, PACKET_NS, PACKET_TICKS, SENDING_PACKETS_MAX, RtpSender, SentPacket
+from media.heard_estimate import WEBRTC_LATENCY, Path, Probe, path_of
 from media.playout import Frame
 from media.rtp_map import Position, RtpMap, unwrap
 from sessions.events import Event, ReplyAudio
@@ -25,6 +26,7 @@ from sessions.events import Event, ReplyAudio
 # From the moment that a browser names, of a sample handed to its track, to the speaker: what it does not count itself.
 # Measured in Chromium as 17–22 ms.
 DEVICE_MS = 20
+PACKETS_GAP_NS_MAX = 500_000_000  # who leaves silence out sends a packet of it every 400 ms (RFC 7587, section 3.1.3)
 LATENCY_MS_MAX = 2_000  # Bluetooth has a few hundred
 REPORT_AGE_MS_MAX = 2_000  # an older report says nothing of what is heard now
 
@@ -74,6 +76,16 @@ class Mouth:
         self._due = (now_ns - self._began_ns + PACKET_NS // 2) // PACKET_NS + 1
         if self._due - self._next > SENDING_PACKETS_MAX:
             self._next = self._due - 1
+
+    def path(self, now_ns: int) -> Path:
+        """What the peer's reports show. From a peer that sends no sound, none is missed."""
+        report, began_ns, last_ns = self._sender.report, self._began_ns, self._sender.last_packet_ns
+        asked_ns = last_ns if last_ns is not None and now_ns - last_ns > PACKETS_GAP_NS_MAX else None
+        if report is None or began_ns is None:
+            return path_of(WEBRTC_LATENCY, Probe(asked_ns=asked_ns), now_ns)
+        arrived_ns = began_ns + (report.tick + PACKET_TICKS) * PACKET_NS // PACKET_TICKS
+        probe = Probe(report.round_trip_ns, report.jitter_ns, arrived_ns, asked_ns)
+        return path_of(WEBRTC_LATENCY, probe, now_ns)
 
     def next_frame_ns(self, _now_ns: int) -> int | None:
         """The moment of the next packet that is due and that the peer has room for."""

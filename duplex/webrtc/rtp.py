@@ -45,6 +45,18 @@ class SentPacket:
     payload: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiverReport:
+    """What a peer says of our packets (RFC 3550, section 6.4.1): that of `tick` has arrived, the last until then.
+
+    `jitter_ns`: mean deviation of their arrival. `round_trip_ns`: None where it cannot be told yet.
+    """
+
+    tick: int
+    jitter_ns: int
+    round_trip_ns: int | None
+
+
 Sink = Callable[[ReceivedPacket], None]
 
 
@@ -73,6 +85,16 @@ class RtpSender(Protocol):
     @property
     def timestamp_origin(self) -> int | None:
         """The 32-bit timestamp of tick 0; None until the first packet has left."""
+        ...
+
+    @property
+    def report(self) -> ReceiverReport | None:
+        """What the peer has reported last."""
+        ...
+
+    @property
+    def last_packet_ns(self) -> int | None:
+        """When a packet of the peer came last (monotonic)."""
         ...
 
     def put(self, packet: SentPacket) -> None:

@@ -19,6 +19,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
+from media.heard_estimate import Path
 from sessions.conversation import Conversation
 from sessions.effects import CutStream, OpenStream
 from sessions.events import (
@@ -102,6 +103,10 @@ class Client:
         self.has_room = True
         self.silences_due = self.silences = 0
         self.paced_ns: list[int] = []
+        self.seen = Path()
+
+    def path(self, _now_ns: int) -> Path:
+        return self.seen
 
     def pace(self, now_ns: int) -> None:
         self.paced_ns.append(now_ns)
@@ -355,10 +360,25 @@ def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
     async def scenario(one: Bench) -> None:
         tag = one.start_reply()
         one.call.heard(tag.response, 9_000)
+        before = one.call.conversation.items
         one.call.heard("resp_nobody", 9_000)
+        assert one.call.conversation.items == before
+        assert b'duplex_stale_dropped_total{where="reports"} 1.0' in one.metrics.render()
         (ledger,) = one.call.ledgers()
         assert (ledger.basis, ledger.sent) == ("acked", 24_000)
         assert ledger.heard >= 9_000
+
+    play(scenario)
+
+
+def test_what_its_caller_has_heard_is_estimated_by_the_path_to_its_client() -> None:
+    async def scenario(one: Bench) -> None:
+        one.client.seen = Path(delay_ns_max=10 * NS_PER_S)
+        one.call.pace(time.monotonic_ns())
+        tag = one.start_reply()
+        view = one.call.conversation.speaking.ledger(tag.response, time.monotonic_ns() + NS_PER_S)
+        assert view is not None
+        assert (view.heard, view.error_samples, view.basis) == (0, 24_000, "estimated")
 
     play(scenario)
 

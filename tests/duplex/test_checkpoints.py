@@ -41,7 +41,10 @@ MS = 24  # output samples
 
 def _as_cut(item: Item) -> Item:
     """Only of what was cut it is known how far it was heard."""
-    return replace(item, heard_samples=item.audio_samples, heard_basis="acked", cut_word="w") if item.cut else item
+    if not item.cut:
+        return item
+    known = replace(item, heard_basis="acked", heard_error_samples=2 * MS, cut_word="w")
+    return replace(known, heard_samples=item.audio_samples)
 
 
 ITEMS = st.builds(

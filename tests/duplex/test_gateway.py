@@ -20,6 +20,7 @@ from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
 from duplex.tasks import stop_task
 from duplex.vad_service import Window
+from media.heard_estimate import Path as EarPath
 from media.vad import VadState
 from sessions.events import Event, ResponseLost
 from sessions.items import Item
@@ -469,7 +470,9 @@ def test_what_a_client_holds_open_is_the_business_of_the_call_that_goes_on(tmp_p
             token = first.resume_token
         heard: list[Event] = []
         async with one.gateway.resumed_call(token, responses=["resp_1"]) as again:
-            client = SimpleNamespace(tell=heard.append, pace=lambda _: None, next_frame_ns=lambda _: None)
+            client = SimpleNamespace(
+                tell=heard.append, pace=lambda _: None, next_frame_ns=lambda _: None, path=lambda _: EarPath()
+            )
             again.call.attach(cast("Client", client))
             assert heard == [ResponseLost("resp_1")]
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from websockets.asyncio.client import connect
 
 from duplex import config as configuration
 from duplex import gateway_process
 from duplex.config import Config
+from media.heard_estimate import ROUND_TRIP_NS_UNKNOWN, Probe
 from media.vad import VadState
 from stages.engines.local import persona
 from tests.duplex.gated_gateway import GatedGateway
@@ -102,6 +105,7 @@ def test_vllm_omni_4271_a_client_that_is_gone_without_a_word_is_let_go(
 ) -> None:
     """Its end of the connection stays open, and answers no ping."""
     monkeypatch.setattr(gateway_process, "PING_S", 0.05)
+    monkeypatch.setattr(gateway_process, "PONG_S", 0.05)
 
     async def scenario() -> None:
         one = GatedGateway(tmp_path, monkeypatch)
@@ -123,3 +127,34 @@ def test_vllm_omni_4271_a_client_that_is_gone_without_a_word_is_let_go(
             await serving
 
     asyncio.run(scenario())
+
+
+def test_pings_tell_a_call_how_far_its_client_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        one = GatedGateway(tmp_path, monkeypatch)
+        server = gateway_process._web_server(one.gateway, one.gateway.config, None)
+        with gateway_process.bound_socket("127.0.0.1", 0) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            host, port = listener.getsockname()
+            async with asyncio.timeout(S_MAX), connect(f"ws://{host}:{port}/v1/realtime") as client:
+                await client.recv()
+                await client.send('{"type": "input_audio_buffer.clear"}')
+                await client.recv()
+                (call,) = one.gateway._calls.values()
+                while call._path is None or not call._path.arrived_ns:
+                    await asyncio.sleep(0)
+                    call.pace(time.monotonic_ns())
+                assert call._path.report_ns_max != ROUND_TRIP_NS_UNKNOWN
+                assert call._path.arrived_ns <= time.monotonic_ns()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(scenario())
+
+
+def test_a_ping_without_an_answer_counts_from_when_it_was_sent() -> None:
+    protocol = gateway_process._RealtimeProtocol.__new__(gateway_process._RealtimeProtocol)
+    protocol.pending_ping_payload, protocol.ping_sent_at, protocol.last_ping_rtt = None, 0.0, 0.0
+    assert protocol._probe() == Probe()
+    protocol.pending_ping_payload, protocol.ping_sent_at = b"ping", 2.5
+    assert protocol._probe() == Probe(asked_ns=2_500_000_000)

@@ -20,7 +20,7 @@ from media.turn_events import (
     Yielded,
 )
 from media.turn_settings import HOLD_MS_TELEPHONE, TurnDetectorSettings
-from tests.media.detected_call import FAINT, UNEVEN, UNINTERRUPTIBLE, Call, at, doubted, held
+from tests.media.detected_call import FAINT, LOUD, UNEVEN, UNINTERRUPTIBLE, Call, at, doubted, held
 
 # ---- hold ------------------------------------------------------------------------------------------
 
@@ -277,6 +277,21 @@ def test_pipecat_1626_our_echo_interrupts_nothing() -> None:
     assert call.say("The weather in Paris will be sunny on Tuesday") == []
     assert call.quiet(128) == [TurnPaused(at(110))]
     assert call.wait(1_500) == [TurnDropped(0)]
+
+
+@pytest.mark.parametrize("probability", [0.55, UNEVEN, 0.75, LOUD])
+@pytest.mark.parametrize("delay_ms", [0, 96, 256, 448])
+def test_pipecat_1626_no_loudness_and_no_delay_makes_an_interruption_of_our_echo(
+    probability: float, delay_ms: int
+) -> None:
+    """It is as loud as a bad loudspeaker makes it, and its words are known so long after it began."""
+    call = Call()
+    call.quiet(960)
+    events = call.hear(64 + delay_ms, probability) + call.say("The weather in Paris")
+    for words in ("will be sunny", "will be sunny on Tuesday", "with a light wind"):
+        events += call.hear(640, probability) + call.say(f"The weather in Paris {words}")
+    events += call.quiet(128) + call.wait(1_500)
+    assert [type(event) for event in events] == [Held, Resumed, TurnPaused, TurnDropped]
 
 
 def test_quickvoice_154_our_echo_never_becomes_a_turn_when_we_fall_silent() -> None:

@@ -205,6 +205,7 @@ def test_pipecat_4996_what_was_sent_before_the_stop_stays_said() -> None:
         audio_samples=sent,
         cut=True,
         heard_samples=sent,
+        heard_error_samples=sent,  # all of it is still on its way
     )
 
 
@@ -305,6 +306,29 @@ def test_a_caller_interrupts_what_is_over_and_still_sounds() -> None:
     assert told(effects, ResponseFinished) == [], "it has had its terminal"
     assert talk.texts[:2] == [("user", "hello"), ("assistant", "one two")]
     assert talk.core.items[1].cut_word == "three"
+
+
+def test_openai_agents_js_1608_all_that_is_still_to_be_heard_is_cut_where_it_was_heard() -> None:
+    """Two short replies are over and one is being made; the caller still hears the first."""
+    talk = Talk(recalls=True, lead_ms=1_000)
+    talk.say("hello")
+    talk.reply("resp_1", "one")
+    talk.send()
+    for response, text in (("resp_2", "two"), ("resp_3", "three four")):
+        talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
+        assert talk.active == response
+        talk.reply(response, text)
+        talk.send(10)
+    talk.later(120)
+    effects = talk.start(48_000)
+    assert [(cut.item, cut.audio_end_ms) for cut in told(effects, ItemTruncated)] == [("item_2", 120), ("item_3", 0)]
+    assert talk.finished("resp_3").text == ""
+    assert [(item.text, item.cut_word, item.cut) for item in talk.core.items[1:4]] == [
+        ("", "one", True),
+        ("", "", True),
+        ("", "", True),
+    ]
+    assert len(of(effects, EndEpoch)) == 1
 
 
 def test_a_report_that_comes_after_the_cut_corrects_it() -> None:
@@ -436,8 +460,11 @@ def test_a_slow_drain_does_not_delay_the_next_answer() -> None:
 # ---- where speech does not interrupt ---------------------------------------------------------------
 
 
-def test_speech_that_shall_not_interrupt_never_ends_the_epoch() -> None:
-    talk = Talk(without_interruption())
+@pytest.mark.parametrize("recalls", [True, False])
+def test_livekit_agents_5001_speech_that_shall_not_interrupt_never_ends_the_epoch_on_any_transport(
+    recalls: bool,
+) -> None:
+    talk = Talk(without_interruption(), recalls=recalls)
     talk.say("hello")
     talk.reply("resp_1", WORDS)
     talk.send(10)

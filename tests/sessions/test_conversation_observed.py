@@ -103,7 +103,9 @@ def test_what_was_said_of_a_reply_that_was_cut_is_known_better_once_it_is_aligne
     assert talk.texts == [("user", "hello"), ("assistant", "")]  # nobody has told where the words are
     saved, refined = aligned(talk, "one two")
     assert isinstance(saved, SaveItem)
-    assert refined == Tell(ItemRefined(saved.item.id, Cut(saved.item.heard_samples, "one two")))
+    assert refined == Tell(
+        ItemRefined(saved.item.id, Cut(saved.item.heard_samples, "one two", error_samples=saved.item.heard_samples))
+    )
     assert (saved.item.text, saved.previous) == ("one two", talk.core.items[0].id)
     assert talk.texts == [("user", "hello"), ("assistant", "one two")]
     assert aligned(talk, "one two") == []

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from media.chunk import AudioChunk
+from media.heard_estimate import Path
 from media.playout import REPORT_NS_MAX, Playout
 from sessions.heard import REPLIES_MAX, Cut, Heard, shortened
 from sessions.items import Item
@@ -52,7 +53,50 @@ class Call:
 def test_where_the_peer_plays_on_all_that_was_sent_is_history() -> None:
     call = Call(recalls=False)
     call.play_until(340)
-    assert call.end(340) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5")
+    assert call.end(340) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", error_samples=200 * 24)
+
+
+def test_a_cut_at_what_was_sent_is_the_surer_the_more_has_arrived() -> None:
+    call = Call(recalls=False)
+    call.heard.go_by(Path(delay_ns_max=40 * MS), 0)
+    call.play_until(340)
+    call.end(340)
+    assert call.heard.go_by(Path(delay_ns_max=40 * MS, arrived_ns=300 * MS), 340 * MS) == [], (
+        "less than was heard anyway"
+    )
+    for arrived_ms, error_ms in ((400, 140), (520, 20), (900, 0)):
+        assert call.heard.go_by(Path(arrived_ns=arrived_ms * MS), 400 * MS) == ["item_r1"]
+        assert call.heard.cut_of("item_r1") == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", error_samples=error_ms * 24)
+    assert call.heard.go_by(Path(arrived_ns=950 * MS), 960 * MS) == []
+
+
+def test_what_was_sent_to_a_peer_that_has_fallen_silent_is_no_history_until_it_is_seen_to_have_arrived() -> None:
+    call = Call(recalls=False)
+    call.heard.go_by(Path(delay_ns_max=100 * MS), 0)
+    call.play_until(340)
+    call.heard.go_by(Path(delay_ns_max=100 * MS, arrived_ns=150 * MS, silent_ns=310 * MS), 340 * MS)
+    assert call.end(340) == Cut(310 * 24, "w0 w1 w2", "w3", error_samples=230 * 24)
+    assert call.heard.go_by(Path(arrived_ns=420 * MS), 420 * MS) == ["item_r1"]
+    assert call.heard.cut_of("item_r1") == Cut(420 * 24, "w0 w1 w2 w3", "w4", error_samples=120 * 24)
+
+
+def test_what_has_arrived_says_nothing_of_a_cut_whose_rest_is_thrown_away() -> None:
+    call = Call()
+    call.play_until(340)
+    cut = call.end(340)
+    assert call.heard.go_by(Path(arrived_ns=520 * MS), 520 * MS) == []
+    assert call.heard.cut_of("item_r1") == cut
+
+
+def test_without_reports_history_ends_at_the_least_that_was_heard_and_says_how_much_more_it_may_be() -> None:
+    call = Call()
+    call.heard.go_by(Path(delay_ns_min=20 * MS, delay_ns_max=150 * MS), 0)
+    call.play_until(340)
+    assert call.end(340) == Cut(190 * 24, "w0", "w1", error_samples=130 * 24)
+    assert call.heard.report("r1", 250 * 24, 360 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(250 * 24, "w0 w1", "w2", "acked", error_samples=70 * 24)
+    assert call.heard.report("r1", 400 * 24, 380 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(400 * 24, "w0 w1 w2 w3", "", "acked")
 
 
 def test_where_the_peer_throws_the_rest_away_history_ends_at_the_ear() -> None:
@@ -64,7 +108,7 @@ def test_where_the_peer_throws_the_rest_away_history_ends_at_the_ear() -> None:
 def test_what_fails_is_played_as_far_as_it_came() -> None:
     call = Call()
     call.play_until(340)
-    assert call.end(340, recalled=False) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5")
+    assert call.end(340, recalled=False) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", error_samples=200 * 24)
 
 
 def test_a_cut_between_two_words_falls_into_none() -> None:
@@ -101,11 +145,26 @@ def test_a_report_of_less_takes_nothing_back() -> None:
     assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
 
 
-def test_where_nothing_is_recalled_reports_move_no_cut() -> None:
+def test_where_nothing_is_recalled_reports_move_no_cut_and_make_it_surer() -> None:
     call = Call(recalls=False)
     call.play_until(340)
     call.end(340)
-    assert call.heard.report("r1", 10**9, 400 * MS) is None
+    assert call.heard.report("r1", 440 * 24, 400 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", error_samples=100 * 24)
+    assert call.heard.report("r1", 10**9, 500 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", "acked")
+    assert call.heard.report("r1", 10**9, 600 * MS) is None, "nothing new"
+
+
+def test_where_nothing_is_recalled_a_truncation_stands_whatever_arrives() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    call.end(340)
+    cut = call.heard.truncate("item_r1", 150 * 24)
+    assert cut == Cut(150 * 24, "w0", "w1", "acked")
+    assert call.heard.go_by(Path(arrived_ns=900 * MS), 900 * MS) == []
+    assert call.heard.report("r1", 10**9, 900 * MS) is None
+    assert call.heard.cut_of("item_r1") == cut
 
 
 def test_reports_about_nobody_are_about_nothing() -> None:
@@ -151,9 +210,11 @@ def test_a_caller_may_interrupt_what_is_over_and_still_sounds() -> None:
     call.play_until(320)
     call.end(320, whole=True)
     assert call.heard.unplayed(320 * MS) == ["item_r1"]
+    assert call.heard.last_words(320 * MS) == "w0 w1 w2 w3 w4"
     assert call.heard.cut_off("item_r1", 340 * MS) == Cut(340 * 24, "w0 w1 w2", "w3")
     assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
     assert call.heard.unplayed(340 * MS) == []
+    assert call.heard.last_words(340 * MS) == ""
 
 
 def test_what_cannot_be_recalled_is_played_to_its_end() -> None:
@@ -200,6 +261,51 @@ def test_a_cut_item_says_how_far_it_was_heard_and_how_that_is_known() -> None:
     assert Cut(700, "one two", "three", "acked").applied_to(item) == Item(
         "i", "assistant", "one two", True, "incomplete", 1_000, True, 700, "acked", "three"
     )
+
+
+FACTS = st.one_of(
+    st.tuples(st.just("report"), st.integers(0, 10 * WORD)),
+    st.tuples(st.just("late words"), st.just(0)),
+    st.tuples(st.just("arrived"), st.integers(0, 900)),
+    st.tuples(st.just("end"), st.just(0)),
+)
+
+
+@given(
+    st.lists(FACTS, max_size=6).map(lambda facts: [*facts, ("end", 0)]),
+    st.booleans(),
+    st.integers(0, 40),
+    st.randoms(use_true_random=False),
+)
+def test_in_every_order_the_same_facts_end_at_the_same_cut(
+    facts: list[tuple[str, int]], recalls: bool, frames: int, random: Random
+) -> None:
+    """Reports, late word times, arrivals and the end, all at one moment: only how much is known counts, not in which
+    order it came."""
+    facts = list(dict.fromkeys(facts))
+    shuffled = random.sample(facts, len(facts))
+    cuts = []
+    for order in (facts, shuffled):
+        call = Call(recalls=recalls)
+        words, call.reply = tuple(call.reply._words), Reply() if ("late words", 0) in facts else call.reply
+        now_ns = frames * 20 * MS
+        call.heard.go_by(Path(delay_ns_min=10 * MS, delay_ns_max=120 * MS), 0)
+        call.play_until(frames * 20)
+        for fact, amount in order:
+            match fact:
+                case "report":
+                    call.heard.report("r1", amount, now_ns)
+                case "late words":
+                    times = tuple(Word(word.text, word.start, word.end) for word in words)
+                    call.reply.add_words(WordTimes(0, OUTPUT_RATE, times))
+                case "arrived":
+                    call.heard.go_by(Path(10 * MS, 120 * MS, arrived_ns=amount * MS), now_ns)
+                case _:
+                    call.end(frames * 20)
+        cut = call.heard.cut_of("item_r1")
+        assert cut is not None
+        cuts.append((cut.samples, cut.text, cut.word))
+    assert cuts[0] == cuts[1]
 
 
 @given(st.integers(0, 2**32))

@@ -301,7 +301,7 @@ def test_what_was_said_ends_with_the_last_word_that_was_sent() -> None:
         mouth.take_due(0)
     effects = mouth.cancel("r1", "turn_detected", 0)
     assert told(effects, ResponseFinished)[0].response.text == "one two"  # 2400 samples went out
-    cut = Cut(2_400, "one two", "three")
+    cut = Cut(2_400, "one two", "three", error_samples=2_400)
     assert mouth.take_ended() == [Ended(what, Phase.CANCELLED, False, "one two", sent_samples=2_400, cut=cut)]
     assert mouth.take_ended() == []
 

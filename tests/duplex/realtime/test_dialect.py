@@ -344,8 +344,22 @@ def test_items(item: Item, content: Message) -> None:
 
 
 def test_a_cut_item_says_so() -> None:
-    shown = item_dict(Item("i", "assistant", "Hel", spoken=True, status="incomplete", cut=True))
-    assert (shown["status"], shown["cut"]) == ("incomplete", True)
+    shown = item_dict(
+        Item(
+            "i",
+            "assistant",
+            "Hel",
+            spoken=True,
+            status="incomplete",
+            audio_samples=4_800,
+            cut=True,
+            heard_samples=2_423,
+            cut_word="lo",
+            heard_error_samples=1_201,
+        )
+    )
+    assert (shown["status"], shown["cut"], shown["cut_word"]) == ("incomplete", True, "lo")
+    assert (shown["heard_ms"], shown["heard_basis"], shown["heard_error_ms"]) == (100, "estimated", 51)
 
 
 def test_a_fault_of_ours_is_no_fault_of_the_client() -> None:

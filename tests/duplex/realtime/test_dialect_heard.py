@@ -12,7 +12,7 @@ from sessions.items import Item
 from sessions.reply import SpokenWord
 
 CUT = Cut(12_000, "One", "two", "acked")
-SHOWN = {"cut": True, "cut_word": "two", "heard_ms": 500, "heard_basis": "acked"}
+SHOWN = {"cut": True, "cut_word": "two", "heard_ms": 500, "heard_basis": "acked", "heard_error_ms": 0}
 WORDS = events.ReplyWords("resp_1", "item_1", (SpokenWord("One", 0, 6_000), SpokenWord("two", 6_000, 18_000)))
 
 

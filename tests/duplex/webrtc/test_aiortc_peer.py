@@ -10,10 +10,11 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiortc import RTCDataChannel, RTCSessionDescription, rtcrtpreceiver
-from aiortc.rtp import RtcpReceiverInfo, RtpPacket
+from aiortc.rtp import RtcpReceiverInfo, RtcpRrPacket, RtpPacket
 
 from duplex.realtime.connection import SocketClosedError
 from duplex.webrtc import aiortc_peer
@@ -154,6 +155,54 @@ def test_the_origin_of_timestamps_is_the_one_on_the_wire(monkeypatch: pytest.Mon
             assert pair.peer.timestamp_origin in seen
         finally:
             await pair.close()
+
+    asyncio.run(run())
+
+
+def test_what_the_caller_has_received_is_known_by_its_reports() -> None:
+    async def run() -> None:
+        async with connected() as pair, asyncio.timeout(WAIT_S_MAX):
+            serving = pair.serve_silence()
+            while pair.peer.report is None or pair.peer.report.round_trip_ns is None:
+                await pair.caller.hear_frames(1)
+            serving.cancel()
+            report, sent = pair.peer.report, pair.peer._outgoing._last_tick
+            assert sent is not None
+            assert 0 < report.tick <= sent
+            assert report.tick % PACKET_TICKS == 0
+            assert report.round_trip_ns is not None
+            assert report.jitter_ns < 1_000_000_000
+            assert pair.peer.last_packet_ns == pair.received[-1].arrival_ns
+
+    asyncio.run(run())
+
+
+def test_reports_are_of_the_packet_that_they_name_and_of_ours() -> None:
+    async def run() -> None:
+        async with connected() as pair, asyncio.timeout(WAIT_S_MAX):
+            serving = pair.serve_silence()
+            await pair.caller.hear_frames(20)
+            serving.cancel()
+            sender = pair.peer._outgoing.sender
+            assert sender is not None
+            private: Any = sender
+            sent = sorted(private._RTCRtpSender__rtp_history.values(), key=lambda packet: int(packet.timestamp))
+            assert pair.peer.timestamp_origin is not None
+
+            async def report(ssrc: int, sequence: int) -> int | None:
+                pair.peer._outgoing.report = None
+                info = RtcpReceiverInfo(ssrc, 0, 0, (3 << 16) + sequence, 96, 0, 0)
+                await private._handle_rtcp_packet(RtcpRrPacket(ssrc=1, reports=[info]))
+                got = pair.peer.report
+                assert got is None or got.jitter_ns == 2_000_000
+                return None if got is None else got.tick
+
+            for packet in sent[:5]:
+                tick = (packet.timestamp - pair.peer.timestamp_origin) % (1 << 32)
+                assert await report(sender._ssrc, packet.sequence_number) == tick
+            oldest = sent[0].sequence_number
+            assert await report(sender._ssrc ^ 1, oldest) is None, "another's"
+            assert await report(sender._ssrc, (oldest - 1) % (1 << 16)) is None, "not remembered"
 
     asyncio.run(run())
 

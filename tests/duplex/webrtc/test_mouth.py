@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.webrtc.mouth import DEVICE_MS, LATENCY_MS_MAX, REPORT_AGE_MS_MAX, Mouth
-from duplex.webrtc.rtp import PACKET_NS, PACKET_TICKS, SENDING_PACKETS_MAX, SentPacket
+from duplex.webrtc.mouth import DEVICE_MS, LATENCY_MS_MAX, PACKETS_GAP_NS_MAX, REPORT_AGE_MS_MAX, Mouth
+from duplex.webrtc.rtp import PACKET_NS, PACKET_TICKS, SENDING_PACKETS_MAX, ReceiverReport, SentPacket
+from media.heard_estimate import SILENCE_NS_MAX, WEBRTC_LATENCY, Probe, path_of
 from media.playout import Frame
 from media.rtp_map import Position
 from sessions.events import Event, InputCleared, ReplyAudio
@@ -27,6 +28,8 @@ class Sender:
 
     is_sending: bool = True
     timestamp_origin: int | None = ORIGIN
+    report: ReceiverReport | None = None
+    last_packet_ns: int | None = None
     queue: list[SentPacket] = field(default_factory=list)
     written: list[SentPacket] = field(default_factory=list)
 
@@ -162,6 +165,18 @@ def test_a_stop_leaves_nothing_of_the_reply() -> None:
     assert bench.sender.queue == []
 
 
+def test_fastrtc_99_after_a_stop_the_next_reply_goes_in_the_next_packet() -> None:
+    bench = Bench()
+    for number in range(4):
+        bench.slot(number * PACKET_NS, replies=1)
+    bench.mouth.drop_audio()
+    for number in (4, 5):
+        bench.slot(number * PACKET_NS, replies=1)
+    bench.sender.write()
+    assert [packet.tick for packet in bench.sender.written] == [number * PACKET_TICKS for number in range(6)]
+    assert [packet.payload == SILENCE for packet in bench.sender.written] == [True] * 4 + [False] * 2
+
+
 def timestamp(tick: int) -> int:
     return (ORIGIN + tick) % (1 << 32)
 
@@ -202,6 +217,26 @@ def test_reports_without_sense_are_passed_over() -> None:
         assert bench.mouth.locate(at, age_ms, latency_ms) is None
     bench.sender.timestamp_origin = None
     assert bench.mouth.locate(at, 0, 0) is None
+
+
+def test_the_path_is_as_the_peer_reports_it() -> None:
+    bench = Bench()
+    now_ns = BEGAN_NS + 10 * PACKET_NS
+    unknown = path_of(WEBRTC_LATENCY, Probe(), now_ns)
+    assert bench.mouth.path(now_ns) == unknown, "nothing was sent"
+    bench.slot(0)
+    assert bench.mouth.path(now_ns) == unknown, "nothing was reported"
+    bench.sender.report = ReceiverReport(4 * PACKET_TICKS, jitter_ns=2_000_000, round_trip_ns=30_000_000)
+    arrived_ns = BEGAN_NS + 5 * PACKET_NS
+    assert bench.mouth.path(now_ns) == path_of(WEBRTC_LATENCY, Probe(30_000_000, 2_000_000, arrived_ns), now_ns)
+
+
+def test_a_peer_whose_packets_stay_away_has_fallen_silent() -> None:
+    bench = Bench()
+    bench.sender.last_packet_ns = BEGAN_NS
+    assert bench.mouth.path(BEGAN_NS + PACKETS_GAP_NS_MAX) == path_of(WEBRTC_LATENCY, Probe(), BEGAN_NS)
+    assert bench.mouth.path(BEGAN_NS + SILENCE_NS_MAX).silent_ns is None
+    assert bench.mouth.path(BEGAN_NS + SILENCE_NS_MAX + 1).silent_ns == BEGAN_NS
 
 
 @given(st.lists(st.integers(0, 60_000_000), max_size=60))

@@ -12,7 +12,7 @@ import pytest
 
 from duplex.realtime.connection import SocketClosedError
 from duplex.webrtc import visit
-from duplex.webrtc.rtp import OfferError, SentPacket, Sink
+from duplex.webrtc.rtp import OfferError, ReceiverReport, SentPacket, Sink
 from duplex.webrtc.visit import Asked, RtcVisit
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import Gate, GatedGateway
@@ -29,6 +29,8 @@ class FakePeer:
         self.is_sending = False
         self.waiting = 0
         self.timestamp_origin: int | None = None
+        self.report: ReceiverReport | None = None
+        self.last_packet_ns: int | None = None
         self.answering, self.opening, self.reading = Gate(), Gate(), Gate()
         self.refusal: OfferError | None = None
         self.told: list[dict[str, Any]] = []
