@@ -33,8 +33,10 @@ from duplex.pipeline import graph_of, voices_of
 from duplex.probe_server import ProbeServer
 from duplex.tasks import stop_task
 from duplex.tls_dev import DevelopmentTls, development_tls
+from duplex.turn_sound_service import TurnSoundModel
 from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
+from media.smart_turn import SmartTurn
 from media.vad import SileroVad, VadState
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
@@ -102,6 +104,10 @@ def _vad_model(config: Config) -> SpeechModel:
     return SileroVad(weights.locate("silero-vad"))
 
 
+def _turn_sound_model() -> TurnSoundModel:
+    return SmartTurn(weights.locate("smart-turn-v3.2"))
+
+
 def _defaults(config: Config) -> ReplyDefaults:
     examples: tuple[Message, ...] = ()
     if config.engine == "local" and config.thinker == "local" and config.thinker_gguf is None:
@@ -157,7 +163,9 @@ async def _serve(config: Config) -> None:
     assert config.redis_url, "the supervisor has started a store where none was configured"
     store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
     await store.verify()
-    gateway = Gateway(config, graph_of(config), store, _vad_model(config), _defaults(config))
+    load = _turn_sound_model if config.turn_end_by_sound and config.engine == "local" else None
+    vad, defaults = _vad_model(config), _defaults(config)
+    gateway = Gateway(config, graph_of(config), store, vad, defaults, load_turn_sound=load)
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()
     tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None
