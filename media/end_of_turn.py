@@ -86,15 +86,15 @@ def silence_ms(text: str, settings: EndOfTurnSettings, *, settled: bool = True, 
     waits = WAITS[settings.eagerness]
     by_words = turn_end_probability(text)
     # 1 at a sure end, 0 where nothing is known, -1 where the caller surely goes on.
-    leaning = (_joined(by_words if settled else min(by_words, UNKNOWN), sound) - UNKNOWN) / UNKNOWN
+    leaning = (joined(by_words if settled else min(by_words, UNKNOWN), sound) - UNKNOWN) / UNKNOWN
     if leaning >= 0:
         return usual - round(leaning * (usual - waits.finished_ms))
     # By the square, since most ends that seem doubtful are ends: only near certainty waits for long.
     return usual + round(leaning**2 * (waits.max_ms - usual))
 
 
-def _joined(by_words: float, sound: float | None) -> float:
-    """What words and sound say together."""
+def joined(by_words: float, sound: float | None) -> float:
+    """The probability, 0 to 1, that words and sound give together; `sound` None: nobody has listened."""
     if sound is None:
         return by_words
     heard = min(max(sound, SOUND_MIN), SOUND_MAX)
