@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import cast
@@ -104,8 +104,11 @@ def _vad_model(config: Config) -> SpeechModel:
     return SileroVad(weights.locate("silero-vad"))
 
 
-def _turn_sound_model() -> TurnSoundModel:
-    return SmartTurn(weights.locate("smart-turn-v3.2"))
+def _turn_sound_loader(config: Config) -> Callable[[], TurnSoundModel] | None:
+    """None where words alone end turns."""
+    if config.engine != "local" or not config.turn_end_by_sound:
+        return None
+    return lambda: SmartTurn(weights.locate("smart-turn-v3.2"))
 
 
 def _defaults(config: Config) -> ReplyDefaults:
@@ -163,9 +166,8 @@ async def _serve(config: Config) -> None:
     assert config.redis_url, "the supervisor has started a store where none was configured"
     store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
     await store.verify()
-    load = _turn_sound_model if config.turn_end_by_sound and config.engine == "local" else None
-    vad, defaults = _vad_model(config), _defaults(config)
-    gateway = Gateway(config, graph_of(config), store, vad, defaults, load_turn_sound=load)
+    vad, defaults, load_turn_sound = _vad_model(config), _defaults(config), _turn_sound_loader(config)
+    gateway = Gateway(config, graph_of(config), store, vad, defaults, load_turn_sound=load_turn_sound)
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()
     tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None

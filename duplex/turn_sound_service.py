@@ -116,4 +116,6 @@ class TurnSoundService:
         """In the model's thread."""
         if self._model is None:
             self._model = self._load()
-        return self._model.probability(pcm16_to_float(pcm))
+        probability = self._model.probability(pcm16_to_float(pcm))
+        assert 0.0 <= probability <= 1.0, "a model that gives no probability is broken"
+        return probability

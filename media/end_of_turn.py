@@ -99,8 +99,8 @@ def joined(by_words: float, sound: float | None) -> float:
         return by_words
     heard = min(max(sound, SOUND_MIN), SOUND_MAX)
     odds = by_words / (1 - by_words) * heard / (1 - heard)
-    joined = odds / (1 + odds)
-    return min(joined, max(by_words, HANGING)) if by_words < UNKNOWN else joined
+    both = odds / (1 + odds)
+    return min(both, max(by_words, HANGING)) if by_words < UNKNOWN else both
 
 
 # ---- classes ---------------------------------------------------------------------------------------
