@@ -1,9 +1,9 @@
 """What a pause in the caller's speech says of the end of the turn: by words, by sound, by both; and what that costs.
 
 Theory of operation
-    Nothing is played and no time passes: each pause is transcribed and listened to as the service does it 200 ms after
-    the last word, and `media.end_of_turn` says how long a silence would end the turn there. So every way of ending
-    turns is judged by the same pauses, without the chance of a busy machine.
+    Nothing is played and no time passes: each pause is transcribed and listened to as the service does it, 200 ms after
+    the last word (128 ms after the VAD has seen it), and `media.end_of_turn` says how long a silence would end the turn
+    there. So every way of ending turns is judged by the same pauses, without the chance of a busy machine.
 
     Two kinds of callers: the project's own voice, whose whole sentences are broken off at a word, so that the melody
     goes on as it does where a person hesitates; and the turns of `benchmarks.turn_taking`, whose pieces espeak-ng says
@@ -45,7 +45,7 @@ VAD_LATE_MS = 60
 PAUSES_MS = (700, 1_000, 1_500)
 LEAD_SAMPLES = 3 * INPUT_RATE // 10  # what the encoder hears from before the onset
 FADE_SAMPLES = INPUT_RATE // 100  # no voice stops within a sample
-TURN_SEEDS = 4  # of 64 events each
+TURN_SEEDS = 12  # of 64 events each
 VOICE_CACHE = Path("build/voices")
 
 TUNING = """

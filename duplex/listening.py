@@ -54,9 +54,10 @@ from stages.messages import Feed
 
 RING_SECONDS = 20
 SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
-# The silence that the model of `media.smart_turn` is used to behind the last word, and what it hears before the first
-# (pipecat's SmartTurnParams and VADParams).
-SOUND_MS = 200
+# The model of `media.smart_turn` is used to 200 ms of silence behind the last word, of which the VAD misses up to 90,
+# and to half a second before the first (pipecat's VADParams and SmartTurnParams). Its answer must come before a
+# finished sentence ends the turn, also on a busy machine.
+SOUND_MS = 128
 SOUND_LEAD_SAMPLES = INPUT_RATE // 2
 
 

@@ -473,7 +473,7 @@ def test_what_is_asked_about_is_the_turn_up_to_its_pause() -> None:
     heard = np.frombuffer(pcm, "<i2").astype(float)
     loud = np.flatnonzero(np.abs(heard) > 3_000)
     assert loud[0] == pytest.approx(at(500), abs=WINDOW_SAMPLES)
-    assert len(heard) - loud[-1] == pytest.approx(at(200), abs=2 * WINDOW_SAMPLES)
+    assert len(heard) - loud[-1] == pytest.approx(at(128), abs=2 * WINDOW_SAMPLES)
 
 
 def test_of_a_long_turn_the_end_is_asked_about() -> None:
