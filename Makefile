@@ -92,8 +92,10 @@ EVENTS ?= 64
 SEED ?= 1000
 CALLS ?= 2
 ENGINE ?= local
+TURN_END ?= silence
 eval-turns: dev
-	$(BIN)/python -m benchmarks.turn_taking --engine $(ENGINE) --events $(EVENTS) --seed $(SEED) --calls $(CALLS)
+	$(BIN)/python -m benchmarks.turn_taking --engine $(ENGINE) --events $(EVENTS) --seed $(SEED) --calls $(CALLS) \
+		--turn-end $(TURN_END)
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

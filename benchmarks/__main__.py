@@ -47,6 +47,12 @@ async def _hearing() -> bool:
     return await hearing(_say)
 
 
+async def _turn_ends() -> bool:
+    from benchmarks.turn_ends import turn_ends
+
+    return await turn_ends(_say)
+
+
 async def _page(turns: int) -> bool:
     from benchmarks.page import page
 
@@ -63,6 +69,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),
     "recovery": lambda _turns, _calls: voice.recovery(_say),
     "hearing": lambda _turns, _calls: _hearing(),
+    "turn-ends": lambda _turns, _calls: _turn_ends(),
     "page": lambda turns, _: _page(turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
     "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),

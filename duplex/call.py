@@ -29,6 +29,7 @@ from duplex.journal import Journal
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
+from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService
 from media.heard_estimate import Path
 from media.playout import LedgerView
@@ -93,11 +94,12 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all calls of the process share."""
+    """What all calls of the process share. `turn_sound`: None where words alone end turns."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
+    turn_sound: TurnSoundService | None = None
 
 
 class Call:
@@ -122,7 +124,7 @@ class Call:
         self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
-        self.listening = Listening(conversation, services.vad, ports, input_rate)
+        self.listening = Listening(conversation, services.vad, ports, input_rate, services.turn_sound)
         self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0

@@ -78,6 +78,7 @@ class Config(BaseModel):
     context_characters: int = Field(default=2_400, ge=500, le=30_000)
     prepare_replies: bool = True
     silence_ms: int = Field(default=500, ge=100, le=5000)
+    turn_end_by_sound: bool = True
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)
     generation_lead_ms: int = Field(default=400, ge=400, le=5000)
     # What it says of itself.

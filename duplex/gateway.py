@@ -15,7 +15,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.tasks import see_through, stop_task
+from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
 from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
@@ -113,8 +114,17 @@ def new_id(prefix: str) -> str:
 
 
 class Gateway:
+    """`load_turn_sound` gives the model that hears whether a turn sounds finished; None: words alone end turns."""
+
     def __init__(
-        self, config: Config, graph: Graph, store: SessionStore, vad: SpeechModel, defaults: ReplyDefaults
+        self,
+        config: Config,
+        graph: Graph,
+        store: SessionStore,
+        vad: SpeechModel,
+        defaults: ReplyDefaults,
+        *,
+        load_turn_sound: Callable[[], TurnSoundModel] | None = None,
     ) -> None:
         self.config = config
         self.metrics = Metrics()
@@ -137,12 +147,13 @@ class Gateway:
         self._empty = asyncio.Event()
         self._empty.set()
         self._vad = VadService(vad)
+        self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
-        self._services = Services(self._stages, self._vad, self.metrics)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -165,6 +176,8 @@ class Gateway:
         """Serve until cancelled."""
         tasks = [asyncio.create_task(client.run()) for stage in self._stages.values() for client in stage.clients]
         tasks += [asyncio.create_task(self._vad.run()), asyncio.create_task(self._pacer.run())]
+        if self._turn_sound is not None:
+            tasks.append(asyncio.create_task(self._turn_sound.run()))
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import cast
@@ -35,9 +35,11 @@ from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.tasks import stop_task
 from duplex.tls_dev import DevelopmentTls, development_tls
+from duplex.turn_sound_service import TurnSoundModel
 from duplex.vad_service import SpeechModel
 from duplex.webrtc.loopback import offer_loopback
 from media.heard_estimate import NS_PER_S, Probe
+from media.smart_turn import SmartTurn
 from media.vad import SileroVad, VadState
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
@@ -132,6 +134,13 @@ def _vad_model(config: Config) -> SpeechModel:
     return SileroVad(weights.locate("silero-vad"))
 
 
+def _turn_sound_loader(config: Config) -> Callable[[], TurnSoundModel] | None:
+    """None where words alone end turns."""
+    if config.engine != "local" or not config.turn_end_by_sound:
+        return None
+    return lambda: SmartTurn(weights.locate("smart-turn-v3.2"))
+
+
 def _defaults(config: Config) -> ReplyDefaults:
     examples: tuple[Message, ...] = ()
     if config.engine == "local" and config.thinker == "local" and config.thinker_gguf is None:
@@ -187,7 +196,8 @@ async def _serve(config: Config) -> None:
     assert config.redis_url, "the supervisor has started a store where none was configured"
     store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
     await store.verify()
-    gateway = Gateway(config, graph_of(config), store, _vad_model(config), _defaults(config))
+    vad, defaults, load_turn_sound = _vad_model(config), _defaults(config), _turn_sound_loader(config)
+    gateway = Gateway(config, graph_of(config), store, vad, defaults, load_turn_sound=load_turn_sound)
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()
     tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from duplex.encoder_feed import EncoderFeed
+from duplex.turn_sound_service import SOUND_SECONDS_MAX, TurnSoundService
 from duplex.vad_service import VadService
 from media.chunk import BYTES_PER_SAMPLE
 from media.end_of_turn import EndOfTurnSettings
@@ -34,6 +35,7 @@ from media.turn_detector import TurnDetector
 from media.turn_events import (
     Held,
     Resumed,
+    SoundWanted,
     TurnDropped,
     TurnEnded,
     TurnEvent,
@@ -52,12 +54,18 @@ from stages.messages import Feed
 
 RING_SECONDS = 20
 SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
+# The model of `media.smart_turn` is used to 200 ms of silence behind the last word, of which the VAD misses up to 90,
+# and to half a second before the first (pipecat's VADParams and SmartTurnParams). Its answer must come before a
+# finished sentence ends the turn, also on a busy machine.
+SOUND_MS = 128
+SOUND_LEAD_SAMPLES = INPUT_RATE // 2
 
 
-def detector_settings(detection: TurnDetection) -> TurnDetectorSettings:
-    """The detector of the asked-for detection."""
+def detector_settings(detection: TurnDetection, *, by_sound: bool = False) -> TurnDetectorSettings:
+    """The detector of the asked-for detection; `by_sound`: somebody can tell how finished a turn sounds."""
     end = EndOfTurnSettings(detection.kind, detection.silence_duration_ms, detection.eagerness)
-    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end)
+    sound_ms = SOUND_MS if by_sound else None
+    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, sound_ms=sound_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +76,36 @@ class ListeningPorts:
     feed_encoder: Callable[[Tag, Item, int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Does the turn sound finished, in its pause since sample `pause`?"""
+
+    pause: int
+    answer: asyncio.Future[float]
+
+
 class Listening:
-    """`client_rate`: samples per second of what comes in."""
+    """`client_rate`: samples per second of what comes in. `turn_sound`: None where words alone end turns."""
 
     def __init__(
-        self, conversation: Conversation, vad: VadService, ports: ListeningPorts, client_rate: int = OUTPUT_RATE
+        self,
+        conversation: Conversation,
+        vad: VadService,
+        ports: ListeningPorts,
+        client_rate: int = OUTPUT_RATE,
+        turn_sound: TurnSoundService | None = None,
     ) -> None:
         self._conversation = conversation
         self._vad = vad
+        self._turn_sound = turn_sound
+        self._question: _Question | None = None
         self._ports = ports
         self._aligner = PcmAligner()
         self._resampler = StreamResampler(client_rate, INPUT_RATE)
         self._slice_bytes = client_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
-        self._detector = TurnDetector(detector_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
         self._pace = InputPace(INPUT_RATE)
         self._judged = 0
         self._received = 0
@@ -114,10 +137,13 @@ class Listening:
     def settings_changed(self) -> None:
         detection = self._conversation.settings.turn_detection
         if detection is not None:
-            self._detector.settings = detector_settings(detection)
+            self._detector.settings = self._detector_settings(detection)
             return
         self._act_on(self._detector.reset())
         self._ports.carry_out(self._conversation.dropped(time.monotonic_ns()))
+
+    def _detector_settings(self, detection: TurnDetection) -> TurnDetectorSettings:
+        return detector_settings(detection, by_sound=self._turn_sound is not None)
 
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""
@@ -159,6 +185,25 @@ class Listening:
                 now_ns = time.monotonic_ns()
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
                 self._act_on(self._detector.window(probability, end, saying, now_ns))
+                self._look_for_answer(now_ns)
+
+    def _look_for_answer(self, now_ns: int) -> None:
+        """What is known by now of the sound of the present pause."""
+        asked = self._question
+        if asked is None:
+            return
+        if asked.pause != self._detector.pause:
+            asked.answer.cancel()
+        if asked.answer.done():
+            self._question = None
+            if not asked.answer.cancelled():
+                self._act_on(self._detector.sounded(asked.pause, asked.answer.result(), now_ns))
+
+    def _ask(self, wanted: SoundWanted) -> None:
+        assert self._turn_sound is not None, "the detector was told that there is somebody to ask"
+        start = max(wanted.onset_sample - SOUND_LEAD_SAMPLES, wanted.at - SOUND_SECONDS_MAX * INPUT_RATE)
+        pcm = self._ring.read(start, wanted.at).pcm
+        self._question = _Question(wanted.sample, self._turn_sound.ask(pcm))
 
     def _act_on(self, events: Sequence[TurnEvent]) -> None:
         for event in events:
@@ -177,6 +222,9 @@ class Listening:
             case TurnEnded(sample, at):
                 self._consumed = at
                 return talk.speech_ended(sample, self._when(sample, now_ns), now_ns)
+            case SoundWanted():
+                self._ask(event)
+                return []
             case _:
                 return self._over_our_speech(event, now_ns)
 

@@ -223,7 +223,7 @@ class Transcription(msgspec.Struct, frozen=True):
 
 
 class TurnDetection(msgspec.Struct, frozen=True):
-    silence_duration_ms: int
+    silence_duration_ms: int | UnsetType = UNSET
     type: str = "server_vad"
 
 

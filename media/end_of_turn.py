@@ -1,13 +1,17 @@
-"""How long a silence ends the caller's turn, from what was said so far.
+"""How long a silence ends the caller's turn, from what was said so far and from how it sounds.
 
 Theory of operation
     The words are put into one of a few classes, each with the probability that the turn ends there: `_RULES` are asked
-    in order, the first that applies decides. `semantic_vad` turns the probability into a silence: a finished sentence
-    waits less than usual, one that hangs in the air more, a number that is being dictated most. `server_vad` waits for
-    what the client asked for, whatever was said.
+    in order, the first that applies decides. Where a model has listened to the end of the sound, its probability and
+    that of the words are joined as independent witnesses: their odds are multiplied. `semantic_vad` turns the result
+    into a silence: a finished sentence waits less than usual, one that hangs in the air more, a number that is being
+    dictated most. `server_vad` waits for what the client asked for, whatever was said.
 
 Rules
-* English only. Text that is not seems unknown, and unknown text waits as long as usual.
+* The words are English only. Text that is not seems unknown, and alone it waits as long as usual.
+* What ends a turn sooner than usual must be known of its present pause; words of before can only delay the end.
+* Unfinished words stay unfinished, however finished they sound. Only in dictation, where no word tells which group is
+  the last, a finished sound makes of them what a sentence is that hangs.
 * A doubt costs time, never words: no class waits longer than the maximum of its eagerness.
 """
 
@@ -27,6 +31,11 @@ LIKELY = 0.75
 UNKNOWN = 0.5
 HANGING = 0.2
 DICTATING = 0.05
+
+# How sure a sound may be, either way, since its model is often surer than it is right (docs/figures.md). A sentence
+# that reads finished and sounds as unfinished as can be waits for about twice as long as usual.
+SOUND_MIN = 0.02
+SOUND_MAX = 1 - SOUND_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +74,33 @@ def usual_silence_ms(settings: EndOfTurnSettings) -> int:
     return WAITS[settings.eagerness].usual_ms if settings.kind == "semantic_vad" else settings.silence_duration_ms
 
 
-def silence_ms(text: str, settings: EndOfTurnSettings) -> int:
-    """The silence that ends a turn in which `text` has been said so far; "" where that is not known."""
+def silence_ms(text: str, settings: EndOfTurnSettings, *, settled: bool = True, sound: float | None = None) -> int:
+    """The silence that ends a turn in which `text` has been said so far; "" where that is not known.
+
+    `settled`: the text covers the turn up to the present pause. `sound`: how probable it is, 0 to 1, that the turn is
+    over, by the sound of it up to this pause; None where nobody has listened.
+    """
     usual = usual_silence_ms(settings)
     if settings.kind == "server_vad":
         return usual
     waits = WAITS[settings.eagerness]
+    by_words = turn_end_probability(text)
     # 1 at a sure end, 0 where nothing is known, -1 where the caller surely goes on.
-    leaning = (turn_end_probability(text) - UNKNOWN) / UNKNOWN
+    leaning = (joined(by_words if settled else min(by_words, UNKNOWN), sound) - UNKNOWN) / UNKNOWN
     if leaning >= 0:
         return usual - round(leaning * (usual - waits.finished_ms))
     # By the square, since most ends that seem doubtful are ends: only near certainty waits for long.
     return usual + round(leaning**2 * (waits.max_ms - usual))
+
+
+def joined(by_words: float, sound: float | None) -> float:
+    """The probability, 0 to 1, that words and sound give together; `sound` None: nobody has listened."""
+    if sound is None:
+        return by_words
+    heard = min(max(sound, SOUND_MIN), SOUND_MAX)
+    odds = by_words / (1 - by_words) * heard / (1 - heard)
+    both = odds / (1 + odds)
+    return min(both, max(by_words, HANGING)) if by_words < UNKNOWN else both
 
 
 # ---- classes ---------------------------------------------------------------------------------------

@@ -23,13 +23,15 @@ Rules
 * A provisional turn (from its first `Held`) leaves by exactly one of `Yielded`, `TurnStarted` (it is real, but cuts
   nothing) and `TurnDropped`. A real one ends by `TurnEnded`. `reset` forgets either without a word.
 * Within a turn of either kind `TurnPaused` and `TurnResumed` alternate, as the gate hears it.
-* What ends a turn sooner than usual must be known of its present pause; older words can only delay the end.
+* In each pause of a real turn that lasts, `SoundWanted` is said at most once. Nothing waits for the answer, `sounded`:
+  where none comes, or it comes late, the words decide alone.
 * Positions are samples of the input at 16 kHz; `now_ns` is monotonic. The driver calls `tick` when `next_deadline_ns`
   is reached, and passes transcripts of the present turn only.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from media.backchannels import Meaning
@@ -53,6 +55,7 @@ from media.turn_events import (
     Resumed,
     ResumeWhy,
     Saying,
+    SoundWanted,
     TurnDropped,
     TurnEnded,
     TurnEvent,
@@ -98,6 +101,15 @@ _TRANSITIONS: dict[tuple[DetectorState, DetectorStep], DetectorState] = {
 }
 
 
+@dataclass(slots=True)
+class _Pause:
+    """The present silence within a turn, since `sample`. `sound`: how finished the turn sounds, where that is known."""
+
+    sample: int
+    is_asked: bool = False
+    sound: float | None = None
+
+
 class TurnDetector:
     """The detector of one call. Assign `settings` to change them, at any time."""
 
@@ -112,6 +124,7 @@ class TurnDetector:
         self._onset = 0
         self._text = ""
         self._is_settled = False
+        self._pause: _Pause | None = None
         # Of the present provisional turn:
         self._our_words = ""
         self._heard = NOTHING_HEARD
@@ -134,6 +147,11 @@ class TurnDetector:
     @property
     def state(self) -> DetectorState:
         return self._state
+
+    @property
+    def pause(self) -> int | None:
+        """Where the present pause of the turn began; None while the caller speaks, and between turns."""
+        return None if self._pause is None else self._pause.sample
 
     def next_deadline_ns(self) -> int | None:
         """When `tick` is due next; None where only sound matters."""
@@ -160,7 +178,7 @@ class TurnDetector:
         for event in self._gate.window(probability, window_end, stricter=saying.may_be_held):
             events += self._gate_event(event, now_ns)
         events += self._decide(now_ns)
-        return tuple(events)
+        return (*events, *self._ask())
 
     def transcript(self, text: str, settled: bool, now_ns: int) -> tuple[TurnEvent, ...]:
         """All that the present turn has said so far; `settled` where that covers its sound up to the present pause."""
@@ -177,6 +195,15 @@ class TurnDetector:
                 self._guard(now_ns)
             events += self._decide(now_ns)
         return tuple(events + self._act_on_deadlines(now_ns) + self._end_if_silent(now_ns))
+
+    def sounded(self, pause: int, probability: float, now_ns: int) -> tuple[TurnEvent, ...]:
+        """The turn sounds finished, so probably, up to its pause since `pause`, which may be over."""
+        events = self._act_on_deadlines(now_ns)
+        if self._pause is not None and self._pause.sample == pause:
+            self._pause.sound = probability
+            self._tune()
+            events += self._end_if_silent(now_ns)
+        return tuple(events)
 
     def _end_if_silent(self, now_ns: int) -> list[TurnEvent]:
         """A turn that has just become real, or whose words have just become known, may have ended already."""
@@ -229,17 +256,30 @@ class TurnDetector:
         """What comes next begins anew."""
         self._gate.reset()
         self._rising = Burst()
+        self._pause = None
 
     def _gate_event(self, event: GateEvent, now_ns: int) -> list[TurnEvent]:
         if isinstance(event, SpeechStarted):
             return self._open(event.onset_sample, now_ns)
         if isinstance(event, SpeechPaused):
+            self._pause = _Pause(event.sample)
             return [TurnPaused(event.sample), *self._paused(event.sample, now_ns)]
+        self._pause = None
         if isinstance(event, SpeechResumed):
             self._is_settled = False
             self._tune()
             return [TurnResumed(event.sample)]
         return [self._end(event) if self._state is DetectorState.TURN else self._drop()]
+
+    def _ask(self) -> list[TurnEvent]:
+        """Whether the turn sounds finished, once its pause has lasted."""
+        pause, after_ms = self._pause, self._settings.asks_after_ms
+        if pause is None or pause.is_asked or after_ms is None or self._state is not DetectorState.TURN:
+            return []
+        if (self._window_end - pause.sample) * 1_000 < after_ms * VAD_SAMPLE_RATE:
+            return []
+        pause.is_asked = True
+        return [SoundWanted(self._onset, pause.sample, self._window_end)]
 
     def _open(self, onset: int, now_ns: int) -> list[TurnEvent]:
         """Speech began: a turn, provisional if it is over our own."""
@@ -360,8 +400,8 @@ class TurnDetector:
             return
         silence = usual_silence_ms(settings.end_of_turn)
         if self._state is DetectorState.TURN:
-            by_words = silence_ms(self._text, settings.end_of_turn)
-            silence = by_words if self._is_settled else max(silence, by_words)
+            sound = None if self._pause is None else self._pause.sound
+            silence = silence_ms(self._text, settings.end_of_turn, settled=self._is_settled, sound=sound)
         self._gate.settings = settings.gate(silence)
 
     def _start(self) -> TurnEvent:

@@ -100,4 +100,13 @@ class TurnDropped:
     onset_sample: int
 
 
-TurnEvent = TurnStarted | TurnPaused | TurnResumed | TurnEnded | Held | Yielded | Resumed | TurnDropped
+@dataclass(frozen=True, slots=True)
+class SoundWanted:
+    """The pause since `sample` lasts up to `at`: how finished does the turn sound that began at `onset_sample`?"""
+
+    onset_sample: int
+    sample: int
+    at: int
+
+
+TurnEvent = TurnStarted | TurnPaused | TurnResumed | TurnEnded | Held | Yielded | Resumed | TurnDropped | SoundWanted

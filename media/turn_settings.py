@@ -35,6 +35,8 @@ class TurnDetectorSettings:
     `guard_ms`: how long holding is suspended after an echo, or after `vain_holds_max` holds in vain of which each
     came within that time after the one before.
     `provisional_ms_max`: how long a turn may stay provisional, since its sound is being kept and encoded.
+    `sound_ms`: silence after which the sound of a turn is asked about, where `semantic_vad` is to end it; None: nobody
+    can tell.
     """
 
     threshold: float = 0.5
@@ -51,6 +53,7 @@ class TurnDetectorSettings:
     guard_ms: int = 4_000
     vain_holds_max: int = 3
     provisional_ms_max: int = 10_000
+    sound_ms: int | None = None
 
     def __post_init__(self) -> None:
         _check_range("hold_ms", self.hold_ms, WINDOW_MS, START_MS_MAX)
@@ -62,11 +65,18 @@ class TurnDetectorSettings:
         _check_range("guard_ms", self.guard_ms, 0, WAIT_MS_MAX)
         _check_range("vain_holds_max", self.vain_holds_max, 1, 1_000)
         _check_range("provisional_ms_max", self.provisional_ms_max, self.late_ms_max, WAIT_MS_MAX)
+        if self.sound_ms is not None:
+            _check_range("sound_ms", self.sound_ms, WINDOW_MS, WAIT_MS_MAX)
         self.gate(usual_silence_ms(self.end_of_turn))  # raises where the gate would
 
     def gate(self, silence_ms: int) -> GateSettings:
         """The gate's settings within a turn that ends after `silence_ms`, and before one."""
         return GateSettings(self.threshold, self.start_windows, self.hold_ms, self.pause_ms, silence_ms)
+
+    @property
+    def asks_after_ms(self) -> int | None:
+        """Silence after which the sound is asked about; None where it does not count."""
+        return self.sound_ms if self.end_of_turn.kind == "semantic_vad" else None
 
     @property
     def provisional_gate(self) -> GateSettings:

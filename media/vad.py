@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-import onnxruntime
-from numpy.typing import NDArray
 
+from media.onnx_model import open_model
 from media.pcm import FloatSamples
 from media.speech_gate import VAD_SAMPLE_RATE, WINDOW_SAMPLES
 
@@ -28,12 +26,6 @@ from media.speech_gate import VAD_SAMPLE_RATE, WINDOW_SAMPLES
 CONTEXT_SAMPLES = 64
 STATE_SHAPE = (2, 128)
 MODEL_INPUTS = frozenset({"input", "state", "sr"})
-
-ORT_LOG_ERRORS_ONLY = 3
-
-
-class VadModelError(RuntimeError):
-    """The file is no Silero model: who installed or configured it must act."""
 
 
 class VadState:
@@ -51,24 +43,11 @@ class VadState:
         self.context = np.zeros(CONTEXT_SAMPLES, dtype=np.float32)
 
 
-class _Input(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class _Session(Protocol):
-    def get_inputs(self) -> list[_Input]: ...
-
-    def run(
-        self, output_names: None, feeds: dict[str, FloatSamples | NDArray[np.int64]]
-    ) -> tuple[FloatSamples, FloatSamples]: ...
-
-
 class SileroVad:
-    """The network, loaded once per process from `model_path` (`silero_vad.onnx`). Raises `VadModelError`."""
+    """The network, loaded once per process from `model_path` (`silero_vad.onnx`). Raises `ModelFileError`."""
 
     def __init__(self, model_path: Path) -> None:
-        self._session = _open_session(model_path)
+        self._model = open_model(model_path, MODEL_INPUTS)
         self._rate = np.array(VAD_SAMPLE_RATE, dtype=np.int64)
 
     def probabilities(self, batch: Sequence[tuple[VadState, FloatSamples]]) -> list[float]:
@@ -81,25 +60,9 @@ class SileroVad:
         assert windows.shape[1] == WINDOW_SAMPLES
         sound = np.concatenate((np.stack([state.context for state in states]), windows), axis=1)
         hidden = np.stack([state.hidden for state in states], axis=1)
-        output, hidden = self._session.run(None, {"input": sound, "state": hidden, "sr": self._rate})
+        output, hidden = self._model.run(None, {"input": sound, "state": hidden, "sr": self._rate})
         for index, state in enumerate(states):
             state.hidden = hidden[:, index].copy()
             state.context = sound[index, -CONTEXT_SAMPLES:].copy()
         probabilities: list[float] = output[:, 0].tolist()
         return probabilities
-
-
-def _open_session(model_path: Path) -> _Session:
-    if not model_path.is_file():
-        raise VadModelError(f"{model_path}: no such file")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = ORT_LOG_ERRORS_ONLY
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session: _Session = onnxruntime.InferenceSession(str(model_path), options, providers=["CPUExecutionProvider"])
-    names = {item.name for item in session.get_inputs()}
-    if names != MODEL_INPUTS:
-        raise VadModelError(f"{model_path}: inputs {sorted(names)}, but {sorted(MODEL_INPUTS)} are wanted")
-    return session

@@ -38,7 +38,7 @@ HALTS_VALID = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A finished run. `lateness_p99_ms`: of the callers themselves, the worst call."""
+    """A finished run. `lateness_p99_ms`: of the callers themselves, the worst call. `turn_end`: what ends turns."""
 
     engine: str
     seed: int
@@ -47,6 +47,7 @@ class Evaluation:
     lateness_p99_ms: float
     errors: tuple[str, ...]
     observations: tuple[Observation, ...]
+    turn_end: str = "silence"
 
     @property
     def valid(self) -> bool:
@@ -72,7 +73,8 @@ def _head(run: Evaluation, scores: Scores) -> str:
         "# Turn-taking",
         "",
         f"Engine `{run.engine}`, seed {run.seed} ({part_of(run.seed)}), {len(run.observations)} events in {run.calls} "
-        f"call(s) at once, {run.seconds:.0f} s; the callers' own lateness, p99: {run.lateness_p99_ms:.1f} ms.",
+        f"call(s) at once, turns end by {run.turn_end}, {run.seconds:.0f} s; "
+        f"the callers' own lateness, p99: {run.lateness_p99_ms:.1f} ms.",
     ]
     if not run.valid:
         lines.append(f"NOT VALID: the callers were late by more than {LATENESS_MS_VALID:g} ms.")

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from benchmarks.service import running_service
 from benchmarks.turn_taking import corpus, report
 from benchmarks.turn_taking.examiner import INSTRUCTIONS, Examiner
-from benchmarks.turn_taking.labels import Event
+from benchmarks.turn_taking.labels import TURNS, Event
 from benchmarks.turn_taking.voices import Voices
 from loadtest import realtime_wire as wire
 from loadtest.caller import MonotonicClock
@@ -31,9 +34,17 @@ SCRIPTED_REPLY = " ".join(["word"] * 60)
 Say = Callable[[str], None]
 
 
+class TurnEnd(StrEnum):
+    """What ends the caller's turn: the silence of `server_vad`, or `semantic_vad` by words, or by words and sound."""
+
+    SILENCE = "silence"
+    WORDS = "words"
+    SOUND = "sound"
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be evaluated."""
+    """What is to be evaluated. `turns_only`: of the events only the caller's turns, which are made in silence."""
 
     engine: str
     events: int
@@ -41,11 +52,13 @@ class Order:
     calls: int
     out: Path
     cache: Path
+    turn_end: TurnEnd = TurnEnd.SILENCE
+    turns_only: bool = False
 
 
 async def evaluate(order: Order, say: Say) -> bool:
     """Whether every event happened. Raises `VoicesMissing`; RuntimeError where no service comes about, TimeoutError."""
-    plans = corpus.plan(order.seed, order.events)
+    plans = [one for one in corpus.plan(order.seed, order.events) if one.kind in TURNS or not order.turns_only]
     voices = Voices(order.cache)
     events = [await asyncio.to_thread(corpus.build, one, voices.speak) for one in plans]
     say(f"{len(events)} events, seed {order.seed} ({corpus.part_of(order.seed)}); starting the service")
@@ -55,15 +68,17 @@ async def evaluate(order: Order, say: Say) -> bool:
         progress = _Progress(len(events), say)
         shares = [events[call :: order.calls] for call in range(order.calls)]
         async with asyncio.timeout(EVENT_S_MAX * len(shares[0])), asyncio.TaskGroup() as calls:
-            talks = [calls.create_task(_talk(service.url, share, progress)) for share in shares]
+            talks = [calls.create_task(_talk(service.url, share, order.turn_end, progress)) for share in shares]
     examiners = [talk.result() for talk in talks]
     run = report.Evaluation(
         *(order.engine, order.seed, order.calls, (time.monotonic_ns() - began_ns) / 1e9),
         max(one.lateness_p99_ms for one in examiners),
         tuple(error for one in examiners for error in one.errors),
         tuple(seen for one in examiners for seen in one.observations),
+        order.turn_end,
     )
-    stem = order.out / f"{order.engine}-{order.seed}"
+    named = [order.engine, str(order.seed), *([order.turn_end] if order.turn_end is not TurnEnd.SILENCE else [])]
+    stem = order.out / "-".join(named)
     stem.with_suffix(".json").write_text(report.to_json(run), encoding="utf-8")
     stem.with_suffix(".md").write_text(report.to_markdown(run), encoding="utf-8")
     say(report.short(run))
@@ -74,6 +89,7 @@ async def evaluate(order: Order, say: Say) -> bool:
 def _settings(order: Order) -> dict[str, str]:
     """Long replies, and places for the callers."""
     settings = {"max_output_tokens": str(REPLY_TOKENS), "calls_max": str(CALLS_MAX)}
+    settings["turn_end_by_sound"] = str(order.turn_end is TurnEnd.SOUND)
     if order.engine == "scripted":
         settings["scripted_replies"] = SCRIPTED_REPLY
     if order.engine == "synthetic":
@@ -100,12 +116,21 @@ class _Progress:
         return len(examiner.observations)
 
 
-async def _talk(url: str, events: Sequence[Event], progress: _Progress) -> Examiner:
+def _session(turn_end: TurnEnd) -> wire.SessionSettings:
+    """What the caller asks for."""
+    asked = wire.settings(INSTRUCTIONS, None)
+    if turn_end is TurnEnd.SILENCE:
+        return asked
+    heard = wire.AudioInput(turn_detection=wire.TurnDetection(type="semantic_vad"))
+    return msgspec.structs.replace(asked, audio=wire.Audio(input=heard))
+
+
+async def _talk(url: str, events: Sequence[Event], turn_end: TurnEnd, progress: _Progress) -> Examiner:
     """One call. Where it breaks, what was seen until then is kept, and the other calls go on."""
     examiner, clock = Examiner(events), MonotonicClock()
     try:
         async with connect(Target.parse(url)) as connection:
-            opened = await open_session(connection, wire.settings(INSTRUCTIONS, None), None)
+            opened = await open_session(connection, _session(turn_end), None)
             for message in examiner.begin(clock.now_ns()):
                 await connection.send(message)
             for event in opened.events:

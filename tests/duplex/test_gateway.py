@@ -21,6 +21,7 @@ from duplex.stage_pool import StagePool
 from duplex.tasks import stop_task
 from duplex.vad_service import Window
 from media.heard_estimate import Path as EarPath
+from media.pcm import FloatSamples
 from media.vad import VadState
 from sessions.events import Event, ResponseLost
 from sessions.items import Item
@@ -374,6 +375,23 @@ def test_it_serves_until_it_is_cancelled(tmp_path: Path) -> None:
         waiting.cancel()
 
     play(tmp_path, scenario)
+
+
+def test_calls_are_told_how_finished_their_pauses_sound(tmp_path: Path) -> None:
+    class Listening:
+        def probability(self, sound: FloatSamples) -> float:
+            return float(sound[0])
+
+    async def scenario() -> None:
+        config = Config(engine="scripted", data_dir=tmp_path)
+        stages, store = graph_of(config), MemorySessionStore(lambda: 0)
+        gateway = Gateway(config, stages, store, Deaf(), ReplyDefaults("Hi.", 10), load_turn_sound=Listening)
+        running = asyncio.create_task(gateway.run())
+        assert gateway._services.turn_sound is not None
+        assert await asyncio.wait_for(gateway._services.turn_sound.ask(b"\x00\x40"), S_MAX) == 0.5
+        await stop_task(running)
+
+    asyncio.run(scenario())
 
 
 def test_a_part_that_fails_ends_the_whole(tmp_path: Path) -> None:

@@ -80,6 +80,27 @@ def test_the_scripted_ear_hears_what_is_loud() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "listens"),
+    [
+        ({}, True),
+        ({"turn_end_by_sound": "false"}, False),
+        ({"engine": "scripted"}, False),
+        ({"engine": "synthetic"}, False),
+    ],
+)
+def test_who_has_models_listens_to_the_ends_of_turns(settings: dict[str, object], listens: bool) -> None:
+    assert (gateway_process._turn_sound_loader(configuration.load({}, **settings)) is not None) is listens
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_the_model_of_turn_ends_is_installed() -> None:
+    load = gateway_process._turn_sound_loader(Config())
+    assert load is not None
+    assert 0.0 <= load().probability(np.zeros(16_000, np.float32)) <= 1.0
+
+
+@pytest.mark.parametrize(
     ("settings", "examples"),
     [
         ({}, persona.EXAMPLES),

@@ -16,6 +16,7 @@ from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS, Listening, ListeningPorts, detector_settings
 from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.tasks import stop_task
+from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService, Window
 from media.end_of_turn import EndOfTurnSettings
 from media.speech_gate import WINDOW_SAMPLES
@@ -47,7 +48,10 @@ class Ears:
     """A call's way in. The encoder gives its credit back at once, unless it is `busy`."""
 
     def __init__(
-        self, settings: SessionSettings | None = None, conversation: type[Conversation] = Conversation
+        self,
+        settings: SessionSettings | None = None,
+        conversation: type[Conversation] = Conversation,
+        turn_sound: TurnSoundService | None = None,
     ) -> None:
         self._ids: Counter[str] = Counter()
         identity = Identity("sess_1", EPOCH, self._new_id)
@@ -55,7 +59,9 @@ class Ears:
         self.judged = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.vad = VadService(Loudness(self._tell_judged))
-        self.listening = Listening(self.talk, self.vad, ListeningPorts(self.carry_out, self._feed))
+        self.listening = Listening(
+            self.talk, self.vad, ListeningPorts(self.carry_out, self._feed), turn_sound=turn_sound
+        )
         self.effects: list[do.Effect] = []
         self.fed: list[tuple[Tag, Item]] = []
         self.busy = False
@@ -422,3 +428,91 @@ def test_the_onset_is_timed_by_its_sample() -> None:
 )
 def test_the_detector_of_each_detection(detection: TurnDetection, wanted: EndOfTurnSettings) -> None:
     assert detector_settings(detection) == TurnDetectorSettings(threshold=0.5, end_of_turn=wanted)
+
+
+# ---- how finished it sounds ------------------------------------------------------------------------
+
+
+class Asked(TurnSoundService):
+    """Keeps the questions; `at_once` answers them."""
+
+    def __init__(self, at_once: float | None = None) -> None:
+        self.questions: list[tuple[bytes, asyncio.Future[float]]] = []
+        self.at_once = at_once
+
+    def ask(self, pcm: bytes) -> asyncio.Future[float]:
+        answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.questions.append((pcm, answer))
+        if self.at_once is not None:
+            answer.set_result(self.at_once)
+        return answer
+
+
+SAID = silence(1_000) + tone(600)
+
+
+def by_sound(sound: Asked, pcm: bytes, detection: TurnDetection | None = None) -> Ears:
+    """After `pcm`, of which no words are known."""
+    settings = SessionSettings(turn_detection=detection or TurnDetection("semantic_vad"))
+    return play(lambda made: made.listening.hear(pcm), lambda: Ears(settings, turn_sound=sound))
+
+
+@pytest.mark.parametrize(
+    ("sounds", "silent_ms", "has_ended"),
+    [(None, 560, False), (None, 700, True), (0.98, 540, True), (0.02, 3_000, False), (0.02, 4_000, True)],
+)
+def test_a_turn_waits_by_how_finished_it_sounds(sounds: float | None, silent_ms: int, has_ended: bool) -> None:
+    ears = by_sound(Asked(sounds), SAID + silence(silent_ms))
+    assert bool(ears.ends()) is has_ended
+
+
+def test_what_is_asked_about_is_the_turn_up_to_its_pause() -> None:
+    sound = Asked()
+    by_sound(sound, SAID + silence(1_000))
+    ((pcm, _),) = sound.questions
+    heard = np.frombuffer(pcm, "<i2").astype(float)
+    loud = np.flatnonzero(np.abs(heard) > 3_000)
+    assert loud[0] == pytest.approx(at(500), abs=WINDOW_SAMPLES)
+    assert len(heard) - loud[-1] == pytest.approx(at(128), abs=2 * WINDOW_SAMPLES)
+
+
+def test_of_a_long_turn_the_end_is_asked_about() -> None:
+    sound = Asked()
+    by_sound(sound, tone(10_000) + silence(1_000))
+    ((pcm, _),) = sound.questions
+    assert len(pcm) == 2 * at(8_000)
+
+
+def test_a_question_whose_pause_is_over_is_cancelled() -> None:
+    sound = Asked()
+    ears = by_sound(sound, SAID + silence(300) + tone(300) + silence(300))
+    (_, first), (_, second) = sound.questions
+    assert first.cancelled()
+    assert not second.done()
+    assert ears.ends() == []
+
+
+def test_a_turn_that_ends_by_its_words_cancels_the_question() -> None:
+    sound = Asked()
+    ears = by_sound(sound, SAID + silence(700))
+    ((_, answer),) = sound.questions
+    assert answer.cancelled()
+    assert len(ears.ends()) == 1
+
+
+def test_where_no_answer_comes_the_words_decide() -> None:
+    class Broken(Asked):
+        def ask(self, pcm: bytes) -> asyncio.Future[float]:
+            answer = super().ask(pcm)
+            answer.cancel()
+            return answer
+
+    assert by_sound(Broken(), SAID + silence(560)).ends() == []
+    assert len(by_sound(Broken(), SAID + silence(700)).ends()) == 1
+
+
+def test_the_silence_that_a_client_asks_for_heeds_no_sound() -> None:
+    sound = Asked(0.02)
+    ears = by_sound(sound, SAID + silence(600), TurnDetection("server_vad"))
+    assert len(ears.ends()) == 1
+    assert sound.questions == []

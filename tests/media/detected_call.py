@@ -47,6 +47,9 @@ class Call:
     def say(self, text: str, *, settled: bool = False) -> list[TurnEvent]:
         return list(self.detector.transcript(text, settled, self.now_ns))
 
+    def sound(self, pause: int, probability: float) -> list[TurnEvent]:
+        return list(self.detector.sounded(pause, probability, self.now_ns))
+
     def wait(self, ms: int) -> list[TurnEvent]:
         """No sound comes for `ms`; deadlines are kept."""
         end_ns = self.now_ns + ms * NS_PER_MS

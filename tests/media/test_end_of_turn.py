@@ -222,3 +222,60 @@ def test_no_text_waits_longer_than_its_eagerness_allows(text: str, eagerness: Ea
     silence = silence_ms(text, EndOfTurnSettings("semantic_vad", eagerness=eagerness))
     assert WAITS[eagerness].finished_ms <= silence <= WAITS[eagerness].max_ms
     assert 0.0 <= turn_end_probability(text) <= 1.0
+
+
+# ---- the sound ---------------------------------------------------------------------------------------
+
+NO_WORDS, READS_FINISHED, HANGS, DICTATES = "", "I live in London.", "I live in", "five five five"
+
+
+@pytest.mark.parametrize(
+    ("text", "sound", "waits_ms"),
+    [
+        (NO_WORDS, 0.5, 600),
+        (NO_WORDS, 0.9, 440),
+        (NO_WORDS, 0.1, 2_776),
+        (READS_FINISHED, 0.5, 420),
+        (READS_FINISHED, 0.99, 400),
+        # One says so and the other the contrary: nothing is known.
+        (READS_FINISHED, 0.05, 600),
+        # As sure as a sound may be.
+        (READS_FINISHED, 0.02, 1_262),
+        (READS_FINISHED, 0.0, 1_262),
+        # What hangs is not finished by its sound, only more unfinished.
+        (HANGS, 0.99, 1_824),
+        (HANGS, 0.5, 1_824),
+        (HANGS, 0.2, 3_247),
+        # A number may be complete, as far as words can tell.
+        (DICTATES, 0.99, 1_824),
+        (DICTATES, 0.5, 3_354),
+        (DICTATES, 0.8, 2_046),
+    ],
+)
+def test_sound_and_words_are_joined(text: str, sound: float, waits_ms: int) -> None:
+    assert silence_ms(text, SEMANTIC, sound=sound) == waits_ms
+
+
+def test_words_from_before_the_pause_are_no_evidence_that_it_ends_the_turn() -> None:
+    assert silence_ms(READS_FINISHED, SEMANTIC, settled=False) == silence_ms(NO_WORDS, SEMANTIC) == 600
+    assert silence_ms(READS_FINISHED, SEMANTIC, settled=False, sound=0.9) == silence_ms(NO_WORDS, SEMANTIC, sound=0.9)
+    assert silence_ms(HANGS, SEMANTIC, settled=False) == silence_ms(HANGS, SEMANTIC)
+
+
+@given(st.sampled_from([text for text, _ in UTTERANCES]), st.floats(0, 1), st.booleans())
+def test_the_silence_that_was_asked_for_heeds_no_sound(text: str, sound: float, settled: bool) -> None:
+    assert silence_ms(text, EndOfTurnSettings("server_vad", 700), settled=settled, sound=sound) == 700
+
+
+@given(
+    st.sampled_from([NO_WORDS, *(text for text, _ in UTTERANCES)]),
+    st.sampled_from(EAGERNESS),
+    st.booleans(),
+    st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+)
+def test_a_more_finished_sound_never_waits_longer(
+    text: str, eagerness: Eagerness, settled: bool, sounds: list[float]
+) -> None:
+    settings = EndOfTurnSettings("semantic_vad", eagerness=eagerness)
+    less, more = (silence_ms(text, settings, settled=settled, sound=sound) for sound in sounds)
+    assert WAITS[eagerness].finished_ms <= more <= less <= WAITS[eagerness].max_ms

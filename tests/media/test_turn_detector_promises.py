@@ -15,6 +15,7 @@ from media.turn_events import (
     Held,
     Resumed,
     Saying,
+    SoundWanted,
     TurnDropped,
     TurnEnded,
     TurnEvent,
@@ -36,6 +37,7 @@ DETECTORS = st.sampled_from(
         TurnDetectorSettings(hold_ms=128, vain_holds_max=1, guard_ms=500),
         TurnDetectorSettings(decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256),
         TurnDetectorSettings(threshold=0.0, end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="low")),
+        TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="high"), sound_ms=200),
     ]
 )
 
@@ -51,6 +53,7 @@ class Detecting(RuleBasedStateMachine):
         self.turn: DetectorState = DetectorState.FREE  # as the events tell it; HELD stands for any provisional turn
         self.is_paused = False
         self.onset = 0
+        self.asked: int | None = None  # the pause whose sound was asked about last
 
     def check(self, events: list[TurnEvent]) -> None:
         for event in events:
@@ -91,6 +94,12 @@ class Detecting(RuleBasedStateMachine):
                 assert self.turn is not DetectorState.FREE
                 assert self.is_paused is isinstance(event, TurnResumed)
                 self.is_paused = not self.is_paused
+            case SoundWanted(onset, pause, at):
+                assert (self.turn, self.is_paused) == (DetectorState.TURN, True)
+                assert pause != self.asked, "asked once"
+                assert onset <= pause == self.call.detector.pause
+                assert pause < at
+                self.asked = pause
 
     @rule(
         ms=st.integers(1, 12).map(lambda n: n * WINDOW_MS),
@@ -104,6 +113,10 @@ class Detecting(RuleBasedStateMachine):
     @rule(text=TEXTS, settled=st.booleans())
     def transcript(self, text: str, settled: bool) -> None:
         self.check(self.call.say(text, settled=settled))
+
+    @rule(probability=st.sampled_from([0.0, 0.5, 1.0]))
+    def sounded(self, probability: float) -> None:
+        self.check(self.call.sound(self.asked or 0, probability))
 
     @rule(ms=st.integers(1, 2_000))
     def wait(self, ms: int) -> None:

@@ -8,6 +8,7 @@ from media.end_of_turn import EndOfTurnSettings
 from media.turn_detector import DetectorState
 from media.turn_events import (
     SILENT,
+    SoundWanted,
     TurnEnded,
     TurnPaused,
     TurnResumed,
@@ -86,3 +87,116 @@ def test_what_a_turn_has_said_does_not_delay_the_next_one() -> None:
     call.quiet(3_200, SILENT)
     call.hear(320, saying=SILENT)
     assert call.quiet(608, SILENT) == [TurnPaused(at(120)), TurnEnded(at(120), at(139))]
+
+
+# ---- how finished it sounds ------------------------------------------------------------------------
+
+BY_SOUND = TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad"), sound_ms=200)
+
+
+def paused(settings: TurnDetectorSettings = BY_SOUND) -> Call:
+    """In the pause of a turn of 640 ms, one window before its sound is asked about."""
+    call = Call(settings)
+    assert call.hear(640, saying=SILENT) == [TurnStarted(0, at(2))]
+    assert call.quiet(192, SILENT) == [TurnPaused(at(20))]
+    return call
+
+
+def wait_ms(call: Call) -> int:
+    """How long a silence ends the turn."""
+    ended = next(event for event in call.quiet(5_120, SILENT) if isinstance(event, TurnEnded))
+    return (ended.at - ended.sample) * 1_000 // 16_000
+
+
+def pause(call: Call) -> int | None:
+    return call.detector.pause
+
+
+def test_the_sound_is_asked_about_once_in_each_pause_that_lasts() -> None:
+    call = paused()
+    assert pause(call) == at(20)
+    assert call.quiet(32, SILENT) == [SoundWanted(0, at(20), at(27))]
+    assert call.quiet(96, SILENT) == []
+    assert call.hear(160, saying=SILENT) == [TurnResumed(at(30))]
+    assert pause(call) is None
+    assert call.quiet(160, SILENT) == [TurnPaused(at(35))]
+    assert call.hear(64, saying=SILENT) == [TurnResumed(at(40))]
+    assert call.quiet(224, SILENT) == [TurnPaused(at(42)), SoundWanted(0, at(42), at(49))]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TurnDetectorSettings(sound_ms=200),
+        TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad")),
+    ],
+)
+def test_nobody_is_asked_where_the_sound_does_not_count(settings: TurnDetectorSettings) -> None:
+    assert paused(settings).quiet(224, SILENT) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sound", "waits_ms"),
+    [
+        ("", None, 608),
+        ("", 0.95, 448),
+        ("", 0.02, 3_744),
+        ("I live in London.", None, 448),
+        ("I live in London.", 0.02, 1_280),
+        ("I live in", 0.98, 1_824),
+    ],
+)
+@pytest.mark.parametrize("words_first", [True, False])
+def test_words_and_sound_decide_together_whichever_comes_first(
+    text: str, sound: float | None, waits_ms: int, words_first: bool
+) -> None:
+    call = paused()
+    call.quiet(32, SILENT)
+    if words_first:
+        assert call.say(text, settled=True) == []
+    if sound is not None:
+        assert call.sound(at(20), sound) == []
+    if not words_first:
+        assert call.say(text, settled=True) == []
+    assert wait_ms(call) == waits_ms
+
+
+def test_an_answer_may_end_a_turn_that_has_been_silent_for_long_enough() -> None:
+    call = paused()
+    call.quiet(32, SILENT)
+    assert call.say("I live in", settled=True) == []
+    assert call.quiet(640, SILENT) == []
+    assert call.say("I live in London", settled=True) == [TurnEnded(at(20), at(47))]
+
+    call = paused()
+    assert call.quiet(288, SILENT) == [SoundWanted(0, at(20), at(27))]
+    assert call.sound(at(20), 0.98) == [TurnEnded(at(20), at(35))]
+
+
+def test_an_answer_about_a_pause_that_is_over_is_no_answer() -> None:
+    call = paused()
+    call.quiet(32, SILENT)
+    call.hear(160, saying=SILENT)
+    assert call.sound(at(20), 0.02) == []
+    call.quiet(128, SILENT)
+    assert call.sound(at(20), 0.02) == []
+    assert wait_ms(call) == 608
+    assert pause(call) is None
+    assert call.sound(at(32), 0.98) == []
+    assert call.detector.state is DetectorState.FREE
+
+
+def test_what_is_heard_of_one_pause_says_nothing_of_the_next() -> None:
+    call = paused()
+    call.quiet(32, SILENT)
+    call.sound(at(20), 0.02)
+    call.hear(160, saying=SILENT)
+    assert wait_ms(call) == 608
+
+
+@pytest.mark.parametrize("leave", ["force_end", "reset"])
+def test_a_pause_ends_with_its_turn(leave: str) -> None:
+    call = paused()
+    getattr(call.detector, leave)()
+    assert pause(call) is None
+    assert call.quiet(320, SILENT) == []

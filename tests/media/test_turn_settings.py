@@ -23,6 +23,8 @@ from media.turn_settings import TurnDetectorSettings, TurnDetectorSettingsError
         ("vain_holds_max", 0),
         ("provisional_ms_max", 1_499),
         ("provisional_ms_max", 60_001),
+        ("sound_ms", 31),
+        ("sound_ms", 60_001),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(name: str, value: int) -> None:
@@ -35,6 +37,13 @@ def test_settings_of_the_gate_are_checked_too() -> None:
         TurnDetectorSettings(threshold=1.1)
     with pytest.raises(GateSettingsError, match="silence_ms"):
         TurnDetectorSettings(end_of_turn=EndOfTurnSettings(silence_duration_ms=0))
+
+
+def test_only_a_semantic_detector_with_somebody_to_ask_asks_about_the_sound() -> None:
+    semantic = EndOfTurnSettings("semantic_vad")
+    assert TurnDetectorSettings(end_of_turn=semantic, sound_ms=200).asks_after_ms == 200
+    assert TurnDetectorSettings(end_of_turn=semantic).asks_after_ms is None
+    assert TurnDetectorSettings(sound_ms=200).asks_after_ms is None
 
 
 def test_a_provisional_turn_never_ends_by_the_silence_that_ends_others() -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 
+from media.onnx_model import ModelFileError
 from media.pcm import FloatSamples
 from media.speech_gate import VAD_SAMPLE_RATE, WINDOW_SAMPLES
-from media.vad import SileroVad, VadModelError, VadState
+from media.vad import SileroVad, VadState
 
 FORMANTS_HZ = ((700, 80), (1_200, 90), (2_600, 120))
 PITCH_HZ = 120
@@ -109,7 +110,7 @@ def test_an_empty_batch_and_misuse(vad: SileroVad) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(VadModelError, match=r"none\.onnx: no such file"):
+    with pytest.raises(ModelFileError, match=r"none\.onnx: no such file"):
         SileroVad(tmp_path / "none.onnx")
 
 
@@ -119,5 +120,5 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "g", [value], [result])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 15)], ir_version=8)
     (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(VadModelError, match=r"other\.onnx: inputs \['x'\]"):
+    with pytest.raises(ModelFileError, match=r"other\.onnx: inputs \['x'\]"):
         SileroVad(tmp_path / "other.onnx")

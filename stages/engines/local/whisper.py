@@ -29,7 +29,7 @@ import ctranslate2
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.engines.local.mel import HOP_SAMPLES, SAMPLE_RATE, log_mel
+from media.mel import HOP_SAMPLES, SAMPLE_RATE, log_mel
 from stages.engines.local.utterance import Heard
 from stages.stream import StageFailure
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from stages.engines.local.mel import HOP_SAMPLES, MEL_BANDS, SAMPLE_RATE, Floats, log_mel, mel_filters
+from media.mel import HOP_SAMPLES, MEL_BANDS, SAMPLE_RATE, Floats, log_mel, mel_filters
 
 
 def tone(hz: float, samples: int, amplitude: float = 0.5) -> Floats:
     return (amplitude * np.sin(2 * np.pi * hz * np.arange(samples) / SAMPLE_RATE)).astype(np.float32)
+
+
+def plainly(padded: NDArray[np.float64], frames: int) -> NDArray[np.float64]:
+    """The formula, frame by frame, of sound that has been padded at its ends."""
+    hann = np.hanning(401)[:-1]
+    framed = np.stack([padded[k * HOP_SAMPLES : k * HOP_SAMPLES + 400] * hann for k in range(frames)])
+    power = np.abs(np.fft.rfft(framed, axis=1)) ** 2 @ mel_filters().astype(np.float64)
+    logs = np.log10(np.maximum(power, 1e-10))
+    scaled: NDArray[np.float64] = (np.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0
+    return scaled.T
 
 
 def test_filters_are_equal_area_triangles_linear_below_one_kilohertz_and_logarithmic_above() -> None:
@@ -61,13 +72,16 @@ def test_it_equals_the_plain_definition() -> None:
     """Reflected at the start, zeros at the end, every frame computed in float64."""
     rng = np.random.default_rng(7)
     pcm = rng.standard_normal(4000).astype(np.float32) * np.float32(0.1)
-    padded = np.concatenate([pcm[200:0:-1], pcm, np.zeros(8000 - 4000 + 200)]).astype(np.float64)
-    hann = np.hanning(401)[:-1]
-    frames = np.stack([padded[k * HOP_SAMPLES : k * HOP_SAMPLES + 400] * hann for k in range(50)])
-    power = np.abs(np.fft.rfft(frames, axis=1)) ** 2 @ mel_filters().astype(np.float64)
-    logs = np.log10(np.maximum(power, 1e-10))
-    expected = (np.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0
-    assert log_mel(pcm, 8000) == pytest.approx(expected.T, abs=2e-4)
+    padded = np.concatenate([pcm[200:0:-1], pcm, np.zeros(8000 - 4000 + 200)])
+    assert log_mel(pcm, 8000) == pytest.approx(plainly(padded, 50), abs=2e-4)
+
+
+def test_a_window_that_ends_with_the_audio_is_mirrored_there() -> None:
+    """The last frame looks beyond the end: the window, not the audio, is reflected, at both of its ends."""
+    pcm = np.random.default_rng(8).standard_normal(8000).astype(np.float32)
+    for length in (8000, 7900):
+        window = np.concatenate([pcm[:length], np.zeros(8000 - length)])
+        assert log_mel(pcm[:length], 8000) == pytest.approx(plainly(np.pad(window, 200, "reflect"), 50), abs=2e-4)
 
 
 def test_a_longer_window_only_adds_silence() -> None:
@@ -75,7 +89,7 @@ def test_a_longer_window_only_adds_silence() -> None:
     assert (log_mel(pcm, 4 * SAMPLE_RATE)[:, :200] == log_mel(pcm, 2 * SAMPLE_RATE)).all()
 
 
-@pytest.mark.parametrize("window_samples", [SAMPLE_RATE + 199, SAMPLE_RATE, 2 * SAMPLE_RATE + 1])
+@pytest.mark.parametrize("window_samples", [SAMPLE_RATE - 160, SAMPLE_RATE + 159, 2 * SAMPLE_RATE + 1])
 def test_a_window_that_cannot_hold_the_audio_is_refused(window_samples: int) -> None:
     with pytest.raises(ValueError, match="cannot hold 16000 samples"):
         log_mel(np.zeros(SAMPLE_RATE, dtype=np.float32), window_samples)

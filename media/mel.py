@@ -8,7 +8,7 @@ Theory of operation
     silence and have one known value, so only frames that touch the audio are computed.
 
 Rules
-* Only 16 kHz mono float32 comes in; the window is a whole number of hops, longer than the audio.
+* Only 16 kHz mono float32 comes in; the window is a whole number of hops, at least as long as the audio.
 * Tables are computed once, by formula, when the module is loaded.
 """
 
@@ -59,13 +59,13 @@ _HANN = (0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(FFT_SAMPLES) / FFT_SAMPLES))
 
 
 def log_mel(pcm: Floats, window_samples: int) -> Floats:
-    """Features of `pcm` (float32 mono, 16 kHz, ±1) followed by silence up to `window_samples`.
+    """Features of `pcm` (float32 mono, 16 kHz) followed by silence up to `window_samples`.
 
     Gives float32 of shape `(MEL_BANDS, window_samples // HOP_SAMPLES)`, C order. Raises `ValueError` when the
-    window is not a whole number of hops, or ends less than half a frame after the audio.
+    window is not a whole number of hops, or shorter than a frame or the audio.
     """
-    if window_samples % HOP_SAMPLES or window_samples < len(pcm) + FFT_SAMPLES // 2:
-        raise ValueError(f"a window of {window_samples} samples cannot hold {len(pcm)} samples and half a frame")
+    if window_samples % HOP_SAMPLES or window_samples < max(len(pcm), FFT_SAMPLES):
+        raise ValueError(f"a window of {window_samples} samples cannot hold {len(pcm)} samples")
     features = np.full((MEL_BANDS, window_samples // HOP_SAMPLES), np.log10(_POWER_MIN), dtype=np.float32)
     frames = min(features.shape[1], math.ceil((len(pcm) + FFT_SAMPLES // 2) / HOP_SAMPLES))
     features[:, :frames] = np.log10(np.maximum(_mel_power(pcm, frames), _POWER_MIN)).T
@@ -76,11 +76,13 @@ def log_mel(pcm: Floats, window_samples: int) -> Floats:
 
 def _mel_power(pcm: Floats, frames: int) -> Floats:
     """Mel band powers of the first `frames` frames, shape `(frames, MEL_BANDS)`."""
-    half = FFT_SAMPLES // 2
-    padded = np.zeros(frames * HOP_SAMPLES + FFT_SAMPLES, dtype=np.float32)
+    half, covered = FFT_SAMPLES // 2, frames * HOP_SAMPLES
+    padded = np.zeros(covered + FFT_SAMPLES, dtype=np.float32)
     padded[half : half + len(pcm)] = pcm
-    # Whisper mirrors the signal at its start; its end is always padded with silence.
+    # Whisper mirrors the window at both ends. Where silence follows the audio, its mirror image is silent too.
     padded[:half] = padded[2 * half : half : -1]
+    if len(pcm) + half > covered:
+        padded[half + covered :] = padded[half + covered - 2 : covered - 2 : -1]
     framed = np.lib.stride_tricks.sliding_window_view(padded, FFT_SAMPLES)[::HOP_SAMPLES][:frames]
     spectrum = np.fft.rfft(framed * _HANN, axis=1)
     power = spectrum.real**2 + spectrum.imag**2
