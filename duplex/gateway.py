@@ -165,7 +165,7 @@ class Gateway:
         for name in addresses:
             self.metrics.stage_up.labels(stage.name, name).set(0)
         self.metrics.will_audit(stage.name)
-        callbacks = PoolCallbacks(self._frame, self._lost, self._open_waiting, self._reachable)
+        callbacks = PoolCallbacks(self._frame, self._lost, self._is_untouched, self._open_waiting, self._reachable)
         limits = PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
         made[stage.name] = StagePool(stage.name, addresses, self._name, callbacks, limits=limits, onward=onward)
         return made[stage.name]
@@ -260,6 +260,10 @@ class Gateway:
         call = self._call_of(tag.session, tag)
         if call is not None:
             call.lost(stage, tag)
+
+    def _is_untouched(self, tag: Tag) -> bool:
+        call = self._call_of(tag.session, tag)
+        return call is not None and call.conversation.speaking.is_untouched(tag)
 
     def _open_waiting(self) -> None:
         for stage in self._stages.values():

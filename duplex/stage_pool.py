@@ -6,10 +6,10 @@ Theory of operation
     `Opened`. A stream that is asked for while no replica can take it waits with its feeds, and so does one whose next
     stages are not within reach of its replica; whoever asked has a deadline.
 
-    A worker that is lost before it has answered for a stream has begun nothing that anybody saw: the stream is asked
-    for again, elsewhere or of its successor. A stream that had begun is told to be lost at once. What it held is told
-    to be given back, as `Closed`, when its process is dead for certain: when a higher incarnation introduces itself;
-    or, where only its links were lost, once it answers that it holds nothing of it.
+    A worker that is lost before it has answered for a stream, or the stages behind it have, has begun nothing that
+    anybody saw: the stream is asked for again, elsewhere or of its successor. A stream that had begun is told to be
+    lost at once. What it held is told to be given back, as `Closed`, when its process is dead for certain: when a
+    higher incarnation introduces itself; or, where only its links were lost, once it answers that it holds nothing.
 
 Rules
 * All streams of a session at this stage run at its home.
@@ -76,11 +76,13 @@ class StageUnresponsiveError(RuntimeError):
 class PoolCallbacks:
     """Called on the loop. `lost(stage, tag)`: what was being made for `tag` cannot be finished.
 
-    `changed`: what waits at any stage may be able to go on. `reachable(stage, replica, up)`: for the metrics.
+    `untouched(tag)`: nothing that was made for `tag`, at any stage, has been seen. `changed`: what waits at any stage
+    may be able to go on. `reachable(stage, replica, up)`: for the metrics.
     """
 
     frame: Callable[[str, Frame], None]
     lost: Callable[[str, Tag], None]
+    untouched: Callable[[Tag], bool]
     changed: Callable[[], None]
     reachable: Callable[[str, str, bool], None]
 
@@ -511,11 +513,15 @@ class StagePool:
         self._lost[replica].remove(lost)
         self._callbacks.frame(self.stage, Closed(lost.tag, "cancelled", {"link_lost": 1}))
 
+    def _has_begun(self, stream: _Stream) -> bool:
+        """Its worker has answered, or the stages behind it have for it, or nobody knows that it has not."""
+        return stream.begun or stream.unopened is None or not self._callbacks.untouched(stream.open.tag)
+
     def _down(self, replica: str, incarnation: int) -> None:
         self._callbacks.reachable(self.stage, replica, False)
         client, now_ns = self._clients[replica], self._surroundings.now_ns()
         streams = [stream for stream in self._streams.values() if stream.client is client]
-        lost = [stream.open.tag for stream in streams if stream.begun or stream.unopened is None]
+        lost = [stream.open.tag for stream in streams if self._has_begun(stream)]
         for tag in lost:
             self._forget(tag.key)
         self._lost[replica] += [_Lost(tag, incarnation) for tag in lost]

@@ -68,6 +68,7 @@ class _Run:
     trail: Trail
     marks: Marks
     is_prepared: bool = False
+    is_touched: bool = False  # something of the present attempt has come, or was made to its end
     is_written: bool = False
     reply: Reply = field(default_factory=Reply)
     usage: Usage = field(default_factory=Usage)
@@ -141,6 +142,12 @@ class Speaking:
     def knows(self, response: str) -> bool:
         """`response` has not drained yet."""
         return response in self._runs
+
+    def is_untouched(self, tag: Tag) -> bool:
+        """Nothing that was made for `tag` has come yet, so another worker may as well make it. Of input nothing is seen
+        before its stage has answered."""
+        run = self._runs.get(tag.response)
+        return not tag.response or (run is not None and run.plan.tag == tag and not run.is_touched)
 
     @property
     def is_full(self) -> bool:
@@ -297,6 +304,7 @@ class Speaking:
             return self._drop_stale(tag, "closed", now_ns, stage)
         cause = failure[0] if failure else "process_exit" if "process_exit" in released else ""
         self._trail(run, now_ns).add(EventKind.CLOSED, tag.attempt, stage, cause=cause)
+        run.is_touched |= run.plan.tag == tag
         steps = run.life.closed(stage, released, now_ns, tag.attempt)
         if failure is not None:
             steps += run.life.stage_failed(stage, *failure, now_ns, tag.attempt)
@@ -330,6 +338,7 @@ class Speaking:
         looks_back = isinstance(event, WordTimes)
         if run is None or run.plan.tag != tag or (run.life.ended and not looks_back):
             return self._drop_stale(tag, label_of(event), now_ns)
+        run.is_touched = True
         samples = len(event.pcm) // BYTES_PER_SAMPLE if isinstance(event, AudioOut) else 0
         self._trail(run, now_ns).add(EventKind.RECEIVED, samples, state=label_of(event))
         match event:
@@ -433,7 +442,7 @@ class Speaking:
                 case life.Retry(attempt, cause):
                     self._trail(run, now_ns).add(EventKind.RETRIED, attempt, cause=cause)
                     run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
-                    run.reply, run.usage, run.is_written = Reply(), Usage(), False
+                    run.reply, run.usage, run.is_written, run.is_touched = Reply(), Usage(), False, False
                     if cause == life.STAGE_LOST:
                         effects.append(Measured("responses_retried", 1))
                 case life.Done():

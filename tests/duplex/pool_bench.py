@@ -29,6 +29,14 @@ from tests.stages.link_bench import WAIT_S_MAX, End, Listener
 
 S1, S2 = "sess_1", "sess_2"
 TAG = Tag(S1, 1 << 20, 1, "resp_1")
+# Told of everything, and interested in nothing.
+NOBODY = PoolCallbacks(
+    frame=lambda _stage, _frame: None,
+    lost=lambda _stage, _tag: None,
+    untouched=lambda _tag: True,
+    changed=lambda: None,
+    reachable=lambda _stage, _replica, _up: None,
+)
 ROOMY = PoolLimits(works_max=16, wait_ns_max=60_000_000_000)
 
 
@@ -76,9 +84,11 @@ class Bench:
     ) -> None:
         self.listeners = listeners
         self.told = Told()
+        self.touched: set[Tag] = set()  # something of these was seen at other stages
         callbacks = PoolCallbacks(
             self.told.tell,
             lambda stage, of: self.told.tell(f"{stage} lost", of),
+            lambda of: of not in self.touched,
             self._changed,
             lambda stage, replica, up: self.told.tell(f"{stage} {replica}", up),
         )
@@ -147,8 +157,7 @@ class Behind(StagePool):
     """The next stage, of whose replicas those in `up` are there; sessions live at `home`."""
 
     def __init__(self) -> None:
-        nobody = PoolCallbacks(lambda _s, _f: None, lambda _s, _t: None, lambda: None, lambda _s, _r, _u: None)
-        super().__init__("vocoder", {}, "gw_1", nobody, limits=ROOMY)
+        super().__init__("vocoder", {}, "gw_1", NOBODY, limits=ROOMY)
         self.home: str | None = "v1"
         self.up = frozenset({"v1"})
 

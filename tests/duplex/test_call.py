@@ -16,7 +16,7 @@ from duplex.call import Call, Services
 from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
-from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
+from duplex.stage_pool import StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
 from media.heard_estimate import Path
@@ -62,6 +62,7 @@ from stages.messages import (
     StepDone,
 )
 from stages.pool import PoolLimits
+from tests.duplex.pool_bench import NOBODY
 
 EPOCH = 1 << 20
 SESSION = "sess_1"
@@ -79,8 +80,7 @@ class Stage(StagePool):
     """Keeps what was ordered and fed, in one log for all stages and the client; takes at most `feeds_max` feeds."""
 
     def __init__(self, stage: str, log: list[tuple[str, object]]) -> None:
-        nobody = PoolCallbacks(lambda _s, _f: None, lambda _s, _t: None, lambda: None, lambda _s, _r, _u: None)
-        super().__init__(stage, {}, "gw_1", nobody, limits=PoolLimits(1, 1))
+        super().__init__(stage, {}, "gw_1", NOBODY, limits=PoolLimits(1, 1))
         self.log = log
         self.feeds_max: int | None = None
 

@@ -246,6 +246,24 @@ def test_a_stream_that_had_not_begun_is_asked_of_the_successor(tmp_path: Path) -
     play(scenario())
 
 
+def test_a_stream_that_had_not_answered_though_stages_behind_it_had_is_lost_with_its_worker(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker()
+            one.pool.order(OpenSession(S1, 5))
+            one.pool.order(asked())
+            one.pool.order(asked(tag(2)))
+            await worker.orders(3)
+            one.touched.add(TAG)
+            await one.dies(worker)
+            assert one.lost == [TAG]
+            worker = await one.worker(incarnation=2)
+            assert await worker.orders(2) == [OpenSession(S1, 5), asked(tag(2))]
+            assert one.heard == [Closed(TAG, "cancelled", {"process_exit": 1})]
+
+    play(scenario())
+
+
 def test_what_was_cancelled_and_not_answered_is_lost_with_its_worker(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:

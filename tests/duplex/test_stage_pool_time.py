@@ -8,10 +8,10 @@ import pytest
 from msgspec import structs
 
 from duplex.stage_client import ClientCallbacks
-from duplex.stage_pool import PoolCallbacks, StagePool
+from duplex.stage_pool import StagePool
 from stages.messages import Feed, Frame, Open, Opened, OpenSession, Refused
 from stages.pool import PoolLimits
-from tests.duplex.pool_bench import S1, TAG, Behind, asked
+from tests.duplex.pool_bench import NOBODY, S1, TAG, Behind, asked
 
 LASTS_NS = 1_000
 ROOMY = PoolLimits(works_max=16, wait_ns_max=10**9)
@@ -38,9 +38,8 @@ class World:
     def __init__(self, behind: Behind | None = None) -> None:
         self.time_ns = 5_000
         self.worker = Worker()
-        callbacks = PoolCallbacks(lambda _s, _f: None, lambda _s, _t: None, lambda: None, lambda _s, _r, _u: None)
         onward: dict[str, StagePool] = {"vocoder": behind} if behind else {}
-        self.pool = StagePool("talker", {"a": ""}, "gw_1", callbacks, limits=ROOMY, onward=onward, surroundings=self)
+        self.pool = StagePool("talker", {"a": ""}, "gw_1", NOBODY, limits=ROOMY, onward=onward, surroundings=self)
         self.pool.order(OpenSession(S1, 5))
 
     def link_to(self, replica: str, address: str, gateway: str, callbacks: ClientCallbacks, /) -> Worker:

@@ -8,7 +8,7 @@ from msgspec import structs
 from sessions.effects import CancelStream, Measured, OpenStream
 from sessions.events import ReplyWords, ResponseFinished
 from sessions.response import Deadlines
-from stages.contracts import TalkerOptions, TextDelta, TextDone, VocoderOptions, Word, WordTimes
+from stages.contracts import AudioOut, TalkerOptions, TextDelta, TextDone, VocoderOptions, Word, WordTimes
 from tests.sessions.talk import MS, told
 from tests.sessions.test_speaking import FRAME, THINKER, WHOLE_NS, audio, plan, send_all, speaking, started
 
@@ -112,3 +112,40 @@ def test_silence_of_a_stage_ends_a_response_and_that_of_its_reader_does_not() ->
     assert mouth.next_deadline_ns() == 30 * MS
     (end,) = told(mouth.tick(30 * MS), ResponseFinished)
     assert (end.response.status, end.response.code) == ("failed", "stream_idle")
+
+
+@pytest.mark.parametrize(
+    "come",
+    [
+        TextDelta("Hi"),
+        WordTimes(0, 24_000, (Word("Hi", 0, 480),)),
+        audio(FRAME),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_has_come_of_an_attempt_could_not_be_made_again_unseen(come: TextDelta | WordTimes | AudioOut) -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    assert mouth.is_untouched(what.tag)
+    mouth.published(what.tag, come, 0)
+    assert not mouth.is_untouched(what.tag)
+
+
+def test_what_was_made_to_its_end_at_a_stage_could_not_be_made_again_unseen() -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    mouth.closed(what.tag, "talker", {}, None, 0)
+    assert not mouth.is_untouched(what.tag)
+
+
+def test_each_attempt_is_untouched_at_first_and_nobody_else() -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    mouth.published(what.tag, WordTimes(0, 24_000, (Word("Hi", 0, 480),)), 0)
+    mouth.lost(what.tag, "vocoder", 0)
+    again = structs.replace(what.tag, attempt=1)
+    assert (mouth.is_untouched(again), mouth.is_untouched(what.tag)) == (True, False)
+    assert not mouth.is_untouched(structs.replace(what.tag, response="r9"))
+    assert mouth.is_untouched(structs.replace(what.tag, response="")), (
+        "input shows nothing before its stage has answered"
+    )

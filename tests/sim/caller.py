@@ -216,6 +216,7 @@ class Caller:
             self._is_speaking = False
             call.consume()
             call.carry_out(call.core.dropped(self.clock.now_ns))
+            self._clear_what_is_left(call)
 
     def _speech_later(self, delay_ms: float, then: Callable[[Call], None]) -> None:
         self.clock.after(delay_ms, self._go_on_with, self._speech, then)
@@ -259,7 +260,12 @@ class Caller:
 
     def _behave(self, call: Call) -> None:
         call.update(SessionSettings())
-        if call.core.hearing.current is not None and not self._is_speaking:
+        if not self._is_speaking:
+            self._clear_what_is_left(call)
+
+    def _clear_what_is_left(self, call: Call) -> None:
+        """A turn that was left open while nobody listened for its end is theirs to end."""
+        if call.core.hearing.current is not None and not self._scene.trouble:
             commands.clear(call, self.clock.now_ns, 0)
 
     @property

@@ -94,7 +94,9 @@ class Gateway:
         graph = self._manner.graph
         targets = [edge.target for edge in graph.edges_from(stage.name) if edge.target != GATEWAY]
         onward = {name: self._make_pool(graph.stage(name)) for name in targets}
-        callbacks = PoolCallbacks(self.frame, self.lost, self._open_waiting, lambda stage, replica, up: None)
+        callbacks = PoolCallbacks(
+            self.frame, self.lost, self._is_untouched, self._open_waiting, lambda stage, replica, up: None
+        )
         pool = self.stages[stage.name] = StagePool(
             stage.name,
             dict.fromkeys(stage.replica_names, ""),
@@ -179,6 +181,10 @@ class Gateway:
         call = self._call_of(tag.session, tag)
         if call is not None:
             call.lost(stage, tag)
+
+    def _is_untouched(self, tag: Tag) -> bool:
+        call = self._call_of(tag.session, tag)
+        return call is not None and call.core.speaking.is_untouched(tag)
 
     def _open_waiting(self) -> None:
         for pool in self.stages.values():
