@@ -161,10 +161,16 @@ class _Leaving:
 
 @dataclass(slots=True, eq=False)
 class _Lost:
-    """`probes`: how often somebody has begun to ask for it, as one does each time that the worker is reached again."""
+    """What a worker that is out of reach may hold of `tag`. `had_begun`: its end there is that of the stream, which
+    otherwise is asked for again; it may have come there nevertheless, as an order that was on its way. `last`: the last
+    word of the stream, which waits for this. `probes`: how often somebody has begun to ask for it, as one does each
+    time that the worker is reached again.
+    """
 
     tag: Tag
     incarnation: int
+    had_begun: bool
+    last: Closed | Refused | None = None
     probes: int = 0
 
 
@@ -349,7 +355,7 @@ class StagePool:
         """No worker was asked for it: nothing is held."""
         tag = stream.open.tag
         self._drop(tag)
-        self._answer(Closed(tag, "cancelled", {}))
+        self._end_later(Closed(tag, "cancelled", {}))
 
     def _answer(self, frame: Frame) -> None:
         """Tell what a worker would have, once the order has returned."""
@@ -395,7 +401,7 @@ class StagePool:
             case assignment.Refuse(work, reason, retry_after_ns):
                 tag = self._forget(work).open.tag
                 message = f"no {self.stage} has room; try again in {math.ceil(retry_after_ns / 1e9)} s"
-                self._answer(Refused(tag, reason, message))
+                self._end_later(Refused(tag, reason, message))
             case assignment.Retired(replica):
                 self._surroundings.note("stage_retired", stage=replica)
 
@@ -459,9 +465,13 @@ class StagePool:
                     self._callbacks.changed()
                     return
                 self._drop(tag)
+                self._ended(replica, frame)
+                return
             case Closed(tag):
                 self._let_go([tag])
                 self._drop(tag)
+                self._ended(replica, frame)
+                return
         self._callbacks.frame(self.stage, frame)
 
     def _retire(self, replica: str) -> None:
@@ -485,12 +495,12 @@ class StagePool:
 
     def _up(self, replica: str, incarnation: int) -> None:
         self._callbacks.reachable(self.stage, replica, True)
-        dead = [one.tag for one in self._lost[replica] if one.incarnation < incarnation]
+        dead = [one for one in self._lost[replica] if one.incarnation < incarnation]
         self._lost[replica] = [one for one in self._lost[replica] if one.incarnation >= incarnation]
         self._carry_out(self._core.up(replica, incarnation, self._surroundings.now_ns()))
         self._callbacks.changed()
-        for tag in dead:
-            self._callbacks.frame(self.stage, Closed(tag, "cancelled", {"process_exit": 1}))
+        for one in dead:
+            self._given_back(one, "process_exit")
         for one in self._lost[replica]:
             one.probes += 1
             self._probe(replica, one, one.probes)
@@ -511,7 +521,37 @@ class StagePool:
             self._surroundings.later(PROBE_AGAIN_NS, partial(self._probe, replica, lost, lost.probes))
             return
         self._lost[replica].remove(lost)
-        self._callbacks.frame(self.stage, Closed(lost.tag, "cancelled", {"link_lost": 1}))
+        self._given_back(lost, "link_lost")
+
+    def _given_back(self, lost: _Lost, how: str) -> None:
+        """A worker that was out of reach holds nothing of it any more."""
+        last = Closed(lost.tag, "cancelled", {how: 1}) if lost.had_begun else lost.last
+        if last is not None:
+            self._end(last)
+
+    def _ended(self, replica: str, last: Closed | Refused) -> None:
+        """`replica` has said the last word of a stream, also for its own past."""
+        self._lost[replica] = [one for one in self._lost[replica] if one.had_begun or one.tag != last.tag]
+        self._end(last)
+
+    def _end(self, last: Closed | Refused) -> None:
+        """Tell the end of a stream, once no worker that is out of reach may hold anything of it. Its failure is told at
+        once."""
+        lost = (one for at_replica in self._lost.values() for one in at_replica)
+        elsewhere = next((one for one in lost if one.tag == last.tag and not one.had_begun), None)
+        if elsewhere is None:
+            self._callbacks.frame(self.stage, last)
+        elif isinstance(last, Refused):
+            elsewhere.last = Closed(last.tag, "cancelled", {})
+            self._callbacks.lost(self.stage, last.tag)
+        else:
+            elsewhere.last = last
+            if last.outcome == "failed":
+                self._callbacks.lost(self.stage, last.tag)
+
+    def _end_later(self, last: Closed | Refused) -> None:
+        """The same, once the order has returned."""
+        self._surroundings.later(0, partial(self._end, last))
 
     def _has_begun(self, stream: _Stream) -> bool:
         """Its worker has answered, or the stages behind it have for it, or nobody knows that it has not."""
@@ -524,13 +564,15 @@ class StagePool:
         lost = [stream.open.tag for stream in streams if self._has_begun(stream)]
         for tag in lost:
             self._forget(tag.key)
-        self._lost[replica] += [_Lost(tag, incarnation) for tag in lost]
+        self._lost[replica] += [_Lost(tag, incarnation, had_begun=True) for tag in lost]
         of_client = [tag for one in self._leaving.values() for tag, by in one.streams.items() if by is client]
         self._let_go(of_client)
         effects = self._core.down(replica, incarnation, now_ns)
         for stream in streams:
             tag = stream.open.tag
             if tag.key in self._streams:
+                if tag.key not in self._held:
+                    self._lost[replica].append(_Lost(tag, incarnation, had_begun=False))
                 stream.client, self._held[tag.key] = None, stream
                 effects += self._core.begin(tag.session, tag.key, now_ns)
         self._carry_out(effects)

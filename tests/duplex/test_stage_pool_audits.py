@@ -9,7 +9,7 @@ import pytest
 
 from duplex.stage_pool import PROBE_AGAIN_NS, RunningLoop
 from stages.edges import GATEWAY
-from stages.messages import Audit, Audited, Cancel, Closed, CloseSession, Opened, OpenSession, SessionOpened
+from stages.messages import Audit, Audited, Cancel, Closed, CloseSession, Opened, OpenSession, Refused, SessionOpened
 from stages.pool import Pool
 from tests.duplex.pool_bench import S1, S2, TAG, Bench, Worker, asked, bench, tag
 from tests.stages.link_bench import play
@@ -184,6 +184,88 @@ def test_who_asked_before_the_links_were_lost_again_asks_no_more(
             assert await worker.orders(2) == [OpenSession(S2, 5), Audit(S1, KEY)]
 
     monkeypatch.setattr(RunningLoop, "later", hold_back)
+    play(scenario())
+
+
+# ---- what may have reached a worker that was lost -----------------------------------------------------------------
+
+
+async def asked_and_lost(one: Bench) -> None:
+    """`TAG` was asked of the replica `a`, whose links were lost before it had answered."""
+    worker = await one.worker("a")
+    one.pool.order(OpenSession(S1, 5))
+    one.pool.order(asked())
+    assert await worker.orders(2) == [OpenSession(S1, 5), asked()]
+    await one.dies(worker, "a")
+    assert one.lost == []
+
+
+def test_a_stream_that_is_given_up_has_ended_once_nobody_who_was_asked_may_hold_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            await asked_and_lost(one)
+            one.pool.order(Cancel(TAG))
+            worker = await one.worker(incarnation=1)
+            assert await worker.orders() == [Audit(S1, KEY)]
+            assert one.heard == [], "the order may have come there"
+            worker.says(answer({}))
+            await one.told.until("talker", Closed(TAG, "cancelled", {}))
+            assert one.pool.streams == 0
+
+    play(scenario())
+
+
+def test_a_stream_that_was_given_up_ends_with_the_process_that_was_asked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            await asked_and_lost(one)
+            one.pool.order(Cancel(TAG))
+            await one.worker(incarnation=2)
+            assert one.heard == [Closed(TAG, "cancelled", {})]
+
+    play(scenario())
+
+
+def test_who_is_asked_again_answers_for_its_past(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            await asked_and_lost(one)
+            worker = await one.worker(incarnation=1)
+            assert await worker.orders(3) == [OpenSession(S1, 5), asked(), Audit(S1, KEY)]
+            worker.says(answer({"streams": 1}), Opened(TAG), Closed(TAG, "finished", {}))
+            await one.told.until("talker", Closed(TAG, "finished", {}))
+            assert one.pool.streams == 0
+
+    play(scenario())
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (Closed(TAG, "finished", {"frames": 3}), Closed(TAG, "finished", {"frames": 3})),
+        (Closed(TAG, "failed", {}, "engine", "it broke"), Closed(TAG, "failed", {}, "engine", "it broke")),
+        (Refused(TAG, "busy", "still leaving"), Closed(TAG, "cancelled", {})),
+    ],
+    ids=["finished", "failed", "refused"],
+)
+def test_a_stream_that_another_worker_has_made_has_ended_once_the_first_holds_nothing(
+    tmp_path: Path, last: Closed | Refused, told: Closed
+) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, "a", "b") as one:
+            other = await one.worker("b")
+            await asked_and_lost(one)
+            assert await other.orders(2) == [OpenSession(S1, 5), asked()]
+            behind = SessionOpened(S2)
+            other.says(last, behind)
+            await one.told.until("talker", behind)
+            assert one.heard == [behind]
+            assert one.lost == ([] if told.outcome == "finished" else [TAG]), "what came to nothing is told at once"
+            worker = await one.worker("a", incarnation=1)
+            assert await worker.orders() == [Audit(S1, KEY)]
+            worker.says(answer({}))
+            await one.told.until("talker", told)
+
     play(scenario())
 
 

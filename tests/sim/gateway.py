@@ -231,9 +231,10 @@ class Gateway:
             ownership, snapshot = result
             present = self.calls.get(session)
             if present is not None:
+                del self.calls[ownership.session]
+                self.former.append(present)
                 present.end("session_replaced")
                 present.leave_stages()
-                self.former.append(present)
             self._begin(ownership, restored(snapshot), snapshot.entries, visitor)
 
         self._ways.line.ask(
