@@ -3,15 +3,19 @@
 Theory of operation
     `media.coded_tones.Decoder` finds the pieces of words that can be made out on their own: half a word is. Where a
     reply stood still within a word and went on, the shorter piece may be too short for that. But it is known what it
-    sounds like: it is looked for in the sound between the longer piece and the next that was made out.
+    sounds like: it is looked for in the sound between the longer piece and the next that was made out. So is the
+    beginning of the word in which a response broke off: behind the word before it, or wherever sound begins.
 
 Rules
 * The recording is on the ear's own clock: what was late left silence, what was flushed is not there.
 * A word counts as wholly heard when all but `LOST_MS_MAX` of it was heard, in however many pieces.
+* How much of a response was heard is exact to `EDGE_SAMPLES`, twice that where other sound follows, and to a millisecond
+  or two behind Opus.
 
 Limits
 * A short piece is found where the reply stood still for `HALT_S_MAX` at most.
 * A word that is cut within its last `LOST_MS_MAX` counts as whole.
+* Of a word that breaks off, less than `SHORTEST_SAMPLES` go unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +26,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from media.chunk import ms_to_samples
-from media.coded_tones import EAR_RATE, WORD, Decoder, Heard, encode, response_number
+from media.coded_tones import (
+    EAR_RATE,
+    EDGE_SAMPLES,
+    RESIDUE_MAX,
+    SYMBOL,
+    TONE_LEVEL,
+    WORD,
+    Decoder,
+    Heard,
+    encode,
+    response_number,
+)
 from media.pcm import FloatSamples, pcm16_to_float
 from media.resample import StreamResampler
 
@@ -33,6 +48,10 @@ LOST_MS_MAX = 12
 ALIKE_MIN = 0.7
 SOFTEST = 0.1  # in parts of the word's loudness
 HALT_S_MAX = 5
+SHORTEST_SAMPLES = SYMBOL // 2
+# Where sound begins: a tenth of the voice's loudest, after as long a silence as no word has within it.
+ONSET_LEVEL = 0.05
+ONSET_SILENCE_SAMPLES = SYMBOL
 
 Stretch = tuple[int, int]
 
@@ -55,19 +74,44 @@ class WordHeard:
         return self.lost_samples <= ms_to_samples(LOST_MS_MAX, EAR_RATE)
 
 
-def words_heard(pcm: bytes, sample_rate: int) -> list[WordHeard]:
-    """All words in a recording, in the order of their beginnings.
+class CodedEar:
+    """What is heard in a recording. `pcm` is PCM16 mono at `sample_rate`, one of `media.resample.SAMPLE_RATES`."""
 
-    `pcm` is PCM16 mono at `sample_rate`, one of `media.resample.SAMPLE_RATES`.
-    """
-    resampler = StreamResampler(sample_rate, EAR_RATE)
-    sound = np.concatenate((resampler.process(pcm16_to_float(pcm)), resampler.flush()))
-    decoder = Decoder(EAR_RATE)
-    pieces = [*decoder.feed(sound), *decoder.finish()]
-    by_word: dict[tuple[int, int], list[Heard]] = {}
-    for piece in pieces:
-        by_word.setdefault((piece.response, piece.word), []).append(piece)
-    return [_word(own, pieces, sound) for own in by_word.values()]
+    def __init__(self, pcm: bytes, sample_rate: int) -> None:
+        resampler = StreamResampler(sample_rate, EAR_RATE)
+        self._sound = np.concatenate((resampler.process(pcm16_to_float(pcm)), resampler.flush()))
+        decoder = Decoder(EAR_RATE)
+        pieces = [*decoder.feed(self._sound), *decoder.finish()]
+        by_word: dict[tuple[int, int], list[Heard]] = {}
+        for piece in pieces:
+            by_word.setdefault((piece.response, piece.word), []).append(piece)
+        self.words = [_word(own, pieces, self._sound) for own in by_word.values()]
+        """All words, in the order of their beginnings."""
+
+    def words_of(self, response_id: str) -> list[WordHeard]:
+        """The words of one response, in the order of their beginnings."""
+        number = response_number(response_id)
+        return [word for word in self.words if word.response == number]
+
+    def samples_of(self, response_id: str) -> int:
+        """Up to which sample, at 24 kHz, the response was heard, as far as nothing before that is missing."""
+        last = max(self.words_of(response_id), key=lambda word: word.word, default=None)
+        if last is not None and not last.whole:
+            return (last.word + 1) * WORD - last.lost_samples
+        following = 0 if last is None else last.word + 1
+        word = encode(response_number(response_id), following, EAR_RATE)
+        since = 0 if last is None else last.start_sample + WORD
+        places = [place for place in self._places() if place >= since]
+        return following * WORD + max((_beginning(word, self._sound, place) for place in places), default=0)
+
+    def _places(self) -> list[int]:
+        """Where a word may begin: behind another, and where sound begins after silence."""
+        return [*(word.start_sample + WORD for word in self.words), *_onsets(self._sound)]
+
+
+def words_heard(pcm: bytes, sample_rate: int) -> list[WordHeard]:
+    """All words in a recording, in the order of their beginnings; of the arguments, see `CodedEar`."""
+    return CodedEar(pcm, sample_rate).words
 
 
 def wholly_heard(words: Iterable[WordHeard], response_id: str) -> list[int]:
@@ -123,3 +167,22 @@ def _is_like(wanted: FloatSamples, where: FloatSamples) -> bool:
     energy = float(np.vdot(wanted, wanted))
     loud = there >= SOFTEST**2 * energy
     return bool(np.any(loud & (fits >= ALIKE_MIN * np.sqrt(np.maximum(there, 0) * energy))))
+
+
+def _onsets(sound: FloatSamples) -> list[int]:
+    """Where sound begins after silence."""
+    loud = np.flatnonzero(np.abs(sound) >= ONSET_LEVEL)
+    begins = np.diff(loud, prepend=-ONSET_SILENCE_SAMPLES) >= ONSET_SILENCE_SAMPLES
+    places: list[int] = loud[begins].tolist()
+    return places
+
+
+def _beginning(word: FloatSamples, sound: FloatSamples, about: int) -> int:
+    """How much of `word` is heard from about `about` on, before it breaks off."""
+    best, heard = 0.0, 0
+    for start in range(max(0, about - EDGE_SAMPLES), about + EDGE_SAMPLES + 1):
+        there = sound[start : start + WORD]
+        evidence = np.cumsum(RESIDUE_MAX - ((there - word[: len(there)]) / TONE_LEVEL) ** 2)
+        if len(there) and evidence.max() > best:
+            best, heard = float(evidence.max()), int(evidence.argmax()) + 1
+    return heard if best >= RESIDUE_MAX * SHORTEST_SAMPLES else 0
