@@ -25,6 +25,7 @@ from benchmarks import (  # noqa: E402
     webrtc_cpu,
 )
 from benchmarks import turns as voice  # noqa: E402
+from benchmarks.heard_error import run as heard_error  # noqa: E402
 
 
 def _say(text: str) -> None:
@@ -60,6 +61,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "cancel": lambda turns, _: voice.cancel(_say, times=turns or 100),
     "drain": lambda cancels, _: drain.drain(_say, cancels=cancels or drain.CANCELS),
     "cancel-leaks": lambda cancels, _: cancel_leaks.cancel_leaks(_say, cancels=cancels or cancel_leaks.CANCELS),
+    "heard-error": lambda cuts, _: heard_error.heard_error(_say, cuts=cuts or heard_error.CUTS),
     "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),
     "recovery": lambda _turns, _calls: voice.recovery(_say),
     "hearing": lambda _turns, _calls: _hearing(),
