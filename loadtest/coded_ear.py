@@ -9,8 +9,8 @@ Theory of operation
 Rules
 * The recording is on the ear's own clock: what was late left silence, what was flushed is not there.
 * A word counts as wholly heard when all but `LOST_MS_MAX` of it was heard, in however many pieces.
-* How much of a response was heard is exact to `EDGE_SAMPLES`, twice that where other sound follows, and to a millisecond
-  or two behind Opus.
+* How much of a response was heard is exact to `EDGE_SAMPLES`, twice that where other sound follows, and to a
+  millisecond or two behind Opus.
 
 Limits
 * A short piece is found where the reply stood still for `HALT_S_MAX` at most.
@@ -48,7 +48,10 @@ LOST_MS_MAX = 12
 ALIKE_MIN = 0.7
 SOFTEST = 0.1  # in parts of the word's loudness
 HALT_S_MAX = 5
-SHORTEST_SAMPLES = SYMBOL // 2
+# Of a word that breaks off: the least that is not taken for the end of another sound; and, where it is not known to
+# begin there, for another word, of which one in 251 begins with the same symbol.
+EVIDENCE_SAMPLES = SYMBOL // 2
+SHORTEST_SAMPLES = 3 * SYMBOL // 2
 # Where sound begins: a tenth of the voice's loudest, after as long a silence as no word has within it.
 ONSET_LEVEL = 0.05
 ONSET_SILENCE_SAMPLES = SYMBOL
@@ -98,11 +101,13 @@ class CodedEar:
         last = max(self.words_of(response_id), key=lambda word: word.word, default=None)
         if last is not None and not last.whole:
             return (last.word + 1) * WORD - last.lost_samples
-        following = 0 if last is None else last.word + 1
+        following, since = (0, 0) if last is None else (last.word + 1, last.start_sample + WORD)
         word = encode(response_number(response_id), following, EAR_RATE)
-        since = 0 if last is None else last.start_sample + WORD
-        places = [place for place in self._places() if place >= since]
-        return following * WORD + max((_beginning(word, self._sound, place) for place in places), default=0)
+        beginning = max((_beginning(word, self._sound, place) for place in self._places() if place > since), default=0)
+        beginning = beginning if beginning >= SHORTEST_SAMPLES else 0
+        if last is not None:
+            beginning = max(beginning, _beginning(word, self._sound, since)) or -last.lost_samples
+        return following * WORD + beginning
 
     def _places(self) -> list[int]:
         """Where a word may begin: behind another, and where sound begins after silence."""
@@ -140,7 +145,7 @@ def _gaps(known: Sequence[Stretch]) -> list[Stretch]:
 
 
 def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> bool:
-    """Whether the missing beginning or end of a word is heard before or behind its pieces."""
+    """Whether what is missing of a word is heard before, behind or between its pieces."""
     first, last = own[0].start_sample, _end(own[-1])
     if gap[1] == WORD:
         begin, end = last, min((one.start_sample for one in pieces if one.start_sample >= last), default=len(sound))
@@ -149,7 +154,9 @@ def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], sound
         begin, end = max((_end(one) for one in pieces if _end(one) <= first), default=0), first
         where = sound[max(begin, end - HALT_S_MAX * EAR_RATE, 0) : end]
     else:
-        return False
+        begin = next(_end(one) for one in own if one.skipped + one.samples_heard == gap[0])
+        end = next((one.start_sample for one in own if one.skipped == gap[1]), begin)
+        where = sound[begin : min(end, begin + HALT_S_MAX * EAR_RATE)]
     return _is_like(encode(own[0].response, own[0].word, EAR_RATE)[slice(*gap)], where)
 
 
@@ -185,4 +192,4 @@ def _beginning(word: FloatSamples, sound: FloatSamples, about: int) -> int:
         evidence = np.cumsum(RESIDUE_MAX - ((there - word[: len(there)]) / TONE_LEVEL) ** 2)
         if len(there) and evidence.max() > best:
             best, heard = float(evidence.max()), int(evidence.argmax()) + 1
-    return heard if best >= RESIDUE_MAX * SHORTEST_SAMPLES else 0
+    return heard if best >= RESIDUE_MAX * EVIDENCE_SAMPLES else 0

@@ -13,9 +13,11 @@ Rules
 * Responses play one after the other; a cut ends one at what was sent and drops the rest.
 * A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
   sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
-* `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not.
-* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`. A
-  report below what was estimated until then takes nothing back: heard stays where it is until reports pass it.
+* `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not; but for a report that puts an
+  estimate right.
+* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`. The
+  estimate knows nothing of the network and of what a client keeps in store, so what is reported below it was not heard
+  yet. Of reports the furthest counts.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class _Ledger:
     final_in: bool = False
     final_out: bool = False
     fades_in: bool = False  # it was faded out amid its sound
-    heard_min: int = 0
+    acked: int = 0
     acked_ns: int | None = None
 
 
@@ -209,17 +211,16 @@ class Playout:
         """Where `response` stands. Heard is an estimate that errs low: what was sent, less what is still to play."""
         ledger = self._known[response]
         if ledger.acked_ns is not None and now_ns - ledger.acked_ns <= REPORT_NS_MAX:
-            return LedgerView(ledger.generated, ledger.sent, ledger.heard_min, ledger.final_out, "acked")
+            return LedgerView(ledger.generated, ledger.sent, ledger.acked, ledger.final_out, "acked")
         unplayed_ns = max(0, ledger.play_end_ns - now_ns)
         unplayed = -(-unplayed_ns * self._rate // NS_PER_S)
-        heard = max(ledger.heard_min, ledger.sent - unplayed)
+        heard = max(ledger.acked, ledger.sent - unplayed)
         return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out)
 
     def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
-        """The client reports that `samples` of `response` were heard. Never lowers what was known or estimated."""
+        """The client reports that `samples` of `response` were heard. Never lowers what was reported before."""
         ledger = self._known[response]
-        known = self.view(response, now_ns).heard
-        ledger.heard_min = max(known, min(samples, ledger.sent))
+        ledger.acked = max(ledger.acked, min(samples, ledger.sent))
         ledger.acked_ns = now_ns
 
     def played_out_ns(self) -> int:

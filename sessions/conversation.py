@@ -52,7 +52,7 @@ from sessions.remembered import Remembered
 from sessions.response import Deadlines
 from sessions.route import Leg, LegKind, Route, line
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
-from sessions.speaking import Speaking
+from sessions.speaking import CALL_ENDED, Speaking
 from stages.contracts import (
     OUT_OF_BAND,
     Event,
@@ -404,6 +404,9 @@ class Conversation:
         active = self._speaking.active
         wanted = response_id or (active.id if active else None)
         if wanted is None or all(view.id != wanted for view in self._speaking.running):
+            cut_off = self._cut_off(now_ns, wanted)
+            if cut_off:
+                return cut_off  # it is over, and its client stops playing it
             message = f"response {wanted!r} is not in progress" if wanted else "no response is in progress"
             return [Tell(CommandRefused("response_cancel_not_active", message, "response_id"))]
         if active and active.id == wanted:
@@ -411,15 +414,27 @@ class Conversation:
             return self._settle(self._end_epoch("client_cancelled", now_ns), now_ns)
         return self._settle(self._speaking.cancel(wanted, "client_cancelled", now_ns), now_ns)
 
+    def clear_output(self, now_ns: int) -> list[Effect]:
+        """The client throws away what it has not played, of what is being said or of what is over."""
+        if self._speaking.active:
+            return self.cancel_response(None, now_ns)
+        return self._cut_off(now_ns)
+
+    def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
+        """The rest of a reply that is over is heard no more: history ends where the caller was."""
+        cut_off = self._speaking.cut_off(now_ns, response, gone=gone)
+        return self._remembered.cut_off(*cut_off) if cut_off else []
+
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
         self._is_over = True
         self._owed = None
         effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
+        effects += self._cut_off(now_ns, gone=True)
         if self._speaking.active:
-            effects += self._end_epoch("call_ended", now_ns)
+            effects += self._end_epoch(CALL_ENDED, now_ns)
         for view in self._speaking.running:
-            effects += self._speaking.cancel(view.id, "call_ended", now_ns)
+            effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
         return self._settle(effects, now_ns)
 
     # ---- sound goes out ----------------------------------------------------------------------------
@@ -427,6 +442,11 @@ class Conversation:
     def heard(self, response: str, samples: int, now_ns: int) -> list[Effect]:
         """The client reports that its caller has heard so much of `response`."""
         self._speaking.heard(response, samples, now_ns)
+        return self._remembered.refine()
+
+    def written(self, response: str, samples: int) -> list[Effect]:
+        """Of `response`, whose epoch has just ended, no more than `samples` have left, though more were handed out."""
+        self._speaking.written(response, samples)
         return self._remembered.refine()
 
     def take_due(self, now_ns: int) -> list[Effect]:

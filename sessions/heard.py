@@ -7,11 +7,11 @@ Theory of operation
 
     Where the peer throws away what it has not played yet, the cut is what was heard: as it reports, else as the pacing
     lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, all that was
-    sent will be heard.
+    sent will be heard, unless the peer is gone.
 
 Rules
-* A report moves a cut forward, in whichever order it and the end of the reply come; nothing but the client's own
-  `truncate` moves it back.
+* A report moves a cut forward, in whichever order it and the end of the reply come, and one that was estimated either
+  way; nothing but the client's own `truncate` moves back what was reported.
 * Words are whole or not heard; the one that the cut fell into is named apart.
 * The last `REPLIES_MAX` replies are known. Of others, a truncation is by the share of their sound.
 """
@@ -78,13 +78,13 @@ class Heard:
     # ---- replies end -----------------------------------------------------------------------------------
 
     def ended(
-        self, response: str, item: str, reply: Reply, *, whole: bool, recalled: bool, now_ns: int
+        self, response: str, item: str, reply: Reply, *, whole: bool, recalled: bool, now_ns: int, gone: bool = False
     ) -> tuple[LedgerView, Cut]:
         """`response` has ended; `whole`: all of it was sent; `recalled`: its client throws away what it has not played,
-        if it can. Gives its last ledger, and what history has of it."""
+        if it can; `gone`: nobody hears it any more. Gives its last ledger, and what history has of it."""
         view = self._playout.cut(response, now_ns)
         wanted = self._wanted.pop(item, None)
-        heard = view.heard if self._recalls and recalled else view.sent
+        heard = view.heard if gone or (self._recalls and recalled) else view.sent
         kept = _Reply(response, reply, view.sent, None if whole else heard, view.basis)
         if wanted is not None:
             kept.cut, kept.basis = min(wanted, view.sent), "acked"
@@ -105,17 +105,29 @@ class Heard:
         return None if kept is None or kept.cut is None else self._cut_of(kept)
 
     def report(self, response: str, samples: int, now_ns: int) -> str | None:
-        """The ear has had `samples` of `response`. Gives the item of which more was heard than was thought."""
+        """The ear has had `samples` of `response`. Gives the item of which more was heard than was thought, or less."""
         if response not in self._playout.open_responses():
             return None
         self._playout.acknowledge(response, samples, now_ns)
-        item, kept = next(((name, one) for name, one in self._replies.items() if one.response == response), ("", None))
+        item, kept = self._find(response)
         if kept is None or kept.cut is None or not self._recalls:
             return None
         heard = min(samples, kept.sent)
-        if heard <= kept.cut:
+        if kept.basis == "acked" and heard <= kept.cut:
             return None
         kept.cut, kept.basis = heard, "acked"
+        return item
+
+    def _find(self, response: str) -> tuple[str, _Reply | None]:
+        return next(((name, one) for name, one in self._replies.items() if one.response == response), ("", None))
+
+    def written(self, response: str, samples: int) -> str | None:
+        """Of a reply that was cut no more than `samples` have left: the rest was taken back in time. Gives the item of
+        which less was heard than was thought."""
+        item, kept = self._find(response)
+        if kept is None or kept.cut is None or kept.sent <= samples:
+            return None
+        kept.sent, kept.cut = samples, min(kept.cut, samples)
         return item
 
     def want(self, item: str, samples: int) -> None:
@@ -130,12 +142,14 @@ class Heard:
         kept.cut, kept.basis = min(samples, kept.sent), "acked"
         return self._cut_of(kept)
 
-    def unplayed(self, now_ns: int) -> str | None:
-        """The item of a reply that is over, and that the caller is still hearing the end of."""
-        if not self._recalls:
+    def unplayed(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> str | None:
+        """The item of a reply that is over, and that the caller is still hearing the end of: that of `response`, where
+        one is named. `gone`: the caller was hearing it, and does no more."""
+        if not (self._recalls or gone):
             return None
         for item, kept in self._replies.items():
-            if kept.cut is None and self._playout.view(kept.response, now_ns).heard < kept.sent:
+            is_meant = response in (None, kept.response)
+            if is_meant and kept.cut is None and self._playout.view(kept.response, now_ns).heard < kept.sent:
                 return item
         return None
 

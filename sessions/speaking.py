@@ -48,6 +48,7 @@ from stages.event_log import EventKind, EventLog, Trail
 
 FRAME_MS = 20
 ECHO_MS = 3_000  # an utterance that is recognised as ours began at most so long ago
+CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 
 _STATUS = {
@@ -426,7 +427,7 @@ class Speaking:
         steps: list[life.Effect] = []
         sent, dropped, cut = 0, 0, Cut(0, run.reply.text)
         if run.plan.with_audio:
-            view, cut = self._end_sound(run, done.phase, now_ns)
+            view, cut = self._end_sound(run, done, now_ns)
             sent, dropped = view.sent, view.unsent
             steps = run.life.playout_released(dropped, now_ns)
         state, cause = done.phase.name.lower(), done.code or done.reason
@@ -451,12 +452,15 @@ class Speaking:
         finished = Tell(ResponseFinished(view_out, run.marks.parts()))
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
-    def _end_sound(self, run: _Run, phase: Phase, now_ns: int) -> tuple[LedgerView, Cut]:
+    def _end_sound(self, run: _Run, done: life.Done, now_ns: int) -> tuple[LedgerView, Cut]:
         response = run.plan.tag.response
         if run.is_prepared:
             return self._playout.cut(response, now_ns), Cut(0, "")
-        whole, recalled = phase is Phase.SUCCEEDED, phase is Phase.CANCELLED
-        return self._heard.ended(response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns)
+        whole, recalled = done.phase is Phase.SUCCEEDED, done.phase is Phase.CANCELLED
+        gone = done.reason == CALL_ENDED
+        return self._heard.ended(
+            response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone
+        )
 
     def _drained(self, run: _Run, drained: life.Drained) -> list[Effect]:
         response = run.plan.tag.response
@@ -497,6 +501,12 @@ class Speaking:
         if item is not None:
             self._refined.append(item)
 
+    def written(self, response: str, samples: int) -> None:
+        """No more than `samples` of `response`, which was cut, have left."""
+        item = self._heard.written(response, samples)
+        if item is not None:
+            self._refined.append(item)
+
     def cut_of(self, item: str) -> Cut | None:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
         return self._heard.cut_of(item)
@@ -512,10 +522,10 @@ class Speaking:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
         return self._heard.truncate(item, samples)
 
-    def cut_off(self, now_ns: int) -> tuple[str, Cut] | None:
-        """The caller interrupts. Where they were still hearing the end of a reply that is over: its item, and what
-        history has of it now."""
-        item = self._heard.unplayed(now_ns)
+    def cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> tuple[str, Cut] | None:
+        """The caller interrupts, or is `gone`. Where they were still hearing the end of a reply that is over (that of
+        `response`, where one is named): its item, and what history has of it now."""
+        item = self._heard.unplayed(now_ns, response, gone=gone)
         return (item, self._heard.cut_off(item, now_ns)) if item else None
 
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:

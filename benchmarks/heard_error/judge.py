@@ -15,18 +15,21 @@ from dataclasses import dataclass
 
 from benchmarks.heard_error.line import Spoken
 from benchmarks.heard_error.plan import CallPlan
-from loadtest.coded_ear import LOST_MS_MAX, CodedEar, WordHeard
+from loadtest.coded_ear import SHORTEST_SAMPLES, CodedEar, WordHeard
 from media.chunk import ms_to_samples
 from media.coded_tones import EAR_RATE
 from sessions.records import ItemRecord
 
 # Two neighbouring pieces of a word may each be reported a little long (`media.coded_tones`).
 REPEATED_MS_MAX = 3
+# The ear may take so much for the end of a word that is no more than like it; a frame that came too late is longer.
+BEYOND_MS_MAX = SHORTEST_SAMPLES * 1_000 / EAR_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one reply. `basis`: how the store says that it is known; empty where it has nothing of the reply."""
+    """Of one reply. `basis`: how the store says that it is known; empty where it has nothing of the reply. `heard`: the
+    words with the samples of each that were not heard."""
 
     plan: CallPlan
     spoken: Spoken
@@ -34,6 +37,13 @@ class Finding:
     words_error: int
     ms_error: float
     faults: tuple[str, ...]
+    heard: tuple[tuple[int, int], ...]
+
+    @property
+    def is_told(self) -> bool:
+        """The client has said what was played, as far as it could before it was gone."""
+        reports = self.plan.reports
+        return reports == "acks" or (reports == "truncates" and self.spoken.cut.deed != "hang_up")
 
     @property
     def presumes(self) -> bool:
@@ -50,11 +60,12 @@ def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar
     faults = [*_faults_of_words(heard), *_faults_of_history(said)]
     if spoken.stale_samples:
         faults.append("came after its end")
-    if heard_ms > (0 if item is None else item.audio_ms_total) + LOST_MS_MAX:
+    if heard_ms > (0 if item is None else item.audio_ms_total) + BEYOND_MS_MAX:
         faults.append("more heard than sent")
     words = sum(word.whole for word in heard)
     basis = "" if item is None else item.heard_basis
-    return Finding(plan, spoken, basis, len(said) - words, said_ms - heard_ms, tuple(faults))
+    lost = tuple((word.word, word.lost_samples) for word in heard)
+    return Finding(plan, spoken, basis, len(said) - words, said_ms - heard_ms, tuple(faults), lost)
 
 
 def words_in(content: str) -> list[int]:

@@ -160,7 +160,10 @@ class Conversing:
 
     def _has_begun(self, response: str) -> bool:
         kinds = ("response.output_audio.delta", "output_audio_buffer.started", "response.done")
-        return any(e["type"] in kinds and response in (e.get("response_id"), e.get("response", {}).get("id")) for e in self._line.events)
+        return any(
+            e["type"] in kinds and response in (e.get("response_id"), e.get("response", {}).get("id"))
+            for e in self._line.events
+        )
 
     def _item(self, response: str) -> str:
         added = (e for e in self._line.events if e["type"] == "response.output_item.added")

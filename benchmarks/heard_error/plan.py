@@ -35,7 +35,7 @@ DEEDS: dict[Transport, tuple[Deed, ...]] = {
 }
 DEEDS_AFTER_DONE: dict[Transport, tuple[Deed, ...]] = {"websocket": ("clear", "speak"), "webrtc": ("speak",)}
 
-DOWN_MS, DOWN_MORE_MS = 150, 120
+DOWN_MS, DOWN_MORE_MS, BUFFER_MS = 100, 80, 80
 UP_MS, UP_MORE_MS = 60, 60
 STALL_MS, STALL_EVERY = 400, 50
 
@@ -58,11 +58,11 @@ class CallPlan:
     seed: int
 
     def network(self) -> Network:
-        """As the conditions are: `uneven` is 150 ms and up to 120 more, 60 and up to 60 more on the way back; `slow` a
-        client that looks at what has come every 50 messages, 400 ms late."""
+        """As the conditions are. `uneven`: 100 ms and up to 80 more, which the client's jitter buffer makes up for, and
+        60 and up to 60 more on the way back; `slow`: a client that stands still for 400 ms every 50 messages."""
         dice = random.Random(self.seed)
         if self.conditions == "uneven":
-            return Network(_between(dice, DOWN_MS, DOWN_MORE_MS), _between(dice, UP_MS, UP_MORE_MS))
+            return Network(_between(dice, DOWN_MS, DOWN_MORE_MS), _between(dice, UP_MS, UP_MORE_MS), BUFFER_MS)
         return Network(_stalls(dice)) if self.conditions == "slow" else Network()
 
 

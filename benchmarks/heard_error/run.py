@@ -50,7 +50,7 @@ def oracle_service() -> Iterator[Service]:
 
 
 async def heard_error(say: Say, *, cuts: int) -> bool:
-    """`cuts` in all, over both transports; good where no promise is broken and reports leave at most a word of error."""
+    """`cuts` in all, over both transports; good as `is_good` says."""
     over_webrtc = round(cuts * WEBRTC_SHARE)
     findings: list[Finding] = []
     with oracle_service() as service:
@@ -59,8 +59,10 @@ async def heard_error(say: Say, *, cuts: int) -> bool:
     for line in report(findings):
         say(line)
     for finding in findings:
-        if finding.faults or (finding.presumes and finding.plan.reports != "none"):
-            say(f"FAULT {finding}")
+        if finding.faults or (finding.presumes and finding.is_told):
+            one, plan = finding.spoken, finding.plan
+            what = f"{plan.transport} {plan.reports} {plan.conditions} {one.cut}: {finding.words_error} words,"
+            say(f"FAULT {what} {finding.ms_error:.1f} ms, {finding.basis}, {finding.faults}, heard {finding.heard}")
     return is_good(findings)
 
 

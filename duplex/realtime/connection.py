@@ -324,8 +324,7 @@ class RealtimeConnection:
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
             case ask.OutputClear():
-                if call.conversation.speaking.active:
-                    call.carry_out(call.conversation.cancel_response(None, now_ns))
+                call.carry_out(call.conversation.clear_output(now_ns))
             case ask.PlaybackAck():
                 self._heard(command)
             case ask.Bye():

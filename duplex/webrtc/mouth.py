@@ -93,13 +93,12 @@ class Mouth:
         self._put(self._encoder.silence())
         return True
 
-    def drop_audio(self) -> None:
+    def drop_audio(self) -> Position | None:
         self._messages.drop_audio()
         waiting = self._sender.take_back()
-        if waiting:
-            self._map.take_back(waiting[0].tick)
         for packet in waiting:
             self._sender.put(SentPacket(packet.tick, self._encoder.silence()))
+        return self._map.take_back(waiting[0].tick) if waiting else None
 
     def _speak(self, frame: Frame) -> None:
         self._map.record(self._next * PACKET_TICKS, frame.response, frame.start_sample, frame.samples)

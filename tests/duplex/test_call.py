@@ -19,6 +19,8 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import PoolCallbacks, StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
+from media.chunk import samples_to_ms
+from media.rtp_map import Position
 from sessions.conversation import Conversation, Identity, ReplyDefaults
 from sessions.effects import CutStream
 from sessions.events import (
@@ -33,6 +35,7 @@ from sessions.events import (
 )
 from sessions.memory_store import MemorySessionStore
 from sessions.records import (
+    ItemChanged,
     SessionRecord,
     TurnRecord,
     decode_entry,
@@ -66,6 +69,7 @@ SESSION = "sess_1"
 STAGES = ("encoder", "thinker", "talker", "vocoder")
 NS_PER_S = 1_000_000_000
 S_MAX = 10
+FAR_NS = 1 << 62  # by then all has been heard that was sent
 
 
 class Loudness:
@@ -100,6 +104,7 @@ class Client:
         self.log = log
         self.has_room = True
         self.silences_due = self.silences = 0
+        self.written: Position | None = None
         self.paced_ns: list[int] = []
 
     def pace(self, now_ns: int) -> None:
@@ -117,8 +122,9 @@ class Client:
     def tell(self, event: Event) -> None:
         self.log.append(("client", event))
 
-    def drop_audio(self) -> None:
+    def drop_audio(self) -> Position | None:
         self.log.append(("client", "drop_audio"))
+        return self.written
 
 
 class Bench:
@@ -286,6 +292,22 @@ def test_a_stream_that_is_lost_is_asked_for_again_under_another_name() -> None:
         assert one.at("talker") == [Cancel(tag), Open(again, TalkerOptions(), ("vocoder",))]
         assert one.told(ResponseFinished) == []
         assert one.metric("duplex_responses_retried_total") == 1
+
+    play(scenario)
+
+
+def test_a_frame_that_was_taken_back_unwritten_was_not_heard() -> None:
+    """The ledger has taken it for sent."""
+
+    async def scenario(one: Bench) -> None:
+        response = one.start_reply().response
+        (*_, last) = one.told(ReplyAudio)
+        one.client.written = Position(response, last.frame.start_sample)
+        one.call.carry_out(one.call.conversation.cancel_response(None, FAR_NS))
+        assert one.call.conversation.items[-1].heard_samples == last.frame.start_sample > 0
+        *_, saved = await one.stored()
+        assert isinstance(saved, ItemChanged)
+        assert saved.item.audio_ms_cut == samples_to_ms(last.frame.start_sample, 24_000)
 
     play(scenario)
 

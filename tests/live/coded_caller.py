@@ -19,7 +19,7 @@ import base64
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,10 +52,12 @@ def at_once() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """By how many ms each message comes, and goes, later than it would; asked for each."""
+    """By how many ms each message comes, and goes, later than it would; asked for each. `buffer_ms`: for how long the
+    loudspeaker waits with the first sound, so that later ones need not come in time."""
 
     down_ms: Delay = at_once
     up_ms: Delay = at_once
+    buffer_ms: int = 0
 
 
 class CodedCaller(Caller):
@@ -70,7 +72,7 @@ class CodedCaller(Caller):
         self._reports = reports
         self._coming: deque[tuple[int, Message]] = deque()
         self._leaving: deque[tuple[int, str]] = deque()
-        self._loudspeaker = PlayoutModel(RATE)
+        self._loudspeaker = PlayoutModel(RATE, network.buffer_ms * NS_PER_MS)
         self._recording = Recording(RATE, RECORDING_S_MAX, time.monotonic_ns())
         self._items: dict[str, str] = {}
         self._acked: dict[str, int] = {}
@@ -134,8 +136,9 @@ class CodedCaller(Caller):
 
     def flush(self) -> None:
         """Throw away, of the caller's own accord, what has not been played, and what of it is still to come."""
-        self._dismissed |= self._items.keys()
-        self._flush(time.monotonic_ns(), None)
+        dismissed = self._items.keys() - self._over
+        self._dismissed |= dismissed
+        self._flush(time.monotonic_ns(), None, dismissed)
 
     @property
     def unplayed_ms(self) -> int:
@@ -207,13 +210,13 @@ class CodedCaller(Caller):
         if response not in self._dismissed:
             self._loudspeaker.receive(AudioFrame(response, pcm, start_sample=delta["start_sample"]), now_ns)
 
-    def _flush(self, now_ns: int, response: str | None) -> None:
+    def _flush(self, now_ns: int, response: str | None, dismissed: Set[str] = frozenset()) -> None:
         cut_before = self._cut()
         for piece in self._loudspeaker.cut(now_ns, response):
             self._recording.add(piece)
         self._next_ack_ns = now_ns
         self._acknowledge(now_ns)
-        for name in self._cut() - cut_before if self._reports == "truncates" else ():
+        for name in dismissed | self._cut() - cut_before if self._reports == "truncates" else ():
             played_ms = self._loudspeaker.heard_to_sample(name, now_ns) * 1_000 // RATE
             self.send("conversation.item.truncate", item_id=self._items[name], content_index=0, audio_end_ms=played_ms)
 
@@ -230,7 +233,7 @@ class CodedCaller(Caller):
         self._next_ack_ns = now_ns + ACK_NS
         for response in self._items if self._reports == "acks" else ():
             position = self._loudspeaker.heard_to_sample(response, now_ns)
-            if position != self._acked.get(response, 0):
+            if position != self._acked.get(response):
                 self._acked[response] = position
                 self.send("playback.ack", response_id=response, played_samples=position)
 

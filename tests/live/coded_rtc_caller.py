@@ -48,6 +48,12 @@ class _Way:
         self.waiting -= 1
         act()
 
+    async def until_empty(self) -> None:
+        """Return once all that is under way by now has arrived."""
+        arrived = asyncio.Event()
+        self.carry(arrived.set)
+        await arrived.wait()
+
 
 class CodedRtcCaller(RtcCaller):
     def __init__(self, network: Network, *, reports: bool) -> None:
@@ -85,7 +91,15 @@ class CodedRtcCaller(RtcCaller):
             if self.heard:
                 last = self.heard[-1]
                 age_ms = (time.monotonic_ns() - last.at_ns) / 1e6
-                self.send("playback.ack", rtp_timestamp=last.pts % (1 << 32), age_ms=age_ms, output_latency_ms=0)
+                timestamp = (self._rtp_origin() + last.pts) % (1 << 32)
+                self.send("playback.ack", rtp_timestamp=timestamp, age_ms=age_ms, output_latency_ms=0)
+
+    def _rtp_origin(self) -> int:
+        """aiortc counts from the first frame; a browser tells the packet's own timestamp."""
+        (transceiver,) = self.peer.getTransceivers()
+        receiver: Any = transceiver.receiver
+        origin: int = receiver._RTCRtpReceiver__timestamp_mapper._origin
+        return origin
 
     async def speak(self, until: Callable[[], bool]) -> None:
         """Speak until it is so."""
@@ -103,8 +117,7 @@ class CodedRtcCaller(RtcCaller):
         self._hears = False
         if self._reporting is not None:
             self._reporting.cancel()
-        while self._way_out.waiting:
-            await asyncio.sleep(REPORT_S)
+        await self._way_out.until_empty()
         return self.sound()
 
 

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessions.effects import Effect, EndEpoch, GrantCredit, HearFrom, Measured, OpenStream, SaveEpoch, SaveItem, Tell
-from sessions.events import ItemTruncated, ReplyAudio, ResponseDrained, ResponseFinished, ResponseStarted, SpeechStarted
+from sessions.events import (
+    CommandRefused,
+    ItemTruncated,
+    ReplyAudio,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+    SpeechStarted,
+)
 from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.response import Deadlines
@@ -283,6 +291,80 @@ def test_a_caller_interrupts_what_is_over_and_still_sounds() -> None:
     assert told(effects, ResponseFinished) == [], "it has had its terminal"
     assert talk.texts[:2] == [("user", "hello"), ("assistant", "one two")]
     assert talk.core.items[1].cut_word == "three"
+
+
+def over_and_unplayed(*, recalls: bool = True) -> tuple[Talk, int]:
+    """A reply of three words has ended, of which its caller has heard so many ms, two words and more."""
+    talk = Talk(recalls=recalls, lead_ms=200)
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    began_ns = talk.now_ns
+    while told(talk.send(), ResponseFinished) == []:
+        talk.later(20)
+    talk.let_go("resp_1")
+    talk.later(10)
+    return talk, (talk.now_ns - began_ns) // MS
+
+
+@pytest.mark.parametrize("named", [None, "resp_1", "clear"])
+def test_a_client_that_stops_what_is_over_and_still_sounds_has_not_heard_its_end(named: str | None) -> None:
+    talk, heard_ms = over_and_unplayed()
+    stop = talk.core.clear_output if named == "clear" else lambda now_ns: talk.core.cancel_response(named, now_ns)
+    effects = talk.do(stop(talk.now_ns))
+    assert told(effects, ItemTruncated) == [ItemTruncated("item_2", heard_ms)]
+    assert told(effects, CommandRefused) == []
+    assert talk.texts[-1] == ("assistant", "one two")
+    assert [type(effect) for effect in effects] == [SaveItem, Tell]
+
+
+def test_a_client_that_clears_what_is_being_said_cancels_it() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", WORDS)
+    talk.send(25)
+    talk.do(talk.core.clear_output(talk.now_ns))
+    assert talk.finished("resp_1").reason == "client_cancelled"
+    assert talk.core.clear_output(talk.now_ns) == []
+
+
+def test_a_cancel_of_another_response_stops_nothing_that_still_sounds() -> None:
+    talk, _ = over_and_unplayed()
+    (refused,) = told(talk.do(talk.core.cancel_response("resp_9", talk.now_ns)), CommandRefused)
+    assert refused.code == "response_cancel_not_active"
+    assert talk.texts[-1] == ("assistant", "one two three")
+
+
+def test_who_hangs_up_while_a_reply_still_sounds_has_not_heard_its_end() -> None:
+    talk, _ = over_and_unplayed()
+    talk.do(talk.core.close(talk.now_ns))
+    assert talk.texts[-1] == ("assistant", "one two")
+    assert talk.core.items[-1].cut_word == "three"
+
+
+@pytest.mark.parametrize("amid", [False, True])
+def test_who_hangs_up_has_not_heard_the_packets_on_their_way(amid: bool) -> None:
+    """They cannot be recalled, but the last report says where the caller was."""
+    talk = Talk(recalls=False)
+    talk.say("hello")
+    talk.reply("resp_1", WORDS)
+    talk.send(25 if amid else 51)
+    talk.do(talk.core.heard("resp_1", WORD_SAMPLES, talk.now_ns))
+    talk.do(talk.core.close(talk.now_ns))
+    assert talk.texts[-1] == ("assistant", "one")
+    assert (talk.core.items[-1].cut, talk.core.items[-1].heard_basis) == (True, "acked")
+
+
+def test_what_was_taken_back_unwritten_is_not_in_history() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", WORDS)
+    talk.send(31)
+    talk.start(48_000)
+    assert talk.texts[-1] == ("assistant", "one two three")
+    (saved,) = talk.do(talk.core.written("resp_1", 3 * WORD_SAMPLES - 480))
+    assert isinstance(saved, SaveItem)
+    assert talk.texts[-1] == ("assistant", "one two")
+    assert talk.core.written("resp_1", 3 * WORD_SAMPLES) == []
 
 
 def test_a_report_that_comes_after_the_cut_corrects_it() -> None:

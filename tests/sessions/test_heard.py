@@ -43,9 +43,11 @@ class Call:
             while self.playout.due(now_ms * MS):
                 pass
 
-    def end(self, at_ms: int, *, whole: bool = False, recalled: bool = True, response: str = "r1") -> Cut:
+    def end(
+        self, at_ms: int, *, whole: bool = False, recalled: bool = True, gone: bool = False, response: str = "r1"
+    ) -> Cut:
         item, now_ns = f"item_{response}", at_ms * MS
-        _, cut = self.heard.ended(response, item, self.reply, whole=whole, recalled=recalled, now_ns=now_ns)
+        _, cut = self.heard.ended(response, item, self.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone)
         return cut
 
 
@@ -93,12 +95,62 @@ def test_a_report_that_comes_after_the_end_says_the_same_as_one_before(samples: 
     assert after.heard.report("r1", samples, 343 * MS) is None, "nothing new"
 
 
-def test_a_report_of_less_takes_nothing_back() -> None:
+def test_a_report_of_less_than_was_reported_takes_nothing_back() -> None:
     call = Call()
     call.play_until(340)
+    call.heard.report("r1", 340 * 24, 340 * MS)
     call.end(340)
     assert call.heard.report("r1", 100 * 24, 341 * MS) is None
-    assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
+    assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3", "acked")
+
+
+def test_a_report_of_less_than_was_estimated_is_believed_before_the_end_and_after() -> None:
+    """What was on its way to a distant client was estimated as heard."""
+    before, after = Call(), Call()
+    for call in (before, after):
+        call.play_until(340)
+    before.heard.report("r1", 100 * 24, 340 * MS)
+    before.end(341)
+    after.end(341)
+    assert after.heard.report("r1", 100 * 24, 342 * MS) == "item_r1"
+    for call in (before, after):
+        assert call.heard.cut_of("item_r1") == Cut(100 * 24, "w0", "", "acked")
+
+
+@pytest.mark.parametrize("recalls", [False, True])
+def test_nobody_who_is_gone_hears_what_was_on_its_way(recalls: bool) -> None:
+    call = Call(recalls=recalls)
+    call.play_until(340)
+    call.heard.report("r1", 250 * 24, 340 * MS)
+    assert call.end(341, gone=True) == Cut(250 * 24, "w0 w1", "w2", "acked")
+
+
+def test_a_reply_that_is_over_and_was_not_played_is_cut_where_its_caller_goes() -> None:
+    call = Call(recalls=False, words=5)
+    call.play_until(320)
+    call.end(320, whole=True)
+    call.heard.report("r1", 250 * 24, 340 * MS)
+    assert call.heard.unplayed(341 * MS) is None
+    assert call.heard.unplayed(341 * MS, gone=True) == "item_r1"
+    assert call.heard.cut_off("item_r1", 341 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked")
+
+
+def test_what_was_taken_back_before_it_was_written_was_not_heard() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    assert call.end(340).samples == 540 * 24
+    assert call.heard.written("r1", 540 * 24) is None
+    assert call.heard.written("r1", 480 * 24) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(480 * 24, "w0 w1 w2 w3", "w4")
+    assert call.heard.written("r9", 0) is None
+
+
+def test_only_the_reply_that_is_meant_is_unplayed() -> None:
+    call = Call(words=5)
+    call.play_until(320)
+    call.end(320, whole=True)
+    assert call.heard.unplayed(320 * MS, "r1") == "item_r1"
+    assert call.heard.unplayed(320 * MS, "r2") is None
 
 
 def test_where_nothing_is_recalled_reports_move_no_cut() -> None:

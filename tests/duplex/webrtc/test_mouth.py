@@ -153,12 +153,12 @@ def test_a_stop_leaves_nothing_of_the_reply() -> None:
     bench.slot(0, replies=1)
     bench.sender.write()
     bench.slot(2 * PACKET_NS, replies=2)
-    bench.mouth.drop_audio()
+    assert bench.mouth.drop_audio() == Position("resp", SAMPLES), "one frame has left"
     assert bench.messages.dropped == 1
     assert bench.sender.queue == [SentPacket(PACKET_TICKS, SILENCE), SentPacket(2 * PACKET_TICKS, SILENCE)]
     assert bench.mouth.locate(timestamp(10 * PACKET_TICKS), 0, 0) == Position("resp", SAMPLES)
     bench.sender.write()
-    bench.mouth.drop_audio()
+    assert bench.mouth.drop_audio() is None
     assert bench.sender.queue == []
 
 
