@@ -3,8 +3,8 @@
 Theory of operation
     `media.coded_tones.Decoder` finds the pieces of words that can be made out on their own: half a word is. Where a
     reply stood still within a word and went on, the shorter piece may be too short for that. But it is known what it
-    sounds like: it is looked for in the sound between the longer piece and the next that was made out. So is the
-    beginning of the word in which a response broke off: behind the word before it, or wherever sound begins.
+    sounds like: it is looked for between the longer piece and the next that was made out, where sound begins or ends.
+    So is the beginning of the word in which a response broke off: behind the word before it, or where sound begins.
 
 Rules
 * The recording is on the ear's own clock: what was late left silence, what was flushed is not there.
@@ -52,9 +52,10 @@ HALT_S_MAX = 5
 # begin there, for another word, of which one in 251 begins with the same symbol.
 EVIDENCE_SAMPLES = SYMBOL // 2
 SHORTEST_SAMPLES = 3 * SYMBOL // 2
-# Where sound begins: a tenth of the voice's loudest, after as long a silence as no word has within it.
+# Sound begins and ends at a tenth of the voice's loudest, beside a silence longer than any that a word has within it.
 ONSET_LEVEL = 0.05
-ONSET_SILENCE_SAMPLES = SYMBOL
+ONSET_SILENCE_SAMPLES = SYMBOL // 4
+ONSET_SAMPLES = SYMBOL  # a fade takes as long until it is loud enough
 
 Stretch = tuple[int, int]
 
@@ -88,7 +89,9 @@ class CodedEar:
         by_word: dict[tuple[int, int], list[Heard]] = {}
         for piece in pieces:
             by_word.setdefault((piece.response, piece.word), []).append(piece)
-        self.words = [_word(own, pieces, self._sound) for own in by_word.values()]
+        self._onsets, offsets = _edges(self._sound)
+        fits = _Fits(self._sound, self._onsets, offsets)
+        self.words = [_word(own, pieces, fits) for own in by_word.values()]
         """All words, in the order of their beginnings."""
 
     def words_of(self, response_id: str) -> list[WordHeard]:
@@ -111,7 +114,7 @@ class CodedEar:
 
     def _places(self) -> list[int]:
         """Where a word may begin: behind another, and where sound begins after silence."""
-        return [*(word.start_sample + WORD for word in self.words), *_onsets(self._sound)]
+        return [*(word.start_sample + WORD for word in self.words), *self._onsets]
 
 
 def words_heard(pcm: bytes, sample_rate: int) -> list[WordHeard]:
@@ -124,10 +127,10 @@ def wholly_heard(words: Iterable[WordHeard], response_id: str) -> list[int]:
     return [word.word for word in words if word.response == response_number(response_id) and word.whole]
 
 
-def _word(own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> WordHeard:
+def _word(own: Sequence[Heard], pieces: Sequence[Heard], fits: _Fits) -> WordHeard:
     """The word of which `own` are the pieces, in order of time as all `pieces` are."""
     known = [(piece.skipped, piece.skipped + piece.samples_heard) for piece in own]
-    found = [gap for gap in _gaps(known) if _is_there(gap, own, pieces, sound)]
+    found = [gap for gap in _gaps(known) if _is_there(gap, own, pieces, fits)]
     lost = sum(end - start for start, end in _gaps([*known, *found]))
     repeated = sum(end - start for start, end in [*known, *found]) + lost - WORD
     return WordHeard(own[0].response, own[0].word, own[0].start_sample, lost, repeated)
@@ -144,44 +147,62 @@ def _gaps(known: Sequence[Stretch]) -> list[Stretch]:
     return gaps
 
 
-def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> bool:
+def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], fits: _Fits) -> bool:
     """Whether what is missing of a word is heard before, behind or between its pieces."""
-    first, last = own[0].start_sample, _end(own[-1])
-    if gap[1] == WORD:
-        begin, end = last, min((one.start_sample for one in pieces if one.start_sample >= last), default=len(sound))
-        where = sound[begin : min(end, begin + HALT_S_MAX * EAR_RATE)]
-    elif gap[0] == 0:
-        begin, end = max((_end(one) for one in pieces if _end(one) <= first), default=0), first
-        where = sound[max(begin, end - HALT_S_MAX * EAR_RATE, 0) : end]
-    else:
-        begin = next(_end(one) for one in own if one.skipped + one.samples_heard == gap[0])
-        end = next((one.start_sample for one in own if one.skipped == gap[1]), begin)
-        where = sound[begin : min(end, begin + HALT_S_MAX * EAR_RATE)]
-    return _is_like(encode(own[0].response, own[0].word, EAR_RATE)[slice(*gap)], where)
+    halt = HALT_S_MAX * EAR_RATE
+    wanted = encode(own[0].response, own[0].word, EAR_RATE)[slice(*gap)]
+    if gap[0] == 0:
+        end = own[0].start_sample
+        begin = max((_end(one) for one in pieces if _end(one) <= end), default=0)
+        return fits.ends_in(wanted, max(begin, end - halt), end)
+    before = [one for one in own if one.skipped + one.samples_heard <= gap[0]]
+    begin = _end(before[-1] if before else own[-1])
+    end = min((one.start_sample for one in pieces if one.start_sample >= begin), default=begin + halt)
+    return fits.begins_in(wanted, begin, min(end, begin + halt))
 
 
 def _end(piece: Heard) -> int:
     return piece.start_sample + piece.samples_heard
 
 
-def _is_like(wanted: FloatSamples, where: FloatSamples) -> bool:
-    """Whether there is a place in `where` that sounds like `wanted`."""
-    if len(where) < len(wanted):
-        return False
-    fits = np.correlate(where, wanted, "valid")
-    energies = np.cumsum(np.concatenate(([0.0], where.astype(np.float64) ** 2)))
-    there = energies[len(wanted) :] - energies[: -len(wanted)]
-    energy = float(np.vdot(wanted, wanted))
-    loud = there >= SOFTEST**2 * energy
-    return bool(np.any(loud & (fits >= ALIKE_MIN * np.sqrt(np.maximum(there, 0) * energy))))
+class _Fits:
+    """Looks for pieces of words where the sound begins and ends."""
+
+    def __init__(self, sound: FloatSamples, onsets: Sequence[int], offsets: Sequence[int]) -> None:
+        self._sound = sound
+        self._onsets = onsets
+        self._offsets = offsets
+
+    def begins_in(self, wanted: FloatSamples, begin: int, end: int) -> bool:
+        """Whether sound like `wanted` begins between these samples, and ends there."""
+        starts = [begin, *(onset for onset in self._onsets if begin < onset < end)]
+        return any(self._is_like(wanted, start, begin, end) for start in starts)
+
+    def ends_in(self, wanted: FloatSamples, begin: int, end: int) -> bool:
+        """Whether sound like `wanted` ends between these samples, and begins there."""
+        ends = [end, *(offset for offset in self._offsets if begin < offset < end)]
+        return any(self._is_like(wanted, one - len(wanted), begin, end) for one in ends)
+
+    def _is_like(self, wanted: FloatSamples, about: int, begin: int, end: int) -> bool:
+        first = max(begin - EDGE_SAMPLES, about - ONSET_SAMPLES, 0)
+        where = self._sound[first : min(end + EDGE_SAMPLES, about + ONSET_SAMPLES + len(wanted))]
+        if len(where) < len(wanted):
+            return False
+        fits = np.correlate(where, wanted, "valid")
+        energies = np.cumsum(np.concatenate(([0.0], where.astype(np.float64) ** 2)))
+        there = energies[len(wanted) :] - energies[: -len(wanted)]
+        energy = float(np.vdot(wanted, wanted))
+        loud = there >= SOFTEST**2 * energy
+        return bool(np.any(loud & (fits >= ALIKE_MIN * np.sqrt(np.maximum(there, 0) * energy))))
 
 
-def _onsets(sound: FloatSamples) -> list[int]:
-    """Where sound begins after silence."""
+def _edges(sound: FloatSamples) -> tuple[list[int], list[int]]:
+    """Where sound begins after silence, and where it ends before one."""
     loud = np.flatnonzero(np.abs(sound) >= ONSET_LEVEL)
     begins = np.diff(loud, prepend=-ONSET_SILENCE_SAMPLES) >= ONSET_SILENCE_SAMPLES
-    places: list[int] = loud[begins].tolist()
-    return places
+    onsets: list[int] = loud[begins].tolist()
+    offsets: list[int] = (loud[np.roll(begins, -1)] + 1).tolist()
+    return onsets, offsets
 
 
 def _beginning(word: FloatSamples, sound: FloatSamples, about: int) -> int:

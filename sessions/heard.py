@@ -144,12 +144,13 @@ class Heard:
 
     def unplayed(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> str | None:
         """The item of a reply that is over, and that the caller is still hearing the end of: that of `response`, where
-        one is named. `gone`: the caller was hearing it, and does no more."""
+        one is named. `gone`: the caller was hearing it, and does no more; also of one that was cut and plays on."""
         if not (self._recalls or gone):
             return None
         for item, kept in self._replies.items():
-            is_meant = response in (None, kept.response)
-            if is_meant and kept.cut is None and self._playout.view(kept.response, now_ns).heard < kept.sent:
+            plays_on = kept.cut is None or (gone and kept.cut == kept.sent)
+            is_meant = plays_on and response in (None, kept.response)
+            if is_meant and self._playout.view(kept.response, now_ns).heard < kept.sent:
                 return item
         return None
 

@@ -21,6 +21,7 @@ WORDS = 8  # of each reply
 REPLY_MS = WORDS * 200
 BEFORE_MS = 300  # from the response's beginning; its first sound comes after about 200
 END_MS = 300
+FINISH_MS = 400  # who does not hang up amid a reply waits for what is under way
 ANSWER_MS_MAX = 20_000
 
 
@@ -82,6 +83,7 @@ class Conversing:
         self._line = line
         self._plan = plan
         self._asks = True
+        self._onsets = 0  # of speech, that were told of until the last cut
 
     def run(self) -> CallHeard:
         """Carry the plan out. Raises `NoAnswerError`."""
@@ -93,6 +95,8 @@ class Conversing:
             self._wait_for(begun[-1][0], cut)
             if cut.deed != "hang_up":
                 self._cut(begun[-1][0], cut)
+        if self._plan.cuts[-1].deed != "hang_up":
+            line.listen_for(line.unplayed_ms + FINISH_MS)
         heard.pcm = line.hang_up()
         heard.replies = [Spoken(one, self._item(one), cut, line.stale_samples(one)) for one, cut in begun]
         return heard
@@ -127,7 +131,7 @@ class Conversing:
         line, begun = self._line, self._number_of("response.created")
         self._asks = cut.deed != "speak"
         if cut.deed == "speak":
-            line.speak(lambda: self._number_of("input_audio_buffer.speech_started") > self._spoken)
+            line.speak(lambda: self._number_of("input_audio_buffer.speech_started") > self._onsets)
             self._until(lambda: self._number_of("response.created") > begun)
         elif cut.deed == "clear":
             line.flush()
@@ -137,13 +141,11 @@ class Conversing:
                 line.flush()
             line.send("response.cancel", response_id=response)
         self._until(lambda: self._is_done(response))
-        self._spoken = self._number_of("input_audio_buffer.speech_started")
+        self._onsets = self._number_of("input_audio_buffer.speech_started")
         # What was sent before has arrived, and been answered, when this is.
         updated = self._number_of("session.updated")
         line.send("session.update", session={"type": "realtime"})
         self._until(lambda: self._number_of("session.updated") > updated)
-
-    _spoken = 0
 
     # ---- what was told -------------------------------------------------------------------------------
 
@@ -159,11 +161,9 @@ class Conversing:
         return any(e["type"] == "response.done" and e["response"]["id"] == response for e in self._line.events)
 
     def _has_begun(self, response: str) -> bool:
-        kinds = ("response.output_audio.delta", "output_audio_buffer.started", "response.done")
-        return any(
-            e["type"] in kinds and response in (e.get("response_id"), e.get("response", {}).get("id"))
-            for e in self._line.events
-        )
+        kinds = ("response.output_audio.delta", "output_audio_buffer.started")
+        sounds = any(e["type"] in kinds and e["response_id"] == response for e in self._line.events)
+        return sounds or self._is_done(response)
 
     def _item(self, response: str) -> str:
         added = (e for e in self._line.events if e["type"] == "response.output_item.added")

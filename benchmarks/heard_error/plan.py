@@ -35,7 +35,8 @@ DEEDS: dict[Transport, tuple[Deed, ...]] = {
 }
 DEEDS_AFTER_DONE: dict[Transport, tuple[Deed, ...]] = {"websocket": ("clear", "speak"), "webrtc": ("speak",)}
 
-DOWN_MS, DOWN_MORE_MS, BUFFER_MS = 100, 80, 80
+BUFFER_MS = 40  # the least that players have
+DOWN_MS, DOWN_MORE_MS, BUFFER_UNEVEN_MS = 100, 80, 80
 UP_MS, UP_MORE_MS = 60, 60
 STALL_MS, STALL_EVERY = 400, 50
 
@@ -62,8 +63,8 @@ class CallPlan:
         60 and up to 60 more on the way back; `slow`: a client that stands still for 400 ms every 50 messages."""
         dice = random.Random(self.seed)
         if self.conditions == "uneven":
-            return Network(_between(dice, DOWN_MS, DOWN_MORE_MS), _between(dice, UP_MS, UP_MORE_MS), BUFFER_MS)
-        return Network(_stalls(dice)) if self.conditions == "slow" else Network()
+            return Network(_between(dice, DOWN_MS, DOWN_MORE_MS), _between(dice, UP_MS, UP_MORE_MS), BUFFER_UNEVEN_MS)
+        return Network(_stalls(dice) if self.conditions == "slow" else at_once, at_once, BUFFER_MS)
 
 
 def _between(dice: random.Random, least_ms: int, more_ms: int) -> Delay:

@@ -16,7 +16,7 @@ HEAD = f"{'':<44}{'n':>5}  {'words: p50':>10}{'p95':>5}{'max':>5}{'presumed':>10
 
 
 def row(name: str, findings: Sequence[Finding]) -> str:
-    """Words by size, and how often history has one that was not heard; ms with their sign, above 0 where it presumes."""
+    """Words by size, and how often history has one that was not heard; ms with their sign, above 0 where unheard."""
     words = [abs(finding.words_error) for finding in findings]
     signed = [finding.ms_error for finding in findings]
     sizes = f"{percentile(words, 0.5):>10.0f}{percentile(words, 0.95):>5.0f}{max(words):>5}"

@@ -22,7 +22,7 @@ from av.audio.frame import AudioFrame
 
 from tests.live.caller import Message
 from tests.live.coded_caller import Delay, Network
-from tests.live.rtc_caller import RATE, RtcCaller, rtc_calling
+from tests.live.rtc_caller import RATE, RtcCaller, connected
 from tests.live.service import Service
 
 REPORT_S = 0.1
@@ -174,6 +174,6 @@ class RtcLine:
 async def coded_rtc_calling(service: Service, network: Network, *, reports: bool) -> AsyncIterator[CodedRtcCaller]:
     """A call, from `session.created` to the caller's end."""
     caller = CodedRtcCaller(network, reports=reports)
-    async with rtc_calling(service, caller=caller):
+    async with connected(service, caller):
         caller.begin_reports()
         yield caller

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -201,16 +201,23 @@ async def post(service: Service, path: str, body: bytes, **headers: str) -> Answ
 
 
 @asynccontextmanager
-async def rtc_calling(
-    service: Service, *, query: str = "?extensions=1", caller: RtcCaller | None = None, **headers: str
-) -> AsyncIterator[RtcCaller]:
+async def rtc_calling(service: Service, *, query: str = "?extensions=1", **headers: str) -> AsyncIterator[RtcCaller]:
     """A call, from `session.created` to its end without a word: only the caller's side is closed."""
+    caller = RtcCaller()
+    async with connected(service, caller, query, headers):
+        yield caller
+
+
+@asynccontextmanager
+async def connected(
+    service: Service, caller: RtcCaller, query: str = "?extensions=1", headers: Mapping[str, str] | None = None
+) -> AsyncIterator[None]:
+    """The call of this caller."""
     offer_loopback()
-    caller = caller or RtcCaller()
     try:
         offer = (await caller.offer()).encode()
-        await caller.accept(await post(service, f"/v1/realtime/calls{query}", offer, **SDP, **headers))
+        await caller.accept(await post(service, f"/v1/realtime/calls{query}", offer, **SDP, **(headers or {})))
         await caller.until("session.created")
-        yield caller
+        yield
     finally:
         await caller.close()

@@ -135,6 +135,16 @@ def test_a_reply_that_is_over_and_was_not_played_is_cut_where_its_caller_goes() 
     assert call.heard.cut_off("item_r1", 341 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked")
 
 
+def test_a_reply_that_was_cut_and_played_on_is_cut_again_where_its_caller_goes() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    call.heard.report("r1", 250 * 24, 340 * MS)
+    assert call.end(341) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", "acked")
+    assert call.heard.unplayed(342 * MS, gone=True) == "item_r1"
+    assert call.heard.cut_off("item_r1", 342 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked")
+    assert call.heard.unplayed(342 * MS, gone=True) is None
+
+
 def test_what_was_taken_back_before_it_was_written_was_not_heard() -> None:
     call = Call(recalls=False)
     call.play_until(340)
