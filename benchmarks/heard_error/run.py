@@ -27,10 +27,13 @@ SEED = 20261130
 # As many as leave half of two cores idle: a caller that gets no CPU in time plays late.
 CALLS_AT_ONCE: dict[Transport, int] = {"websocket": 12, "webrtc": 5}
 
-PROFILE = f"""
+# However long a caller speaks, it is one word: more would make two short sounds an interruption.
+PROFILE = """
+[encoder]
+heard_word_ms = 60000
 [thinker]
 prefill_ms_per_token = 0.5
-reply_words = {WORDS}
+reply_words = {words}
 [talker]
 concurrency = 32
 [vocoder]
@@ -39,11 +42,11 @@ concurrency = 32
 
 
 @contextmanager
-def oracle_service() -> Iterator[Service]:
-    """A service whose every reply has `WORDS` words of coded tones."""
+def oracle_service(words: int = WORDS) -> Iterator[Service]:
+    """A service whose every reply has so many words of coded tones."""
     with tempfile.TemporaryDirectory(prefix="duplex-") as folder:
         profile = Path(folder, "profile.toml")
-        profile.write_text(PROFILE)
+        profile.write_text(PROFILE.format(words=words))
         settings = {"synthetic_profile": str(profile), "calls_max": "32", "log_level": "warning"}
         with serving(Path(folder, "data"), settings, engine="synthetic") as service:
             yield service
