@@ -49,6 +49,12 @@ async def _hearing() -> bool:
     return await hearing(_say)
 
 
+async def _turn_cpu(seconds: int) -> bool:
+    from benchmarks import turn_cpu
+
+    return await turn_cpu.turn_cpu(_say, seconds=seconds or turn_cpu.SECONDS)
+
+
 async def _page(turns: int) -> bool:
     from benchmarks.page import page
 
@@ -64,6 +70,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "cancel-leaks": lambda cancels, _: cancel_leaks.cancel_leaks(_say, cancels=cancels or cancel_leaks.CANCELS),
     "heard-error": lambda cuts, _: heard_error.heard_error(_say, cuts=cuts or heard_error.CUTS),
     "holds": lambda count, _: holds.holds(_say, count=count or holds.HOLDS),
+    "turn-cpu": lambda seconds, _: _turn_cpu(seconds),
     "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),
     "recovery": lambda _turns, _calls: voice.recovery(_say),
     "hearing": lambda _turns, _calls: _hearing(),

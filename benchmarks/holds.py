@@ -62,7 +62,8 @@ REPLY_MS_MAX = 10_000
 SEAM_MS = 20  # on either side of the silence, in which a click would be
 LOST_SAMPLES_MAX = 2 * FADE_MS * EAR_RATE // 1_000 - 1
 LOUD = 0.02  # of full scale, above what Opus makes of silence
-CLICK_RATIO_MAX = 1.0
+# A stop without a ramp has up to 2.3, and 2.8 behind Opus, which has ripples of its own beside every silence.
+CLICK_RATIO_MAX, CLICK_RATIO_OPUS_MAX = 1.05, 1.5
 INTERRUPTED_SHARE_MAX = 0.02
 
 Samples = NDArray[np.float64]
@@ -99,10 +100,10 @@ async def holds(say: Say, *, count: int) -> bool:
     with oracle_service(WORDS) as service:
         pcm = await _measure(say, service, "websocket", count - over_webrtc)
         opus = await _measure(say, service, "webrtc", over_webrtc)
-    return _report(say, "WebSocket", pcm) & _report(say, "WebRTC", opus)
+    return _report(say, "WebSocket", pcm, CLICK_RATIO_MAX) & _report(say, "WebRTC", opus, CLICK_RATIO_OPUS_MAX)
 
 
-def _report(say: Say, name: str, held: Held) -> bool:
+def _report(say: Say, name: str, held: Held, ratio_max: float) -> bool:
     what = f"{held.samples} samples compared" if held.samples else "words decoded"
     say(f"{name}: {held.holds} holds, {held.seams} of them amid sound; {what}; interrupted {held.interrupted}")
     ratios = held.click_ratios or [0.0]
@@ -110,7 +111,7 @@ def _report(say: Say, name: str, held: Held) -> bool:
     say(f"    largest second difference at a seam by that elsewhere: {shares}, max {max(ratios):.2f}")
     say(f"    faults: {', '.join(f'{fault} {count}' for fault, count in sorted(held.faults.items())) or 'none'}")
     is_judged = held.interrupted <= max(1, INTERRUPTED_SHARE_MAX * held.holds)
-    return not held.faults and is_judged and max(ratios) <= CLICK_RATIO_MAX
+    return not held.faults and is_judged and max(ratios) <= ratio_max
 
 
 async def _measure(say: Say, service: Service, transport: str, count: int) -> Held:
