@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import percentile
+from benchmarks.heard_error.plan import Transport
 from benchmarks.heard_error.run import CALLS_AT_ONCE, oracle_service
 from benchmarks.turns import Say
 from loadtest.coded_ear import CodedEar
@@ -98,8 +99,8 @@ async def holds(say: Say, *, count: int) -> bool:
     """`count` holds in all; good where nothing was lost, doubled or changed, and no seam stands out."""
     over_webrtc = round(count * WEBRTC_SHARE)
     with oracle_service(WORDS) as service:
-        pcm = await _measure(say, service, "websocket", count - over_webrtc)
-        opus = await _measure(say, service, "webrtc", over_webrtc)
+        pcm = await measure_holds(say, service, "websocket", count - over_webrtc)
+        opus = await measure_holds(say, service, "webrtc", over_webrtc)
     return _report(say, "WebSocket", pcm, CLICK_RATIO_MAX) & _report(say, "WebRTC", opus, CLICK_RATIO_OPUS_MAX)
 
 
@@ -114,10 +115,10 @@ def _report(say: Say, name: str, held: Held, ratio_max: float) -> bool:
     return not held.faults and is_judged and max(ratios) <= ratio_max
 
 
-async def _measure(say: Say, service: Service, transport: str, count: int) -> Held:
+async def measure_holds(say: Say, service: Service, transport: Transport, count: int) -> Held:
     """Calls until there have been `count` sounds."""
     held, calls, began_s = Held(), -(-count // HOLDS_PER_CALL), time.monotonic()
-    at_once = CALLS_AT_ONCE["websocket" if transport == "websocket" else "webrtc"]
+    at_once = CALLS_AT_ONCE[transport]
     with ThreadPoolExecutor(at_once) as threads:
         for first in range(0, calls, at_once):
             seeds = range(SEED + first, SEED + min(calls, first + at_once))
@@ -127,7 +128,7 @@ async def _measure(say: Say, service: Service, transport: str, count: int) -> He
     return held
 
 
-async def _call(service: Service, transport: str, seed: int, threads: ThreadPoolExecutor) -> Held:
+async def _call(service: Service, transport: Transport, seed: int, threads: ThreadPoolExecutor) -> Held:
     dice = random.Random(f"{transport}/{seed}")
     if transport == "websocket":
         return await asyncio.get_running_loop().run_in_executor(threads, _over_websocket, service, dice)

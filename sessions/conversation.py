@@ -421,9 +421,11 @@ class Conversation:
         return self._cut_off(now_ns)
 
     def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
-        """The rest of a reply that is over is heard no more: history ends where the caller was."""
-        cut_off = self._speaking.cut_off(now_ns, response, gone=gone)
-        return self._remembered.cut_off(*cut_off) if cut_off else []
+        """The rest of replies that are over is heard no more: history ends where the caller was."""
+        effects: list[Effect] = []
+        while (cut_off := self._speaking.cut_off(now_ns, response, gone=gone)) is not None:
+            effects += self._remembered.cut_off(*cut_off)
+        return effects
 
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""

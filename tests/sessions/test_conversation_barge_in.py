@@ -341,6 +341,18 @@ def test_who_hangs_up_while_a_reply_still_sounds_has_not_heard_its_end() -> None
     assert talk.core.items[-1].cut_word == "three"
 
 
+def test_who_hangs_up_over_two_replies_has_heard_the_end_of_neither() -> None:
+    talk = Talk(recalls=True, lead_ms=1_000)
+    for number in (1, 2):
+        talk.say("hello")
+        talk.reply(f"resp_{number}", "one two")
+        talk.send(21)
+        talk.let_go(f"resp_{number}")
+    talk.later(250)
+    talk.do(talk.core.close(talk.now_ns))
+    assert [text for role, text in talk.texts if role == "assistant"] == ["one", ""]
+
+
 @pytest.mark.parametrize("amid", [False, True])
 def test_who_hangs_up_has_not_heard_the_packets_on_their_way(amid: bool) -> None:
     """They cannot be recalled, but the last report says where the caller was."""
