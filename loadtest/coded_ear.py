@@ -104,7 +104,7 @@ class CodedEar:
         last = max(self.words_of(response_id), key=lambda word: word.word, default=None)
         if last is not None and not last.whole:
             return (last.word + 1) * WORD - last.lost_samples
-        following, since = (0, 0) if last is None else (last.word + 1, last.start_sample + WORD)
+        following, since = (0, -1) if last is None else (last.word + 1, last.start_sample + WORD)
         word = encode(response_number(response_id), following, EAR_RATE)
         beginning = max((_beginning(word, self._sound, place) for place in self._places() if place > since), default=0)
         beginning = beginning if beginning >= SHORTEST_SAMPLES else 0
@@ -156,7 +156,7 @@ def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], fits:
         begin = max((_end(one) for one in pieces if _end(one) <= end), default=0)
         return fits.ends_in(wanted, max(begin, end - halt), end)
     before = [one for one in own if one.skipped + one.samples_heard <= gap[0]]
-    begin = _end(before[-1] if before else own[-1])
+    begin = _end(before[-1])
     end = min((one.start_sample for one in pieces if one.start_sample >= begin), default=begin + halt)
     return fits.begins_in(wanted, begin, min(end, begin + halt))
 

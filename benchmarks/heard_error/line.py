@@ -83,7 +83,6 @@ class Conversing:
         self._line = line
         self._plan = plan
         self._asks = True
-        self._onsets = 0  # of speech, that were told of until the last cut
 
     def run(self) -> CallHeard:
         """Carry the plan out. Raises `NoAnswerError`."""
@@ -131,7 +130,8 @@ class Conversing:
         line, begun = self._line, self._number_of("response.created")
         self._asks = cut.deed != "speak"
         if cut.deed == "speak":
-            line.speak(lambda: self._number_of("input_audio_buffer.speech_started") > self._onsets)
+            onsets = self._number_of("input_audio_buffer.speech_started")
+            line.speak(lambda: self._number_of("input_audio_buffer.speech_started") > onsets)
             self._until(lambda: self._number_of("response.created") > begun)
         elif cut.deed == "clear":
             line.flush()
@@ -141,7 +141,6 @@ class Conversing:
                 line.flush()
             line.send("response.cancel", response_id=response)
         self._until(lambda: self._is_done(response))
-        self._onsets = self._number_of("input_audio_buffer.speech_started")
         # What was sent before has arrived, and been answered, when this is.
         updated = self._number_of("session.updated")
         line.send("session.update", session={"type": "realtime"})

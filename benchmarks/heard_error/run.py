@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.heard_error.judge import Finding, judge
-from benchmarks.heard_error.line import WORDS, CallHeard, Conversing
+from benchmarks.heard_error.line import WORDS, CallHeard, Conversing, NoAnswerError
 from benchmarks.heard_error.plan import CallPlan, Transport, plan_calls
 from benchmarks.heard_error.report import is_good, report
 from benchmarks.turns import Say
@@ -66,7 +66,7 @@ async def heard_error(say: Say, *, cuts: int) -> bool:
             one, plan = finding.spoken, finding.plan
             what = f"{plan.transport} {plan.reports} {plan.conditions} {one.cut}: {finding.words_error} words,"
             say(f"FAULT {what} {finding.ms_error:.1f} ms, {finding.basis}, {finding.faults}, heard {finding.heard}")
-    return is_good(findings)
+    return is_good(findings) and len(findings) >= cuts
 
 
 async def measure(say: Say, service: Service, plans: Sequence[CallPlan]) -> list[Finding]:
@@ -77,21 +77,26 @@ async def measure(say: Say, service: Service, plans: Sequence[CallPlan]) -> list
     with ThreadPoolExecutor(at_once) as threads:
         for first in range(0, len(plans), at_once):
             wave = plans[first : first + at_once]
-            calls = await asyncio.gather(*(_call(service, plan, threads) for plan in wave))
+            calls = await asyncio.gather(*(_call(say, service, plan, threads) for plan in wave))
             await asyncio.to_thread(service.wait_for_calls, 0)
             for call in calls:
-                findings += await _judged(service, call)
+                findings += await _judged(service, call) if call is not None else []
             done, elapsed_s = first + len(wave), time.monotonic() - began_s
             say(f"{plans[0].transport}: {done} of {len(plans)} calls, {len(findings)} cuts, {elapsed_s:.0f} s")
     return findings
 
 
-async def _call(service: Service, plan: CallPlan, threads: ThreadPoolExecutor) -> CallHeard:
+async def _call(say: Say, service: Service, plan: CallPlan, threads: ThreadPoolExecutor) -> CallHeard | None:
+    """The call; None where it waited in vain for an answer."""
     loop = asyncio.get_running_loop()
-    if plan.transport == "websocket":
-        return await loop.run_in_executor(threads, _over_websocket, service, plan)
-    async with coded_rtc_calling(service, plan.network(), reports=plan.reports == "acks") as caller:
-        return await loop.run_in_executor(threads, Conversing(RtcLine(caller, loop), plan).run)
+    try:
+        if plan.transport == "websocket":
+            return await loop.run_in_executor(threads, _over_websocket, service, plan)
+        async with coded_rtc_calling(service, plan.network(), reports=plan.reports == "acks") as caller:
+            return await loop.run_in_executor(threads, Conversing(RtcLine(caller, loop), plan).run)
+    except NoAnswerError as error:
+        say(f"FAULT {error}")
+        return None
 
 
 def _over_websocket(service: Service, plan: CallPlan) -> CallHeard:

@@ -344,7 +344,7 @@ def test_who_hangs_up_while_a_reply_still_sounds_has_not_heard_its_end() -> None
 def test_who_hangs_up_over_two_replies_has_heard_the_end_of_neither() -> None:
     talk = Talk(recalls=True, lead_ms=1_000)
     for number in (1, 2):
-        talk.say("hello")
+        talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
         talk.reply(f"resp_{number}", "one two")
         talk.send(21)
         talk.let_go(f"resp_{number}")

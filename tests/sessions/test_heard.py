@@ -218,6 +218,14 @@ def test_a_caller_may_interrupt_what_is_over_and_still_sounds() -> None:
     assert call.heard.unplayed(340 * MS) is None
 
 
+def test_the_words_of_what_is_over_may_still_come_back_as_an_echo() -> None:
+    call = Call(words=3)
+    call.play_until(200)
+    call.end(200, whole=True)
+    assert call.heard.last_words(250 * MS) == "w0 w1 w2"
+    assert call.heard.last_words(310 * MS) == ""
+
+
 def test_what_cannot_be_recalled_is_played_to_its_end() -> None:
     call = Call(recalls=False, words=5)
     call.play_until(320)
