@@ -97,5 +97,14 @@ class RtpMap:
         played = min(span.samples, (tick - span.start_tick) // self._ticks_per_sample)
         return Position(span.response, span.start_sample + played)
 
+    def heard_at(self, tick: int) -> tuple[Position, ...]:
+        """What had been played at `tick`, and of the responses that begin after it, nothing."""
+        located = self.locate(tick)
+        coming = {span.response: Position(span.response, 0) for span in self._spans if span.start_tick > tick}
+        if located is None:
+            return tuple(coming.values())
+        coming.pop(located.response, None)
+        return (located, *coming.values())
+
     def _end_of(self, span: _Span) -> int:
         return span.start_tick + span.samples * self._ticks_per_sample

@@ -421,7 +421,8 @@ class Conversation:
         return self._cut_off(now_ns)
 
     def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
-        """The rest of replies that are over is heard no more: history ends where the caller was."""
+        """The rest of replies that are over is heard no more: history ends where the caller was. All of it was sent, so
+        no epoch ends with it."""
         effects: list[Effect] = []
         while (cut_off := self._speaking.cut_off(now_ns, response, gone=gone)) is not None:
             effects += self._remembered.cut_off(*cut_off)

@@ -21,7 +21,7 @@ WORDS = 8  # of each reply
 REPLY_MS = WORDS * 200
 BEFORE_MS = 300  # from the response's beginning; its first sound comes after about 200
 END_MS = 300
-FINISH_MS = 400  # who does not hang up amid a reply waits for what is under way
+FINISH_MS = 1_000  # who does not hang up amid a reply waits for what is under way
 ANSWER_MS_MAX = 20_000
 
 

@@ -73,8 +73,8 @@ class Medium(Protocol):
         """Let `call` hear what comes, until nothing will come any more; gives the reason."""
         ...
 
-    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
-        """What of which response had been heard by a report of the client."""
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> tuple[Position, ...]:
+        """What of which responses had been heard by a report of the client."""
         ...
 
 
@@ -359,8 +359,7 @@ class RealtimeConnection:
 
     def _heard(self, report: ask.PlaybackAck) -> None:
         if report.rtp_timestamp is not None and self._medium is not None:
-            place = self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms)
-            if place is not None:
+            for place in self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms):
                 self._call.heard(place.response, place.samples)
         elif report.response_id is not None and report.played_samples is not None:
             self._call.heard(report.response_id, max(0, report.played_samples))

@@ -83,6 +83,17 @@ def test_it_is_told_what_is_left_of_the_reply_of_which_something_is_taken_back(t
     assert rtp_map.take_back(tick) is None
 
 
+def test_of_a_reply_that_has_yet_to_begin_nothing_was_heard() -> None:
+    rtp_map = RtpMap(TICKS)
+    rtp_map.record(100, "a", 0, 20)
+    rtp_map.record(200, "b", 0, 10)
+    rtp_map.record(300, "b", 10, 10)
+    assert rtp_map.heard_at(50) == (Position("a", 0), Position("b", 0))
+    assert rtp_map.heard_at(150) == (Position("a", 20), Position("b", 0))
+    assert rtp_map.heard_at(202) == (Position("b", 1),)
+    assert rtp_map.heard_at(400) == (Position("b", 20),)
+
+
 def test_nothing_is_taken_back_where_nothing_was_said() -> None:
     assert RtpMap(TICKS).take_back(0) is None
 
