@@ -181,7 +181,7 @@ class Listening:
         match event:
             case Held(onset):
                 self._speech_onset_ns = self._when(onset, now_ns)
-                return talk.held(onset, now_ns)
+                return talk.held(onset)
             case Resumed(why):
                 return talk.resumed(why)
             case Yielded(onset, why):

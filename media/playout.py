@@ -122,14 +122,13 @@ class Playout:
         """Let go what is withheld."""
         self._withheld = None
 
-    def hold(self, now_ns: int) -> None:
+    def hold(self) -> None:
         """Fall silent: what is sounding fades out, and nothing follows until `resume`. Idempotent."""
         if self._is_held:
             return
         self._is_held = True
         head = self._head()
-        sounds = self._play_end_ns > now_ns
-        if head is not None and sounds and 0 < head.sent < head.generated and not head.fades_in:
+        if head is not None and 0 < head.sent < head.generated and not head.fades_in:
             self._fades_out = head.response
 
     def resume(self) -> None:
@@ -165,7 +164,7 @@ class Playout:
         if ledger is None or ledger.response == self._withheld:
             return None
         if self._is_held:
-            return self._fade_out(ledger) if ledger.response == self._fades_out else None
+            return self._fade_out(ledger, now_ns) if ledger.response == self._fades_out else None
         if self._play_end_ns - now_ns >= self._lead_ns:
             return None
         size = min(self._frame_samples, ledger.generated - ledger.sent)
@@ -180,9 +179,12 @@ class Playout:
             return replace(frame, pcm=faded_in(frame.pcm, self._fade_samples))
         return frame
 
-    def _fade_out(self, ledger: _Ledger) -> Frame:
-        """The last of what is sounding. It goes at once: it must be there before the sound before it ends."""
+    def _fade_out(self, ledger: _Ledger, now_ns: int) -> Frame | None:
+        """The last of what is sounding, if anything is. It goes at once: it must be there before the sound before it
+        ends. That is asked at the frame's own moment, which a driver that is late has not come to yet at the hold's."""
         self._fades_out = None
+        if self._play_end_ns < now_ns:
+            return None
         ledger.fades_in = True
         frame = self._send(ledger, min(self._fade_samples, ledger.generated - ledger.sent))
         return replace(frame, pcm=faded_out(frame.pcm))

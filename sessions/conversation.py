@@ -193,12 +193,12 @@ class Conversation:
             onset, max(0, onset - padding), self._epoch, answer=detection.create_response, provisional=provisional
         )
 
-    def held(self, onset: int, now_ns: int) -> list[Effect]:
+    def held(self, onset: int) -> list[Effect]:
         """Speech over our own since `onset`: it may be an interruption. We fall silent, and destroy nothing."""
         if self._settings.turn_detection is None:
             return []
         effects = self._hear(onset, provisional=True) if self._hearing.current is None else []
-        self._speaking.hold(now_ns)
+        self._speaking.hold()
         return [*effects, Tell(TurnHeld(samples_to_ms(onset, INPUT_RATE)))]
 
     def resumed(self, why: str) -> list[Effect]:

@@ -487,9 +487,9 @@ class Speaking:
 
     # ---- the ear -----------------------------------------------------------------------------------
 
-    def hold(self, now_ns: int) -> None:
+    def hold(self) -> None:
         """The caller may be about to interrupt: fall silent, and destroy nothing."""
-        self._playout.hold(now_ns)
+        self._playout.hold()
 
     def resume(self) -> None:
         """They were not: go on where it stopped."""

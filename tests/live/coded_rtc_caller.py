@@ -70,6 +70,7 @@ class CodedRtcCaller(RtcCaller):
     def _play(self, frame: AudioFrame) -> None:
         if self._hears:
             super()._frame(frame)
+            self._noted()
 
     def _message(self, message: str) -> None:
         self._message_way.carry(lambda: super(CodedRtcCaller, self)._message(message))

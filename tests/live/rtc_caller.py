@@ -115,13 +115,13 @@ class RtcCaller:
                 return
             assert isinstance(frame, AudioFrame)
             self._frame(frame)
+            await self._note()
 
     def _frame(self, frame: AudioFrame) -> None:
         assert frame.pts is not None
         sound = frame.to_ndarray().astype(np.float64) / 32768
         self._sound += frame.to_ndarray().reshape(-1, len(frame.layout.channels))[:, 0].astype("<i2").tobytes()
         self.heard.append(Heard(time.monotonic_ns(), frame.pts, float(np.sqrt(np.mean(sound**2)))))
-        self._noted()
 
     def _message(self, message: str) -> None:
         self.events.append(json.loads(message))

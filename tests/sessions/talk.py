@@ -172,7 +172,7 @@ class Talk:
         """Confident speech; over our own, an interruption where it may be one."""
         if not self.core.saying(self.now_ns).may_be_held:
             return self.do(self.core.speech_started(onset, self.now_ns))
-        held = self.do(self.core.held(onset, self.now_ns))
+        held = self.do(self.core.held(onset))
         return held + self.do(self.core.interrupted(onset, "words", self.now_ns))
 
     def end(self, sample: int = 32_000) -> list[Effect]:

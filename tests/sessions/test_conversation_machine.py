@@ -77,7 +77,7 @@ class ConversationMachine(RuleBasedStateMachine):
             case "speak" if turn is not None and not turn.provisional:
                 pass
             case "speak" if core.saying(self.now_ns).may_be_held:
-                self.see(core.held(self.input_sample, self.now_ns))
+                self.see(core.held(self.input_sample))
             case "speak":
                 self.see(core.speech_started(self.input_sample, self.now_ns))
             case "go on, you" if turn is not None and turn.provisional:

@@ -259,7 +259,7 @@ class Call:
     def hold(self, onset: int) -> None:
         """Speech since `onset` may be an interruption."""
         self._is_held = True
-        self.carry_out(self.core.held(onset, self._clock.now_ns))
+        self.carry_out(self.core.held(onset))
 
     def resume(self, why: str) -> None:
         if self._is_held:
