@@ -103,12 +103,12 @@ class Conversing:
     # ---- replies -------------------------------------------------------------------------------------
 
     def _begin(self) -> str:
-        """The next reply, which may have begun."""
-        begun = self._number_of("response.created")
+        """The next reply, which may have begun: what was said in pieces may be answered twice."""
+        begun, refused = self._number_of("response.created"), self._number_of("error")
         if self._asks:
             self._line.type_text("Tell me everything.")
             self._line.send("response.create")
-            self._until(lambda: self._number_of("response.created") > begun)
+            self._until(lambda: self._number_of("response.created") > begun or self._number_of("error") > refused)
         self._until(lambda: self._number_of("response.output_item.added") == self._number_of("response.created"))
         created = [event for event in self._line.events if event["type"] == "response.created"]
         name: str = created[-1]["response"]["id"]

@@ -26,6 +26,7 @@ from tests.live.rtc_caller import RATE, RtcCaller, connected
 from tests.live.service import Service
 
 REPORT_S = 0.1
+FRAME_MS = 20
 SPEAK_S_MAX = 1.5
 TICK_S = 1e-6  # timers of the same moment have no order
 
@@ -91,7 +92,8 @@ class CodedRtcCaller(RtcCaller):
             await asyncio.sleep(REPORT_S)
             if self.heard:
                 last = self.heard[-1]
-                age_ms = (time.monotonic_ns() - last.at_ns) / 1e6
+                # Once the last frame is over, nothing more is played before the next.
+                age_ms = min(FRAME_MS, (time.monotonic_ns() - last.at_ns) / 1e6)
                 timestamp = (self._rtp_origin() + last.pts) % (1 << 32)
                 self.send("playback.ack", rtp_timestamp=timestamp, age_ms=age_ms, output_latency_ms=0)
 
@@ -155,7 +157,7 @@ class RtcLine:
 
     @property
     def unplayed_ms(self) -> int:
-        return 20 * self._caller.unplayed_frames
+        return FRAME_MS * self._caller.unplayed_frames
 
     def flush(self) -> None:
         """Nothing can be taken out of a track."""
