@@ -231,6 +231,7 @@ class CodedCaller(Caller):
         if now_ns < self._next_ack_ns:
             return
         self._next_ack_ns = now_ns + ACK_NS
+        self._play_to(now_ns)
         for response in self._items if self._reports == "acks" else ():
             position = self._loudspeaker.heard_to_sample(response, now_ns)
             if position != self._acked.get(response):
