@@ -433,11 +433,11 @@ class Conversation:
         self._is_over = True
         self._owed = None
         effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._stop_prefill()]
-        effects += self._cut_off(now_ns, gone=True)
         if self._speaking.active:
             effects += self._end_epoch(CALL_ENDED, now_ns)
         for view in self._speaking.running:
             effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
+        effects += self._cut_off(now_ns, gone=True)  # the stages are told before the client
         return self._settle(effects, now_ns)
 
     # ---- sound goes out ----------------------------------------------------------------------------

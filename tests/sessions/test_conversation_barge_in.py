@@ -349,8 +349,10 @@ def test_who_hangs_up_over_two_replies_has_heard_the_end_of_neither() -> None:
         talk.send(21)
         talk.let_go(f"resp_{number}")
     talk.later(250)
-    talk.do(talk.core.close(talk.now_ns))
+    talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
+    effects = talk.do(talk.core.close(talk.now_ns))
     assert [text for role, text in talk.texts if role == "assistant"] == ["one", ""]
+    assert kinds(effects).index("EndEpoch") < kinds(effects).index("ItemTruncated")
 
 
 @pytest.mark.parametrize("amid", [False, True])
