@@ -17,6 +17,7 @@ from benchmarks import (  # noqa: E402
     chunk_cpu,
     drain,
     events,
+    holds,
     hop,
     leaks,
     scheduler,
@@ -25,6 +26,7 @@ from benchmarks import (  # noqa: E402
     webrtc_cpu,
 )
 from benchmarks import turns as voice  # noqa: E402
+from benchmarks.heard_error import run as heard_error  # noqa: E402
 
 
 def _say(text: str) -> None:
@@ -53,6 +55,12 @@ async def _turn_ends() -> bool:
     return await turn_ends(_say)
 
 
+async def _turn_cpu(seconds: int) -> bool:
+    from benchmarks import turn_cpu
+
+    return await turn_cpu.turn_cpu(_say, seconds=seconds or turn_cpu.SECONDS)
+
+
 async def _page(turns: int) -> bool:
     from benchmarks.page import page
 
@@ -66,6 +74,9 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "cancel": lambda turns, _: voice.cancel(_say, times=turns or 100),
     "drain": lambda cancels, _: drain.drain(_say, cancels=cancels or drain.CANCELS),
     "cancel-leaks": lambda cancels, _: cancel_leaks.cancel_leaks(_say, cancels=cancels or cancel_leaks.CANCELS),
+    "heard-error": lambda cuts, _: heard_error.heard_error(_say, cuts=cuts or heard_error.CUTS),
+    "holds": lambda count, _: holds.holds(_say, count=count or holds.HOLDS),
+    "turn-cpu": lambda seconds, _: _turn_cpu(seconds),
     "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),
     "recovery": lambda _turns, _calls: voice.recovery(_say),
     "hearing": lambda _turns, _calls: _hearing(),

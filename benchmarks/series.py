@@ -39,6 +39,9 @@ PLAN = (
     Planned("barge-in", 20, ("barge-in", "first interrupting", "done to drained", "faults")),
     Planned("cancel", 20, ("cancel", "response.cancel", "faults")),
     Planned("recovery", 0, ("kill -9",)),
+    Planned("heard-error", 100, ("    ", "websocket, reports", "webrtc, reports", "faults")),
+    Planned("holds", 60, ("WebSocket", "WebRTC", "    largest", "    faults")),
+    Planned("turn-cpu", 5, ("1 call", "100 calls", "    ")),
     Planned("leaks", 50, ("the second cycle",)),
     Planned("cancel-leaks", 5_000, ("part", "    ledgers", "memory", "descriptors")),
 )

@@ -33,6 +33,7 @@ from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService
 from media.heard_estimate import Path
 from media.playout import LedgerView
+from media.rtp_map import Position
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, TurnHeld
@@ -87,8 +88,9 @@ class Client(Protocol):
         """Queue `event` for the client."""
         ...
 
-    def drop_audio(self) -> None:
-        """Forget audio that was queued and not yet written."""
+    def drop_audio(self) -> Position | None:
+        """Forget audio that was queued and not yet written. Where that would have been heard, had it been written: how
+        much of which response has been."""
         ...
 
 
@@ -128,6 +130,7 @@ class Call:
         self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
+        self._written: Position | None = None  # what is left of a reply of which something was taken back
         self._end_reason: str | None = None
         self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
@@ -312,6 +315,10 @@ class Call:
         for effect in effects:
             with self._ending_where_unresponsive():
                 self._carry_out_one(effect)
+        written, self._written = self._written, None
+        if written is not None:
+            # What was decided took it for sent, and is carried out by now.
+            self.carry_out(self.conversation.written(written.response, written.samples))
 
     @contextmanager
     def _ending_where_unresponsive(self) -> Iterator[None]:
@@ -365,7 +372,7 @@ class Call:
         for stage in self._services.stages.values():
             stage.order(EndEpoch(self.session, epoch))
         if self._client is not None:
-            self._client.drop_audio()
+            self._written = self._client.drop_audio()
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, ReplyAudio):

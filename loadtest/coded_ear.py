@@ -3,15 +3,19 @@
 Theory of operation
     `media.coded_tones.Decoder` finds the pieces of words that can be made out on their own: half a word is. Where a
     reply stood still within a word and went on, the shorter piece may be too short for that. But it is known what it
-    sounds like: it is looked for in the sound between the longer piece and the next that was made out.
+    sounds like: it is looked for between the longer piece and the next that was made out, where sound begins or ends.
+    So is the beginning of the word in which a response broke off: behind the word before it, or where sound begins.
 
 Rules
 * The recording is on the ear's own clock: what was late left silence, what was flushed is not there.
 * A word counts as wholly heard when all but `LOST_MS_MAX` of it was heard, in however many pieces.
+* How much of a response was heard is exact to `EDGE_SAMPLES`, twice that where other sound follows, and to a
+  millisecond or two behind Opus.
 
 Limits
 * A short piece is found where the reply stood still for `HALT_S_MAX` at most.
 * A word that is cut within its last `LOST_MS_MAX` counts as whole.
+* Of a word that breaks off, less than `SHORTEST_SAMPLES` go unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +26,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from media.chunk import ms_to_samples
-from media.coded_tones import EAR_RATE, WORD, Decoder, Heard, encode, response_number
+from media.coded_tones import (
+    EAR_RATE,
+    EDGE_SAMPLES,
+    RESIDUE_MAX,
+    SYMBOL,
+    TONE_LEVEL,
+    WORD,
+    Decoder,
+    Heard,
+    encode,
+    response_number,
+)
 from media.pcm import FloatSamples, pcm16_to_float
 from media.resample import StreamResampler
 
@@ -33,6 +48,14 @@ LOST_MS_MAX = 12
 ALIKE_MIN = 0.7
 SOFTEST = 0.1  # in parts of the word's loudness
 HALT_S_MAX = 5
+# Of a word that breaks off: the least that is not taken for the end of another sound; and, where it is not known to
+# begin there, for another word, of which one in 251 begins with the same symbol.
+EVIDENCE_SAMPLES = SYMBOL // 2
+SHORTEST_SAMPLES = 3 * SYMBOL // 2
+# Sound begins and ends at a tenth of the voice's loudest, beside a silence longer than any that a word has within it.
+ONSET_LEVEL = 0.05
+ONSET_SILENCE_SAMPLES = SYMBOL // 4
+ONSET_SAMPLES = SYMBOL  # a fade takes as long until it is loud enough
 
 Stretch = tuple[int, int]
 
@@ -55,19 +78,48 @@ class WordHeard:
         return self.lost_samples <= ms_to_samples(LOST_MS_MAX, EAR_RATE)
 
 
-def words_heard(pcm: bytes, sample_rate: int) -> list[WordHeard]:
-    """All words in a recording, in the order of their beginnings.
+class CodedEar:
+    """What is heard in a recording. `pcm` is PCM16 mono at `sample_rate`, one of `media.resample.SAMPLE_RATES`."""
 
-    `pcm` is PCM16 mono at `sample_rate`, one of `media.resample.SAMPLE_RATES`.
-    """
-    resampler = StreamResampler(sample_rate, EAR_RATE)
-    sound = np.concatenate((resampler.process(pcm16_to_float(pcm)), resampler.flush()))
-    decoder = Decoder(EAR_RATE)
-    pieces = [*decoder.feed(sound), *decoder.finish()]
-    by_word: dict[tuple[int, int], list[Heard]] = {}
-    for piece in pieces:
-        by_word.setdefault((piece.response, piece.word), []).append(piece)
-    return [_word(own, pieces, sound) for own in by_word.values()]
+    def __init__(self, pcm: bytes, sample_rate: int) -> None:
+        resampler = StreamResampler(sample_rate, EAR_RATE)
+        self._sound = np.concatenate((resampler.process(pcm16_to_float(pcm)), resampler.flush()))
+        decoder = Decoder(EAR_RATE)
+        pieces = [*decoder.feed(self._sound), *decoder.finish()]
+        by_word: dict[tuple[int, int], list[Heard]] = {}
+        for piece in pieces:
+            by_word.setdefault((piece.response, piece.word), []).append(piece)
+        self._onsets, offsets = _edges(self._sound)
+        fits = _Fits(self._sound, self._onsets, offsets)
+        self.words = [_word(own, pieces, fits) for own in by_word.values()]
+        """All words, in the order of their beginnings."""
+
+    def words_of(self, response_id: str) -> list[WordHeard]:
+        """The words of one response, in the order of their beginnings."""
+        number = response_number(response_id)
+        return [word for word in self.words if word.response == number]
+
+    def samples_of(self, response_id: str) -> int:
+        """Up to which sample, at 24 kHz, the response was heard, as far as nothing before that is missing."""
+        last = max(self.words_of(response_id), key=lambda word: word.word, default=None)
+        if last is not None and not last.whole:
+            return (last.word + 1) * WORD - last.lost_samples
+        following, since = (0, -1) if last is None else (last.word + 1, last.start_sample + WORD)
+        word = encode(response_number(response_id), following, EAR_RATE)
+        beginning = max((_beginning(word, self._sound, place) for place in self._places() if place > since), default=0)
+        beginning = beginning if beginning >= SHORTEST_SAMPLES else 0
+        if last is not None:
+            beginning = max(beginning, _beginning(word, self._sound, since)) or -last.lost_samples
+        return following * WORD + beginning
+
+    def _places(self) -> list[int]:
+        """Where a word may begin: behind another, and where sound begins after silence."""
+        return [*(word.start_sample + WORD for word in self.words), *self._onsets]
+
+
+def words_heard(pcm: bytes, sample_rate: int) -> list[WordHeard]:
+    """All words in a recording, in the order of their beginnings; of the arguments, see `CodedEar`."""
+    return CodedEar(pcm, sample_rate).words
 
 
 def wholly_heard(words: Iterable[WordHeard], response_id: str) -> list[int]:
@@ -75,10 +127,10 @@ def wholly_heard(words: Iterable[WordHeard], response_id: str) -> list[int]:
     return [word.word for word in words if word.response == response_number(response_id) and word.whole]
 
 
-def _word(own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> WordHeard:
+def _word(own: Sequence[Heard], pieces: Sequence[Heard], fits: _Fits) -> WordHeard:
     """The word of which `own` are the pieces, in order of time as all `pieces` are."""
     known = [(piece.skipped, piece.skipped + piece.samples_heard) for piece in own]
-    found = [gap for gap in _gaps(known) if _is_there(gap, own, pieces, sound)]
+    found = [gap for gap in _gaps(known) if _is_there(gap, own, pieces, fits)]
     lost = sum(end - start for start, end in _gaps([*known, *found]))
     repeated = sum(end - start for start, end in [*known, *found]) + lost - WORD
     return WordHeard(own[0].response, own[0].word, own[0].start_sample, lost, repeated)
@@ -95,31 +147,70 @@ def _gaps(known: Sequence[Stretch]) -> list[Stretch]:
     return gaps
 
 
-def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], sound: FloatSamples) -> bool:
-    """Whether the missing beginning or end of a word is heard before or behind its pieces."""
-    first, last = own[0].start_sample, _end(own[-1])
-    if gap[1] == WORD:
-        begin, end = last, min((one.start_sample for one in pieces if one.start_sample >= last), default=len(sound))
-        where = sound[begin : min(end, begin + HALT_S_MAX * EAR_RATE)]
-    elif gap[0] == 0:
-        begin, end = max((_end(one) for one in pieces if _end(one) <= first), default=0), first
-        where = sound[max(begin, end - HALT_S_MAX * EAR_RATE, 0) : end]
-    else:
-        return False
-    return _is_like(encode(own[0].response, own[0].word, EAR_RATE)[slice(*gap)], where)
+def _is_there(gap: Stretch, own: Sequence[Heard], pieces: Sequence[Heard], fits: _Fits) -> bool:
+    """Whether what is missing of a word is heard before, behind or between its pieces."""
+    halt = HALT_S_MAX * EAR_RATE
+    wanted = encode(own[0].response, own[0].word, EAR_RATE)[slice(*gap)]
+    if gap[0] == 0:
+        end = own[0].start_sample
+        begin = max((_end(one) for one in pieces if _end(one) <= end), default=0)
+        return fits.ends_in(wanted, max(begin, end - halt), end)
+    before = [one for one in own if one.skipped + one.samples_heard <= gap[0]]
+    begin = _end(before[-1])
+    end = min((one.start_sample for one in pieces if one.start_sample >= begin), default=begin + halt)
+    return fits.begins_in(wanted, begin, min(end, begin + halt))
 
 
 def _end(piece: Heard) -> int:
     return piece.start_sample + piece.samples_heard
 
 
-def _is_like(wanted: FloatSamples, where: FloatSamples) -> bool:
-    """Whether there is a place in `where` that sounds like `wanted`."""
-    if len(where) < len(wanted):
-        return False
-    fits = np.correlate(where, wanted, "valid")
-    energies = np.cumsum(np.concatenate(([0.0], where.astype(np.float64) ** 2)))
-    there = energies[len(wanted) :] - energies[: -len(wanted)]
-    energy = float(np.vdot(wanted, wanted))
-    loud = there >= SOFTEST**2 * energy
-    return bool(np.any(loud & (fits >= ALIKE_MIN * np.sqrt(np.maximum(there, 0) * energy))))
+class _Fits:
+    """Looks for pieces of words where the sound begins and ends."""
+
+    def __init__(self, sound: FloatSamples, onsets: Sequence[int], offsets: Sequence[int]) -> None:
+        self._sound = sound
+        self._onsets = onsets
+        self._offsets = offsets
+
+    def begins_in(self, wanted: FloatSamples, begin: int, end: int) -> bool:
+        """Whether sound like `wanted` begins between these samples, and ends there."""
+        starts = [begin, *(onset for onset in self._onsets if begin < onset < end)]
+        return any(self._is_like(wanted, start, begin, end) for start in starts)
+
+    def ends_in(self, wanted: FloatSamples, begin: int, end: int) -> bool:
+        """Whether sound like `wanted` ends between these samples, and begins there."""
+        ends = [end, *(offset for offset in self._offsets if begin < offset < end)]
+        return any(self._is_like(wanted, one - len(wanted), begin, end) for one in ends)
+
+    def _is_like(self, wanted: FloatSamples, about: int, begin: int, end: int) -> bool:
+        first = max(begin - EDGE_SAMPLES, about - ONSET_SAMPLES, 0)
+        where = self._sound[first : min(end + EDGE_SAMPLES, about + ONSET_SAMPLES + len(wanted))]
+        if len(where) < len(wanted):
+            return False
+        fits = np.correlate(where, wanted, "valid")
+        energies = np.cumsum(np.concatenate(([0.0], where.astype(np.float64) ** 2)))
+        there = energies[len(wanted) :] - energies[: -len(wanted)]
+        energy = float(np.vdot(wanted, wanted))
+        loud = there >= SOFTEST**2 * energy
+        return bool(np.any(loud & (fits >= ALIKE_MIN * np.sqrt(np.maximum(there, 0) * energy))))
+
+
+def _edges(sound: FloatSamples) -> tuple[list[int], list[int]]:
+    """Where sound begins after silence, and where it ends before one."""
+    loud = np.flatnonzero(np.abs(sound) >= ONSET_LEVEL)
+    begins = np.diff(loud, prepend=-ONSET_SILENCE_SAMPLES) >= ONSET_SILENCE_SAMPLES
+    onsets: list[int] = loud[begins].tolist()
+    offsets: list[int] = (loud[np.roll(begins, -1)] + 1).tolist()
+    return onsets, offsets
+
+
+def _beginning(word: FloatSamples, sound: FloatSamples, about: int) -> int:
+    """How much of `word` is heard from about `about` on, before it breaks off."""
+    best, heard = 0.0, 0
+    for start in range(max(0, about - EDGE_SAMPLES), about + EDGE_SAMPLES + 1):
+        there = sound[start : start + WORD]
+        evidence = np.cumsum(RESIDUE_MAX - ((there - word[: len(there)]) / TONE_LEVEL) ** 2)
+        if len(there) and evidence.max() > best:
+            best, heard = float(evidence.max()), int(evidence.argmax()) + 1
+    return heard if best >= RESIDUE_MAX * EVIDENCE_SAMPLES else 0

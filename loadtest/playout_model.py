@@ -1,7 +1,8 @@
-"""What the caller hears: a FIFO player without a jitter buffer, fed by what arrives.
+"""What the caller hears: a FIFO player, fed by what arrives.
 
 Theory of operation
-    A received frame starts at max(arrival, end of what is queued) and plays at the nominal rate. `advance` moves
+    A received frame starts at max(arrival, end of what is queued) and plays at the nominal rate. With a jitter buffer,
+    a frame that finds nothing queued waits for as long as that holds. `advance` moves
     played frames out of the queue and returns them as `Heard`, placed in time. `cut` is the caller's own flush when
     the server says that a reply is over: what has not been played is dropped, the frame being played is split.
     For each response a `ReplyAudio` says what was received, heard and wrong.
@@ -129,10 +130,11 @@ class _Queued:
 
 
 class PlayoutModel:
-    """The caller's loudspeaker for PCM16 mono at `sample_rate`."""
+    """The caller's loudspeaker for PCM16 mono at `sample_rate`, with a jitter buffer of `buffer_ns`."""
 
-    def __init__(self, sample_rate: int) -> None:
+    def __init__(self, sample_rate: int, buffer_ns: int = 0) -> None:
         self._rate = sample_rate
+        self._buffer_ns = buffer_ns
         self._replies: dict[str, ReplyAudio] = {}
         self._queue: deque[_Queued] = deque()
         self._queued_samples = 0
@@ -195,8 +197,8 @@ class PlayoutModel:
         dry_ns = now_ns - self.queue_end_ns
         if dry_ns > 0:
             if self._newest is queued.reply:
-                queued.reply.dry_ns += dry_ns
-            self._run_start_ns, self._run_samples = now_ns, 0
+                queued.reply.dry_ns += dry_ns + self._buffer_ns
+            self._run_start_ns, self._run_samples = now_ns + self._buffer_ns, 0
         self._newest = queued.reply
         self._place(queued)
 

@@ -13,10 +13,12 @@ Rules
 * Responses play one after the other; a cut ends one at what was sent and drops the rest.
 * A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
   sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
-* `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not.
-* A client that reports what its caller heard is believed, within what was sent (`acked`); any other is `estimated`, by
-  the path to its ear (`media.heard_estimate`). A report below what was estimated until then takes nothing back: heard
-  stays where it is until reports pass it. Nor does a path that has become longer.
+* `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not; but for a report that puts an
+  estimate right.
+* A client that reports what its caller heard is believed, within what was sent (`acked`), and of its reports the
+  furthest counts; any other is `estimated`, by the path to its ear (`media.heard_estimate`). What a client keeps in
+  store is known to it alone, so what is reported below the estimate was not heard yet. A path that has become longer
+  takes nothing back.
 * Nothing here waits for reports: pacing goes by the moments at which samples are due.
 """
 
@@ -126,14 +128,13 @@ class Playout:
         """Let go what is withheld."""
         self._withheld = None
 
-    def hold(self, now_ns: int) -> None:
+    def hold(self) -> None:
         """Fall silent: what is sounding fades out, and nothing follows until `resume`. Idempotent."""
         if self._is_held:
             return
         self._is_held = True
         head = self._head()
-        sounds = self._play_end_ns > now_ns
-        if head is not None and sounds and 0 < head.sent < head.generated and not head.fades_in:
+        if head is not None and 0 < head.sent < head.generated and not head.fades_in:
             self._fades_out = head.response
 
     def resume(self) -> None:
@@ -169,7 +170,7 @@ class Playout:
         if ledger is None or ledger.response == self._withheld:
             return None
         if self._is_held:
-            return self._fade_out(ledger) if ledger.response == self._fades_out else None
+            return self._fade_out(ledger, now_ns) if ledger.response == self._fades_out else None
         if self._play_end_ns - now_ns >= self._lead_ns:
             return None
         size = min(self._frame_samples, ledger.generated - ledger.sent)
@@ -184,9 +185,12 @@ class Playout:
             return replace(frame, pcm=faded_in(frame.pcm, self._fade_samples))
         return frame
 
-    def _fade_out(self, ledger: _Ledger) -> Frame:
-        """The last of what is sounding. It goes at once: it must be there before the sound before it ends."""
+    def _fade_out(self, ledger: _Ledger, now_ns: int) -> Frame | None:
+        """The last of what is sounding, if anything is. It goes at once: it must be there before the sound before it
+        ends. That is asked at the frame's own moment, which a driver that is late has not come to yet at the hold's."""
         self._fades_out = None
+        if self._play_end_ns < now_ns:
+            return None
         ledger.fades_in = True
         frame = self._send(ledger, min(self._fade_samples, ledger.generated - ledger.sent))
         return replace(frame, pcm=faded_out(frame.pcm))
@@ -232,15 +236,14 @@ class Playout:
         return min(most, ledger.acked - (-since_ns * self._rate // NS_PER_S))
 
     def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
-        """The client reports that `samples` of `response` were heard. Never lowers what was known or estimated."""
+        """The client reports that `samples` of `response` were heard. Never lowers what was reported before."""
         ledger = self._known[response]
-        known = self.view(response, now_ns).heard
-        due_ns = ledger.pacing.due_ns(samples) if samples < ledger.sent else None
+        reported = min(samples, ledger.sent)
+        due_ns = ledger.pacing.due_ns(samples) if ledger.acked <= samples < ledger.sent else None
         if due_ns is not None:  # what has been played to its end says nothing of when that was
             self._lag_ns = now_ns - due_ns
             self.go_by(self._path, now_ns)
-        ledger.acked = min(samples, ledger.sent)
-        ledger.heard_min = max(known, ledger.acked)
+        ledger.acked = ledger.heard_min = max(ledger.acked, reported)
         ledger.acked_ns = now_ns
 
     def go_by(self, path: Path, now_ns: int) -> None:

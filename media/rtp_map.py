@@ -74,13 +74,20 @@ class RtpMap:
         self._spans.append(_Span(tick, response, start_sample, samples))
         del self._spans[:-SPANS_MAX]
 
-    def take_back(self, tick: int) -> None:
-        """What was recorded from `tick` on is not going to be sent."""
+    def take_back(self, tick: int) -> Position | None:
+        """What was recorded from `tick` on is not going to be sent. Gives what is left of the last response of which
+        something was; None where nothing was recorded."""
+        if self.end_tick <= tick:
+            return None
+        response, left = self._spans[-1].response, 0
         while self._spans and self._spans[-1].start_tick >= tick:
-            self._spans.pop()
-        if self._spans:
+            taken = self._spans.pop()
+            left = taken.start_sample if taken.response == response else left
+        if self._spans and self._end_of(self._spans[-1]) > tick:
             last = self._spans[-1]
-            last.samples = min(last.samples, (tick - last.start_tick) // self._ticks_per_sample)
+            last.samples = (tick - last.start_tick) // self._ticks_per_sample
+            left = last.start_sample + last.samples if last.response == response else left
+        return Position(response, left, left)
 
     def locate(self, tick: int) -> Position | None:
         """What had been played at `tick`; None before the first reply, or where that is forgotten."""
@@ -90,6 +97,15 @@ class RtpMap:
         span = self._spans[place]
         played = min(span.samples, (tick - span.start_tick) // self._ticks_per_sample)
         return Position(span.response, span.start_sample + played, span.start_sample + span.samples)
+
+    def heard_at(self, tick: int) -> tuple[Position, ...]:
+        """What had been played at `tick`, and of the responses that begin after it, nothing."""
+        located = self.locate(tick)
+        coming = {span.response: Position(span.response, 0, 0) for span in self._spans if span.start_tick > tick}
+        if located is None:
+            return tuple(coming.values())
+        coming.pop(located.response, None)
+        return (located, *coming.values())
 
     def _end_of(self, span: _Span) -> int:
         return span.start_tick + span.samples * self._ticks_per_sample

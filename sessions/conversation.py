@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import structs
-
 from media.chunk import ms_to_samples, samples_to_ms
 from media.heard_estimate import Path
 from media.turn_events import Saying
@@ -54,8 +52,8 @@ from sessions.remembered import Remembered
 from sessions.response import Deadlines, Phase
 from sessions.route import Leg, Route, line
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
-from sessions.speaking import Speaking
-from stages.contracts import Event, Message, Options, Tag, ThinkerOptions, Transcript
+from sessions.speaking import CALL_ENDED, Speaking
+from stages.contracts import Event, Message, Options, Tag, Transcript
 from stages.event_log import EventLog
 
 NS_PER_S = 1_000_000_000
@@ -172,7 +170,7 @@ class Conversation:
             return []
         turn = self._hearing.current
         effects = self._go_on(turn, now_ns) if turn else self._hear(onset, provisional=True)
-        self._speaking.hold(now_ns)
+        self._speaking.hold()
         return [*effects, Tell(TurnHeld(samples_to_ms(onset, INPUT_RATE)))]
 
     def resumed(self, why: str) -> list[Effect]:
@@ -384,6 +382,8 @@ class Conversation:
         if wanted is None and self._speaking.is_sounding(now_ns):
             return self.stop_speaking("client_cancelled", now_ns)
         if wanted is None or all(view.id != wanted for view in self._speaking.running):
+            if cut_off := self._cut_off(now_ns, wanted):
+                return cut_off  # it is over, and its client stops playing it
             message = f"response {wanted!r} is not in progress" if wanted else "no response is in progress"
             return [Tell(CommandRefused("response_cancel_not_active", message, "response_id"))]
         if active and active.id == wanted:
@@ -401,16 +401,20 @@ class Conversation:
         stopped = self._stop(why, now_ns)
         return self._settle(stopped, now_ns) if stopped else []
 
+    def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
+        """The rest of replies that are over is heard no more. All of it was sent, so no epoch ends with it."""
+        return self._remembered.cut_off(self._speaking.cut_off(now_ns, response, gone=gone))
+
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
         self._is_over = True
         self._owed = None
         effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._prefill.stop()]
         if self._speaking.active:
-            effects += [*self._raise_epoch("call_ended"), *self._cancel_active("call_ended", now_ns)]
+            effects += [*self._raise_epoch(CALL_ENDED), *self._cancel_active(CALL_ENDED, now_ns)]
         for view in self._speaking.running:
-            effects += self._speaking.cancel(view.id, "call_ended", now_ns)
-        return self._settle(effects, now_ns)
+            effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
+        return self._settle(effects + self._cut_off(now_ns, gone=True), now_ns)  # the stages are told first
 
     # ---- sound goes out ----------------------------------------------------------------------------
 
@@ -429,6 +433,11 @@ class Conversation:
     def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
         """The path to the caller's ear is now this."""
         self._speaking.go_by(path, now_ns)
+        return self._remembered.refine()
+
+    def written(self, response: str, samples: int) -> list[Effect]:
+        """Of `response`, whose epoch has just ended, no more than `samples` have left, though more were handed out."""
+        self._speaking.written(response, samples)
         return self._remembered.refine()
 
     def take_due(self, now_ns: int) -> list[Effect]:
@@ -453,18 +462,16 @@ class Conversation:
         cut_off = self._speaking.cut_off(now_ns)
         if self._speaking.active is None and not cut_off:
             return []
-        effects = [*self._raise_epoch(reason), *before]
-        for item, cut in cut_off:
-            effects += self._remembered.cut_off(item, cut)
-        return [*effects, *self._cancel_active(reason, now_ns)]
+        cut = self._remembered.cut_off(cut_off)
+        return [*self._raise_epoch(reason), *before, *cut, *self._cancel_active(reason, now_ns)]
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
         previous = self._remembered.last_id if spec.in_conversation else None
         plan = self._planner.plan(
             spec, self._settings, self._remembered.messages(), epoch=self._epoch, turn=turn, previous=previous
         )
-        withdrawn = self._speaking.withdraw(now_ns)
-        return [*withdrawn, *self._prefill.stop(), *self._speaking.accept(plan, marks, now_ns)]
+        effects = [*self._speaking.withdraw(now_ns), *self._prefill.stop()]
+        return effects + self._speaking.accept(plan, marks, now_ns)
 
     def _admit_accepted(self, now_ns: int) -> list[Effect]:
         """Have responses made that need not wait for words which are still being understood."""
@@ -503,13 +510,10 @@ class Conversation:
 
     def _stages_now(self, plan: Plan) -> tuple[tuple[Leg, Options], ...]:
         """What `plan` asks of its stages, its prompt made of the history as that stands now."""
-        (head, options), *followers = plan.stages
-        assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
         # What has come behind the item that it follows is for the next one.
         known = self._remembered
         history = known.messages_until(plan.previous_item) if plan.view.in_conversation else known.messages()
-        messages = self._planner.messages(plan.spec, self._settings, history)
-        return ((head, structs.replace(options, messages=messages)), *followers)
+        return self._planner.stages_of(plan, self._settings, history)
 
     def _ask_again(self, now_ns: int) -> list[Effect]:
         """The history has changed where a reply was cut. What answers it, and has not begun yet, reads it as it is

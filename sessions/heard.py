@@ -8,13 +8,14 @@ Theory of operation
     Where the peer throws away what it has not played yet, the cut is what was heard: as it reports, else as the pacing
     lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, what was sent
     will be heard: all of it, or where the peer has fallen silent what it got before. What has arrived is told later.
+    Who is gone hears no more.
 
     Each cut has bounds, *least* and *most*, between which the truth lies. They close as more becomes known.
 
 Rules
 * least <= cut <= most <= sent; the error of a cut is its distance from the farther bound.
-* A report moves a cut forward, in whichever order it and the end of the reply come; nothing but the client's own
-  `truncate` moves it back.
+* A report moves a cut forward, in whichever order it and the end of the reply come, and one that was estimated either
+  way; nothing but the client's own `truncate` moves back what was reported.
 * Words are whole or not heard; the one that the cut fell into is named apart.
 * The last `REPLIES_MAX` replies are known. Of others, a truncation is by the share of their sound.
 """
@@ -87,6 +88,14 @@ class _Reply:
             self.cut_at(samples, basis or self.basis, least=samples, most=self.most)
         return True
 
+    def reported(self, samples: int) -> bool:
+        """The ear has had `samples`, as its client reports. True where that tells more of the cut. An estimate is put
+        right, either way, unless what was sent plays on."""
+        if self.cut is None or self.basis == "acked" or self.plays_on:
+            return self.has_had(samples, "acked")
+        self.cut_at(samples, "acked", least=samples, most=self.most)
+        return True
+
     def as_cut(self) -> Cut:
         """Whether or not it was cut: what history has of it."""
         if self.cut is None:
@@ -107,12 +116,13 @@ class Heard:
     # ---- replies end -----------------------------------------------------------------------------------
 
     def ended(
-        self, response: str, item: str, reply: Reply, *, whole: bool, recalled: bool, now_ns: int
+        self, response: str, item: str, reply: Reply, *, whole: bool, recalled: bool, now_ns: int, gone: bool = False
     ) -> tuple[LedgerView, Cut]:
         """`response` has ended; `whole`: all of it was sent; `recalled`: its client throws away what it has not played,
-        if it can. Gives its last ledger, and what history has of it."""
+        if it can; `gone`: nobody hears it any more. Gives its last ledger, and what history has of it."""
         view = self._playout.cut(response, now_ns)
-        kept = _Reply(response, reply, view.sent, not (self._recalls and recalled), view.basis)
+        plays_on = not (gone or (self._recalls and recalled))
+        kept = _Reply(response, reply, view.sent, plays_on, view.basis)
         wanted = self._wanted.pop(item, None)
         if wanted is not None:
             self._truncate(kept, wanted)
@@ -144,16 +154,30 @@ class Heard:
         if response not in self._playout.open_responses():
             return None
         self._playout.acknowledge(response, samples, now_ns)
-        item, kept = next(((name, one) for name, one in self._replies.items() if one.response == response), ("", None))
+        item, kept = self._find(response)
         if kept is None or not (self._recalls or kept.plays_on):
             return None
-        return item if kept.has_had(min(samples, kept.sent), "acked") else None
+        return item if kept.reported(min(samples, kept.sent)) else None
 
     def go_by(self, path: Path, now_ns: int) -> list[str]:
         """The path to the ear is now this. Gives the items of whose cuts more is known now."""
         self._playout.go_by(path, now_ns)
         playing = ((item, kept) for item, kept in self._replies.items() if kept.plays_on and kept.cut is not None)
         return [item for item, kept in playing if kept.has_had(self._playout.arrived(kept.response, now_ns)[0])]
+
+    def _find(self, response: str) -> tuple[str, _Reply | None]:
+        return next(((name, one) for name, one in self._replies.items() if one.response == response), ("", None))
+
+    def written(self, response: str, samples: int) -> str | None:
+        """Of a reply that was cut no more than `samples` have left: the rest was taken back in time. Gives the item of
+        which less was heard than was thought."""
+        item, kept = self._find(response)
+        if kept is None or kept.cut is None or kept.sent <= samples:
+            return None
+        kept.sent = samples
+        least, cut, most = (min(bound, samples) for bound in (kept.least, kept.cut, kept.most))
+        kept.cut_at(cut, kept.basis, least=least, most=most)
+        return item
 
     def want(self, item: str, samples: int) -> None:
         """The client has stopped playing a reply, of which it has yet to be said that it is over, at `samples`."""
@@ -167,13 +191,15 @@ class Heard:
         self._truncate(kept, samples)
         return kept.as_cut()
 
-    def unplayed(self, now_ns: int) -> list[str]:
+    def unplayed(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[str]:
         """The items of replies that are over, and of which the caller has yet to hear the end: short ones may be over
-        before the one ahead of them was heard."""
-        if not self._recalls:
+        before the one ahead of them was heard. That of `response` alone, where one is named. `gone`: the caller was
+        hearing them, and does no more; also those that were cut and play on."""
+        if not (self._recalls or gone):
             return []
-        whole = ((item, kept) for item, kept in self._replies.items() if kept.cut is None)
-        return [item for item, kept in whole if self._playout.view(kept.response, now_ns).heard < kept.sent]
+        replies = ((item, kept) for item, kept in self._replies.items() if response in (None, kept.response))
+        sounding = ((item, kept) for item, kept in replies if kept.cut is None or (gone and kept.plays_on))
+        return [item for item, kept in sounding if self._playout.view(kept.response, now_ns).heard < kept.sent]
 
     def last_words(self, now_ns: int) -> str:
         """The words of the replies that the caller has yet to hear the end of."""

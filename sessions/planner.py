@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from sessions.events import ResponseView
 from sessions.plan import Plan
 from sessions.prompt import IDLE
@@ -104,6 +106,15 @@ class Planner:
         }
         legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
         return tuple((leg, options[leg.kind]) for leg in legs)
+
+    def stages_of(
+        self, plan: Plan, settings: SessionSettings, history: tuple[Message, ...]
+    ) -> tuple[tuple[Leg, Options], ...]:
+        """What `plan` asks of its stages, but that `history` is read."""
+        (head, options), *followers = plan.stages
+        assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
+        messages = self.messages(plan.spec, settings, history)
+        return ((head, structs.replace(options, messages=messages)), *followers)
 
     def messages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]

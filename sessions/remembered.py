@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from media.chunk import ms_to_samples
@@ -162,12 +163,14 @@ class Remembered:
                 effects += [*saved, Tell(ItemRefined(item_id, cut))] if saved else []
         return effects
 
-    def cut_off(self, item_id: str, cut: Cut) -> list[Effect]:
-        """The caller has interrupted a reply after its end, while they were hearing it."""
-        if not self._history.has(item_id):
-            return []
-        saved = self._replaced(cut.applied_to(self._history.find(item_id)))
-        return [*saved, Tell(ItemTruncated(item_id, spoken_ms(cut.samples), cut))]
+    def cut_off(self, cuts: Iterable[tuple[str, Cut]]) -> list[Effect]:
+        """Items of replies that the caller has interrupted after their end, before that of their sound."""
+        effects: list[Effect] = []
+        for item_id, cut in cuts:
+            if self._history.has(item_id):
+                effects += self._replaced(cut.applied_to(self._history.find(item_id)))
+                effects.append(Tell(ItemTruncated(item_id, spoken_ms(cut.samples), cut)))
+        return effects
 
     def _replaced(self, item: Item) -> list[Effect]:
         if self._history.find(item.id) == item:

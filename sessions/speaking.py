@@ -50,6 +50,7 @@ from stages.event_log import EventKind, EventLog, Trail
 
 FRAME_MS = 20
 ECHO_MS = 3_000  # an utterance that is recognised as ours began at most so long ago
+CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 
 _STATUS = {
@@ -460,7 +461,7 @@ class Speaking:
         steps: list[life.Effect] = []
         sent, dropped, cut = 0, 0, Cut(0, run.reply.text)
         if run.plan.with_audio:
-            view, cut = self._end_sound(run, done.phase, now_ns)
+            view, cut = self._end_sound(run, done, now_ns)
             sent, dropped = view.sent, view.unsent
             steps = run.life.playout_released(dropped, now_ns)
         state, cause = done.phase.name.lower(), done.code or done.reason
@@ -486,12 +487,15 @@ class Speaking:
         finished = Tell(ResponseFinished(view_out, run.marks.parts()))
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
-    def _end_sound(self, run: _Run, phase: Phase, now_ns: int) -> tuple[LedgerView, Cut]:
+    def _end_sound(self, run: _Run, done: life.Done, now_ns: int) -> tuple[LedgerView, Cut]:
         response = run.plan.tag.response
         if run.is_prepared:
             return self._playout.cut(response, now_ns), Cut(0, "")
-        whole, recalled = phase is Phase.SUCCEEDED, phase is Phase.CANCELLED
-        return self._heard.ended(response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns)
+        whole, recalled = done.phase is Phase.SUCCEEDED, done.phase is Phase.CANCELLED
+        gone = done.reason == CALL_ENDED
+        return self._heard.ended(
+            response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone
+        )
 
     def _drained(self, run: _Run, drained: life.Drained) -> list[Effect]:
         response = run.plan.tag.response
@@ -524,9 +528,9 @@ class Speaking:
 
     # ---- the ear -----------------------------------------------------------------------------------
 
-    def hold(self, now_ns: int) -> None:
+    def hold(self) -> None:
         """The caller may be about to interrupt: fall silent, and destroy nothing."""
-        self._playout.hold(now_ns)
+        self._playout.hold()
 
     def resume(self) -> None:
         """They were not: go on where it stopped."""
@@ -541,6 +545,12 @@ class Speaking:
     def go_by(self, path: Path, now_ns: int) -> None:
         """The path to the ear is now this: heard goes by it where the client does not report."""
         self._refined += self._heard.go_by(path, now_ns)
+
+    def written(self, response: str, samples: int) -> None:
+        """No more than `samples` of `response`, which was cut, have left."""
+        item = self._heard.written(response, samples)
+        if item is not None:
+            self._refined.append(item)
 
     def cut_of(self, item: str) -> Cut | None:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
@@ -557,10 +567,11 @@ class Speaking:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
         return self._heard.truncate(item, samples)
 
-    def cut_off(self, now_ns: int) -> list[tuple[str, Cut]]:
-        """The caller interrupts. Of replies that are over and of which they had yet to hear the end: their items, and
-        what history has of each now."""
-        return [(item, self._heard.cut_off(item, now_ns)) for item in self._heard.unplayed(now_ns)]
+    def cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[tuple[str, Cut]]:
+        """The caller interrupts, or is `gone`. Of replies that are over and of which they had yet to hear the end (of
+        `response`, where one is named): their items, and what history has of each now."""
+        unplayed = self._heard.unplayed(now_ns, response, gone=gone)
+        return [(item, self._heard.cut_off(item, now_ns)) for item in unplayed]
 
     def sent_of(self, response: str, now_ns: int) -> int | None:
         """How much of the sound of `response` went out; None where that is not known, or not any more."""

@@ -75,8 +75,8 @@ class Medium(Protocol):
         """Let `call` hear what comes, until nothing will come any more; gives the reason."""
         ...
 
-    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
-        """What of which response had been heard by a report of the client."""
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> tuple[Position, ...]:
+        """What of which responses had been heard by a report of the client."""
         ...
 
 
@@ -368,15 +368,15 @@ class RealtimeConnection:
                 call.carry_out(talk.truncate_item(command.item_id, end_ms, time.monotonic_ns()))
 
     def _heard(self, report: ask.PlaybackAck) -> None:
-        place = self._place_of(report)
-        if place is None:
-            return
-        self._call.heard(place.response, place.samples)
-        if self._dialect.extensions:
-            self._outbox.post(acknowledged_message(place))
+        places = self._places_of(report)
+        for place in places:
+            self._call.heard(place.response, place.samples)
+        if places and self._dialect.extensions:
+            self._outbox.post(acknowledged_message(places[0]))
 
-    def _place_of(self, report: ask.PlaybackAck) -> Position | None:
-        """Where the ear is by `report`, within what was sent; None where nothing is known of that."""
+    def _places_of(self, report: ask.PlaybackAck) -> tuple[Position, ...]:
+        """Where the ear is by `report`, within what was sent, and that it is not in what comes behind it; empty where
+        nothing is known of that."""
         if report.rtp_timestamp is not None and self._medium is not None:
             return self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms)
         if report.response_id is None or report.played_samples is None:
@@ -384,7 +384,7 @@ class RealtimeConnection:
             raise ClientEventError("invalid_value", f"a report on this transport needs {needed}")
         sent = self._call.conversation.speaking.sent_of(report.response_id, time.monotonic_ns())
         played = max(0, report.played_samples)
-        return None if sent is None else Position(report.response_id, min(played, sent), sent)
+        return () if sent is None else (Position(report.response_id, min(played, sent), sent),)
 
     def _update(self, command: ask.SessionUpdate) -> None:
         settings = apply_patch(self._call.conversation.settings, command.session)

@@ -105,13 +105,12 @@ class Mouth:
         self._put(self._encoder.silence())
         return True
 
-    def drop_audio(self) -> None:
+    def drop_audio(self) -> Position | None:
         self._messages.drop_audio()
         waiting = self._sender.take_back()
-        if waiting:
-            self._map.take_back(waiting[0].tick)
         for packet in waiting:
             self._sender.put(SentPacket(packet.tick, self._encoder.silence()))
+        return self._map.take_back(waiting[0].tick) if waiting else None
 
     def _speak(self, frame: Frame) -> None:
         self._map.record(self._next * PACKET_TICKS, frame.response, frame.start_sample, frame.samples)
@@ -123,15 +122,15 @@ class Mouth:
 
     # ---- reports -----------------------------------------------------------------------------------
 
-    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> tuple[Position, ...]:
         """What the ear has had by a browser's report: it was at `rtp_timestamp` so long ago, so far from the speaker.
 
-        None where nothing was said by then, and where the report cannot be used.
+        Of a reply that begins after that it has had nothing. Empty where the report cannot be used.
         """
         origin = self._sender.timestamp_origin
         if origin is None or not 0 <= age_ms <= REPORT_AGE_MS_MAX or not 0 <= output_latency_ms <= LATENCY_MS_MAX:
-            return None
+            return ()
         newest = self._next * PACKET_TICKS
         reported = unwrap(rtp_timestamp - origin, newest)
         played = reported + round((age_ms - output_latency_ms - DEVICE_MS) * CLOCK_RATE / 1_000)
-        return self._map.locate(min(played, newest) - self._encoder.lookahead_ticks)
+        return self._map.heard_at(min(played, newest) - self._encoder.lookahead_ticks)

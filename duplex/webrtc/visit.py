@@ -144,7 +144,7 @@ class _Medium:
         heard_ns = self._ears.last_packet_ns
         return None if heard_ns is None else max(heard_ns, self._socket.last_message_ns)
 
-    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> tuple[Position, ...]:
         return self._mouth.locate(rtp_timestamp, age_ms, output_latency_ms)
 
 

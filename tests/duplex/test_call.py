@@ -19,7 +19,9 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
+from media.chunk import samples_to_ms
 from media.heard_estimate import Path
+from media.rtp_map import Position
 from sessions.conversation import Conversation
 from sessions.effects import CutStream, OpenStream
 from sessions.events import (
@@ -35,6 +37,7 @@ from sessions.events import (
 from sessions.memory_store import MemorySessionStore
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import (
+    ItemChanged,
     SessionRecord,
     TurnRecord,
     decode_entry,
@@ -69,6 +72,7 @@ SESSION = "sess_1"
 STAGES = ("encoder", "thinker", "talker", "vocoder")
 NS_PER_S = 1_000_000_000
 S_MAX = 10
+FAR_NS = 1 << 62  # by then all has been heard that was sent
 
 
 class Loudness:
@@ -102,6 +106,7 @@ class Client:
         self.log = log
         self.has_room = True
         self.silences_due = self.silences = 0
+        self.written: Position | None = None
         self.paced_ns: list[int] = []
         self.seen = Path()
 
@@ -123,8 +128,9 @@ class Client:
     def tell(self, event: Event) -> None:
         self.log.append(("client", event))
 
-    def drop_audio(self) -> None:
+    def drop_audio(self) -> Position | None:
         self.log.append(("client", "drop_audio"))
+        return self.written
 
 
 class Bench:
@@ -304,6 +310,22 @@ def test_a_stage_is_told_how_long_a_stream_may_last() -> None:
         tag = Tag(SESSION, EPOCH, 1, "resp_9")
         one.call.carry_out([OpenStream("talker", tag, TalkerOptions(), ("vocoder",), 7)])
         assert one.at("talker")[-1] == Open(tag, TalkerOptions(), ("vocoder",), lasts_ns_max=7)
+
+    play(scenario)
+
+
+def test_a_frame_that_was_taken_back_unwritten_was_not_heard() -> None:
+    """The ledger has taken it for sent."""
+
+    async def scenario(one: Bench) -> None:
+        response = one.start_reply().response
+        (*_, last) = one.told(ReplyAudio)
+        one.client.written = Position(response, last.frame.start_sample, last.frame.start_sample)
+        one.call.carry_out(one.call.conversation.cancel_response(None, FAR_NS))
+        assert one.call.conversation.items[-1].heard_samples == last.frame.start_sample > 0
+        *_, saved = await one.stored()
+        assert isinstance(saved, ItemChanged)
+        assert saved.item.audio_ms_cut == samples_to_ms(last.frame.start_sample, 24_000)
 
     play(scenario)
 

@@ -1,14 +1,15 @@
 """A caller who knows which words reached its ear: what the synthetic engine said is played as it would be, and decoded.
 
 Theory of operation
-    `CodedCaller` is the caller of these tests with a loudspeaker. Each message takes `delay_ms` more than it took to
-    come, and none overtakes another, as on a slow or uneven network. Then its sound is queued for the loudspeaker,
-    which plays in real time; `speech_started` and a cancelled response flush it. What was played is reported with
-    `playback.ack`. Over WebRTC the track itself is what is heard.
+    `CodedCaller` is the caller of these tests with a loudspeaker. Each message takes as much longer than it took as the
+    `Network` says, in both directions, and none overtakes another. What has come is queued for the loudspeaker, which
+    plays in real time; `speech_started`, a cancelled response and the caller's own `flush` throw away what has not been
+    played. What was played is told with `playback.ack`, or with `conversation.item.truncate` at a flush, or not at all.
+    Over WebRTC the track itself is what is heard.
 
 Rules
 * Only what `next` and `listen_for` read is played: a test that does neither is a client that does not read.
-* `words` ends the playing. What has not been played by then was not heard.
+* `words` and `hang_up` end the playing. What has not been played by then was not heard.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import asyncio
 import base64
 import json
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from loadtest.coded_ear import WordHeard, words_heard
 from loadtest.playout_model import AudioFrame, PlayoutModel
 from loadtest.recording import Recording
 from sessions.records import ItemRecord, decode_entry, replay, token_digest
 from sessions.redis_store import RedisSessionStore
-from tests.live.caller import RATE, Caller, Message, calling
+from tests.live.caller import RATE, Caller, Message, calling, silence, tone
 from tests.live.service import EVENT_S_MAX, Service
 
 NS_PER_MS = 1_000_000
@@ -34,23 +37,49 @@ NS_PER_S = 1_000_000_000
 ACK_NS = 100 * NS_PER_MS
 RECORDING_S_MAX = 120
 LEASE_MS = 1_000
+SLICE_MS = 100
+SPEAK_MS_MAX = 1_500
+SILENCE_MS = 800
 
 Delay = Callable[[], int]
+Reports = Literal["acks", "truncates", "none"]
+
+
+def at_once() -> int:
+    """A network without delay."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """By how many ms each message comes, and goes, later than it would; asked for each. `buffer_ms`: for how long the
+    loudspeaker waits with the first sound, so that later ones need not come in time."""
+
+    down_ms: Delay = at_once
+    up_ms: Delay = at_once
+    buffer_ms: int = 0
 
 
 class CodedCaller(Caller):
-    """`delay_ms` is asked for each message; the session speaks our extensions."""
+    """The session speaks our extensions. `reports`: how the caller tells what it has played."""
 
-    def __init__(self, caller: Caller, delay_ms: Delay) -> None:
+    rate = RATE
+
+    def __init__(self, caller: Caller, network: Network, reports: Reports = "acks") -> None:
         super().__init__(caller.socket)
         self.events = caller.events
-        self._delay_ms = delay_ms
+        self._network = network
+        self._reports = reports
         self._coming: deque[tuple[int, Message]] = deque()
-        self._loudspeaker = PlayoutModel(RATE)
+        self._leaving: deque[tuple[int, str]] = deque()
+        self._loudspeaker = PlayoutModel(RATE, network.buffer_ms * NS_PER_MS)
         self._recording = Recording(RATE, RECORDING_S_MAX, time.monotonic_ns())
         self._items: dict[str, str] = {}
         self._acked: dict[str, int] = {}
         self._next_ack_ns = 0
+        self._dismissed: set[str] = set()
+        self._over: set[str] = set()
+        self._stale: Counter[str] = Counter()
 
     def next(self) -> Message:
         message = self._arrived(time.monotonic_ns() + int(EVENT_S_MAX * NS_PER_S))
@@ -69,13 +98,56 @@ class CodedCaller(Caller):
         remaining_ns = self._loudspeaker.queue_end_ns - time.monotonic_ns()
         self.listen_for(max(0, remaining_ns // NS_PER_MS) + 2 * ACK_NS // NS_PER_MS)
 
+    def hear_until(self, wanted: Callable[[], bool], ms_max: int) -> bool:
+        """Read on until it is so, for `ms_max` at most; whether it was."""
+        until_ns = time.monotonic_ns() + ms_max * NS_PER_MS
+        while not wanted():
+            if self._arrived(until_ns) is None:
+                return wanted()
+        return True
+
     def words(self) -> list[WordHeard]:
         """Everything heard in this call."""
-        self._play_to(time.monotonic_ns())
+        return words_heard(self.played(), RATE)
+
+    def played(self) -> bytes:
+        """The sound of this call, PCM16 at `RATE`, which ends now."""
         for piece in self._loudspeaker.cut(time.monotonic_ns()):
             self._recording.add(piece)
         assert not self._recording.truncated
-        return words_heard(self._recording.pcm, RATE)
+        return self._recording.pcm
+
+    def hang_up(self) -> bytes:
+        """Play no more, and see to it that what was sent before has arrived; the sound of this call."""
+        played = self.played()
+        self._reports = "none"
+        while self._leaving:
+            self.listen_for(max(1, (self._leaving[0][0] - time.monotonic_ns()) // NS_PER_MS))
+        return played
+
+    def speak(self, until: Callable[[], bool]) -> None:
+        """Speak in real time until it is so; then be silent for long enough to end a turn."""
+        for _ in range(SPEAK_MS_MAX // SLICE_MS):
+            self.hear(tone(SLICE_MS))
+            self.listen_for(SLICE_MS)
+            if until():
+                break
+        self.hear(silence(SILENCE_MS))
+
+    def flush(self) -> None:
+        """Throw away, of the caller's own accord, what has not been played, and what of it is still to come."""
+        dismissed = self._items.keys() - self._over
+        self._dismissed |= dismissed
+        self._flush(time.monotonic_ns(), None, dismissed)
+
+    @property
+    def unplayed_ms(self) -> int:
+        """How much has come that has not been played."""
+        return max(0, self._loudspeaker.queue_end_ns - time.monotonic_ns()) // NS_PER_MS
+
+    def stale_samples(self, response: str) -> int:
+        """How much of `response` came after the caller had been told that it was over."""
+        return self._stale[response]
 
     def item_of(self, response: str) -> str:
         """The id of the assistant's item of which this response's sound is."""
@@ -88,6 +160,7 @@ class CodedCaller(Caller):
         while True:
             now_ns = time.monotonic_ns()
             self._acknowledge(now_ns)
+            self._post(now_ns)
             if self._coming and self._coming[0][0] <= now_ns:
                 message = self._coming.popleft()[1]
                 self.events.append(message)
@@ -95,35 +168,60 @@ class CodedCaller(Caller):
                 return message
             if now_ns >= until_ns:
                 return None
-            self._read(min(until_ns, self._next_ack_ns, *(due_ns for due_ns, _ in self._coming)) - now_ns)
+            waits_ns = [due_ns for due_ns, _ in (*list(self._coming)[:1], *list(self._leaving)[:1])]
+            self._read(min(until_ns, self._next_ack_ns, *waits_ns) - now_ns)
 
     def _read(self, wait_ns: int) -> None:
         try:
             message: Message = json.loads(self.socket.recv(timeout=max(0, wait_ns) / NS_PER_S))
         except TimeoutError:
             return
-        due_ns = time.monotonic_ns() + self._delay_ms() * NS_PER_MS
-        self._coming.append((max(due_ns, self._coming[-1][0]) if self._coming else due_ns, message))
+        self._coming.append((_due_ns(self._coming, self._network.down_ms), message))
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self._leaving.append((_due_ns(self._leaving, self._network.up_ms), json.dumps({"type": kind, **fields})))
+        self._post(time.monotonic_ns())
+
+    def _post(self, now_ns: int) -> None:
+        while self._leaving and self._leaving[0][0] <= now_ns:
+            self.socket.send(self._leaving.popleft()[1])
 
     # ---- the loudspeaker ---------------------------------------------------------------------------
 
     def _take(self, message: Message, now_ns: int) -> None:
         self._play_to(now_ns)
         match message["type"]:
+            case "response.output_item.added":
+                self._items[message["response_id"]] = message["item"]["id"]
             case "response.output_audio.delta":
-                self._items[message["response_id"]] = message["item_id"]
-                pcm, start = base64.b64decode(message["delta"]), message["start_sample"]
-                self._loudspeaker.receive(AudioFrame(message["response_id"], pcm, start_sample=start), now_ns)
+                self._hear(message, now_ns)
             case "input_audio_buffer.speech_started":
+                self._over |= self._items.keys()
                 self._flush(now_ns, None)
-            case "response.done" if message["response"]["status"] == "cancelled":
-                self._flush(now_ns, message["response"]["id"])
+            case "response.done":
+                self._over.add(message["response"]["id"])
+                if message["response"]["status"] == "cancelled":
+                    self._flush(now_ns, message["response"]["id"])
 
-    def _flush(self, now_ns: int, response: str | None) -> None:
+    def _hear(self, delta: Message, now_ns: int) -> None:
+        response, pcm = delta["response_id"], base64.b64decode(delta["delta"])
+        if response in self._over:
+            self._stale[response] += len(pcm) // 2
+        if response not in self._dismissed:
+            self._loudspeaker.receive(AudioFrame(response, pcm, start_sample=delta["start_sample"]), now_ns)
+
+    def _flush(self, now_ns: int, response: str | None, dismissed: Set[str] = frozenset()) -> None:
+        cut_before = self._cut()
         for piece in self._loudspeaker.cut(now_ns, response):
             self._recording.add(piece)
         self._next_ack_ns = now_ns
         self._acknowledge(now_ns)
+        for name in dismissed | self._cut() - cut_before if self._reports == "truncates" else ():
+            played_ms = self._loudspeaker.heard_to_sample(name, now_ns) * 1_000 // RATE
+            self.send("conversation.item.truncate", item_id=self._items[name], content_index=0, audio_end_ms=played_ms)
+
+    def _cut(self) -> set[str]:
+        return {name for name, reply in self._loudspeaker.replies.items() if reply.cut}
 
     def _play_to(self, now_ns: int) -> None:
         for piece in self._loudspeaker.advance(now_ns):
@@ -133,37 +231,42 @@ class CodedCaller(Caller):
         if now_ns < self._next_ack_ns:
             return
         self._next_ack_ns = now_ns + ACK_NS
-        for response in self._items:
+        self._play_to(now_ns)
+        for response in self._items if self._reports == "acks" else ():
             position = self._loudspeaker.heard_to_sample(response, now_ns)
-            if position != self._acked.get(response, 0):
+            if position != self._acked.get(response):
                 self._acked[response] = position
                 self.send("playback.ack", response_id=response, played_samples=position)
 
 
-def at_once() -> int:
-    """A network without delay."""
-    return 0
+def _due_ns(queue: deque[tuple[int, Any]], delay_ms: Delay) -> int:
+    """When what is put into `queue` now will have got through."""
+    due_ns = time.monotonic_ns() + delay_ms() * NS_PER_MS
+    return max(due_ns, queue[-1][0]) if queue else due_ns
 
 
 @contextmanager
-def coded_calling(service: Service, *, delay_ms: Delay = at_once) -> Iterator[CodedCaller]:
+def coded_calling(
+    service: Service, *, delay_ms: Delay = at_once, up_ms: Delay = at_once, reports: Reports = "acks"
+) -> Iterator[CodedCaller]:
     """A call, from `session.created` to the caller's hanging up."""
     with calling(service) as caller:
-        yield CodedCaller(caller, delay_ms)
+        yield CodedCaller(caller, Network(delay_ms, up_ms), reports)
 
 
 def stored_items(service: Service, created: Message) -> dict[str, ItemRecord]:
     """What the store holds of a session that is over, by item; `created` is its `session.created`."""
-    session, _, secret = created["session"]["resume_token"].partition(".")
     service.wait_for_calls(0)
+    return asyncio.run(read_items(service, created["session"]["resume_token"]))
 
-    async def read() -> dict[str, ItemRecord]:
-        store = RedisSessionStore(f"unix://{service.data_dir / 'store' / 'valkey.sock'}")
-        try:
-            _, snapshot = await store.acquire(session, "reader", token_digest(secret), LEASE_MS)
-        finally:
-            await store.close()
-        conversation = replay(snapshot.record, map(decode_entry, snapshot.entries))
-        return {item.id: item for item in conversation.items}
 
-    return asyncio.run(read())
+async def read_items(service: Service, resume_token: str) -> dict[str, ItemRecord]:
+    """What the store holds of a session, by item: it is taken over, so its call must be over."""
+    session, _, secret = resume_token.partition(".")
+    store = RedisSessionStore(f"unix://{service.data_dir / 'store' / 'valkey.sock'}")
+    try:
+        _, snapshot = await store.acquire(session, "reader", token_digest(secret), LEASE_MS)
+    finally:
+        await store.close()
+    conversation = replay(snapshot.record, map(decode_entry, snapshot.entries))
+    return {item.id: item for item in conversation.items}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -114,14 +114,20 @@ class RtcCaller:
             except MediaStreamError:
                 return
             assert isinstance(frame, AudioFrame)
-            assert frame.pts is not None
-            sound = frame.to_ndarray().astype(np.float64) / 32768
-            self._sound += frame.to_ndarray().reshape(-1, len(frame.layout.channels))[:, 0].astype("<i2").tobytes()
-            self.heard.append(Heard(time.monotonic_ns(), frame.pts, float(np.sqrt(np.mean(sound**2)))))
+            self._frame(frame)
             await self._note()
+
+    def _frame(self, frame: AudioFrame) -> None:
+        assert frame.pts is not None
+        sound = frame.to_ndarray().astype(np.float64) / 32768
+        self._sound += frame.to_ndarray().reshape(-1, len(frame.layout.channels))[:, 0].astype("<i2").tobytes()
+        self.heard.append(Heard(time.monotonic_ns(), frame.pts, float(np.sqrt(np.mean(sound**2)))))
 
     def _message(self, message: str) -> None:
         self.events.append(json.loads(message))
+        self._noted()
+
+    def _noted(self) -> None:
         noting = asyncio.create_task(self._note())
         self._notes.add(noting)
         noting.add_done_callback(self._notes.discard)
@@ -202,12 +208,21 @@ async def post(service: Service, path: str, body: bytes, **headers: str) -> Answ
 @asynccontextmanager
 async def rtc_calling(service: Service, *, query: str = "?extensions=1", **headers: str) -> AsyncIterator[RtcCaller]:
     """A call, from `session.created` to its end without a word: only the caller's side is closed."""
-    offer_loopback()
     caller = RtcCaller()
+    async with connected(service, caller, query, headers):
+        yield caller
+
+
+@asynccontextmanager
+async def connected(
+    service: Service, caller: RtcCaller, query: str = "?extensions=1", headers: Mapping[str, str] | None = None
+) -> AsyncIterator[None]:
+    """The call of this caller."""
+    offer_loopback()
     try:
         offer = (await caller.offer()).encode()
-        await caller.accept(await post(service, f"/v1/realtime/calls{query}", offer, **SDP, **headers))
+        await caller.accept(await post(service, f"/v1/realtime/calls{query}", offer, **SDP, **(headers or {})))
         await caller.until("session.created")
-        yield caller
+        yield
     finally:
         await caller.close()

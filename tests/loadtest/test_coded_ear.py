@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.coded_ear import LOST_MS_MAX, WordHeard, wholly_heard, words_heard
+from loadtest.coded_ear import LOST_MS_MAX, SHORTEST_SAMPLES, CodedEar, WordHeard, wholly_heard, words_heard
 from loadtest.playout_model import NS_PER_S, AudioFrame, PlayoutModel
 from loadtest.recording import Recording
 from media.coded_tones import EDGE_SAMPLES, encode, response_number, word_samples
@@ -155,3 +155,12 @@ def test_a_slow_client_hears_all_of_it_late() -> None:
 def test_what_a_slow_client_flushed_was_not_heard() -> None:
     """All frames have come, and 500 ms of them have been played, when it is told to be silent."""
     assert played([0] * FRAMES, cut_ns=500 * MS) == ([0, 1], RATE // 2)
+
+
+@pytest.mark.parametrize("cut", [0, 100, 500, SYMBOL * 5, WORD - 700, WORD, WORD + 300, 3 * WORD + 1_500, 5 * WORD])
+@pytest.mark.parametrize("before", [0, 5_000])
+def test_it_is_known_to_the_millisecond_how_much_was_heard(cut: int, before: int) -> None:
+    sound = np.concatenate([speech(OTHER, 1), silence(before), speech(ID, 5)[:cut], silence(before), speech(OTHER, 1)])
+    ear = CodedEar(float_to_pcm16(sound), RATE)
+    heard = ear.samples_of(ID)
+    assert abs(heard - cut) <= 2 * EDGE_SAMPLES or (cut <= SHORTEST_SAMPLES and heard == 0)

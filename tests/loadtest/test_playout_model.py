@@ -40,6 +40,22 @@ def test_a_frame_plays_on_arrival_or_behind_what_is_queued() -> None:
     assert audio.received_samples == audio.heard_samples == 2_880
 
 
+def test_a_jitter_buffer_makes_up_for_what_comes_late() -> None:
+    model = PlayoutModel(RATE, 60 * MS)
+    for at_ms in (100, 155, 160, 500):
+        model.receive(frame(20), at_ms * MS)
+    assert model.heard_to_sample("a", 150 * MS) == 0
+    assert places(model.advance(1_000 * MS)) == [(160, 20), (180, 20), (200, 20), (560, 20)]
+    assert model.replies["a"].dry_ns == 340 * MS
+
+
+def test_what_waits_in_the_jitter_buffer_can_be_flushed() -> None:
+    model = PlayoutModel(RATE, 60 * MS)
+    model.receive(frame(20), 100 * MS)
+    assert model.cut(150 * MS) == []
+    assert model.replies["a"].discarded_samples == 480
+
+
 def test_silence_between_two_replies_is_not_dry() -> None:
     model = PlayoutModel(RATE)
     model.receive(frame(40, "a"), 0)

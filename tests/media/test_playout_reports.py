@@ -34,20 +34,21 @@ def test_a_report_is_believed() -> None:
     assert (view.heard, view.basis) == (12, "acked")
 
 
-def test_a_report_below_the_estimate_takes_nothing_back() -> None:
+def test_a_report_puts_the_estimate_right() -> None:
+    """What is on its way, or waits at the client, has been estimated as heard."""
     playout = played(100)
-    for reported, at_ms, heard in ((12, 30, 30), (29, 45, 30), (44, 60, 44)):
+    for reported, at_ms in ((12, 30), (29, 45), (44, 60)):
         playout.acknowledge("r", reported, at_ms * MS)
-        assert (playout.view("r", at_ms * MS).heard, playout.view("r", at_ms * MS).basis) == (heard, "acked")
+        assert (playout.view("r", at_ms * MS).heard, playout.view("r", at_ms * MS).basis) == (reported, "acked")
 
 
-def test_reports_that_begin_again_take_nothing_back() -> None:
+def test_reports_that_begin_again_are_believed_again() -> None:
     playout = played(9_000)
     playout.acknowledge("r", 0, 0)
     estimated = playout.view("r", 3_000 * MS)
     assert (estimated.heard, estimated.basis) == (3_000, "estimated")
     playout.acknowledge("r", 2_800, 3_000 * MS)
-    assert playout.view("r", 3_000 * MS).heard == 3_000
+    assert playout.view("r", 3_000 * MS).heard == 2_800
 
 
 def test_reports_never_go_back_nor_beyond_what_was_sent() -> None:
@@ -76,7 +77,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40), st.sampled_from((20, 160, 5_000)))
-def test_no_mix_of_reports_and_estimates_lets_anything_fall(steps: list[tuple[str, int]], lead_ms: int) -> None:
+def test_no_mix_of_reports_and_estimates_lets_fall_what_is_known(steps: list[tuple[str, int]], lead_ms: int) -> None:
     playout = Playout(RATE, 20, lead_ms * MS)
     playout.open("r")
     now_ns = pushed = reported = seq = 0
@@ -97,5 +98,5 @@ def test_no_mix_of_reports_and_estimates_lets_anything_fall(steps: list[tuple[st
         assert view.generated >= view.sent >= view.heard >= reported
         assert view.generated == pushed
         assert view.sent >= before.sent
-        assert view.heard >= before.heard
+        assert view.heard >= before.heard or (before.basis, view.basis) == ("estimated", "acked")
         before = view

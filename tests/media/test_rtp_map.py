@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,44 @@ def test_a_reply_that_ran_dry_goes_on_where_it_was() -> None:
     rtp_map.record(60, "a", 10, 10)
     assert rtp_map.locate(50) == Position("a", 10, 10)
     assert rtp_map.locate(64) == Position("a", 12, 20)
+
+
+@pytest.mark.parametrize(
+    ("tick", "left"),
+    [
+        (0, Position("b", 0, 0)),
+        (40, Position("b", 0, 0)),
+        (60, Position("b", 0, 0)),
+        (64, Position("b", 2, 2)),
+        (90, Position("b", 10, 10)),
+        (100, Position("b", 10, 10)),
+        (106, Position("b", 13, 13)),
+        (120, None),
+    ],
+)
+def test_it_is_told_what_is_left_of_the_reply_of_which_something_is_taken_back(tick: int, left: Position) -> None:
+    rtp_map = RtpMap(TICKS)
+    rtp_map.record(0, "a", 0, 20)
+    rtp_map.record(60, "b", 0, 10)
+    rtp_map.record(100, "b", 10, 10)
+    assert rtp_map.take_back(tick) == left
+    assert rtp_map.end_tick <= max(tick, 40)
+    assert rtp_map.take_back(tick) is None
+
+
+def test_of_a_reply_that_has_yet_to_begin_nothing_was_heard() -> None:
+    rtp_map = RtpMap(TICKS)
+    rtp_map.record(100, "a", 0, 20)
+    rtp_map.record(200, "b", 0, 10)
+    rtp_map.record(300, "b", 10, 10)
+    assert rtp_map.heard_at(50) == (Position("a", 0, 0), Position("b", 0, 0))
+    assert rtp_map.heard_at(150) == (Position("a", 20, 20), Position("b", 0, 0))
+    assert rtp_map.heard_at(202) == (Position("b", 1, 10),)
+    assert rtp_map.heard_at(400) == (Position("b", 20, 20),)
+
+
+def test_nothing_is_taken_back_where_nothing_was_said() -> None:
+    assert RtpMap(TICKS).take_back(0) is None
 
 
 def test_the_oldest_are_forgotten() -> None:

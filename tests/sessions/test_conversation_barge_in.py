@@ -519,6 +519,7 @@ def test_the_caller_hangs_up_over_a_reply() -> None:
     talk.say("hello")
     talk.reply("resp_1", WORDS)
     talk.send(20)
+    talk.later(400)
     talk.do(talk.core.create_response(ResponseSpec(in_conversation=False), talk.now_ns))
     talk.start(48_000)
     talk.do(talk.core.close(talk.now_ns))

@@ -20,6 +20,7 @@ from stages.contracts import Word, WordTimes
 MS = 1_000_000
 WORD = 2_400  # 100 ms
 FRAME = 480
+MS_SINCE_REPORT = 24  # as much more may have been heard by now
 
 
 class Call:
@@ -44,9 +45,11 @@ class Call:
             while self.playout.due(now_ms * MS):
                 pass
 
-    def end(self, at_ms: int, *, whole: bool = False, recalled: bool = True, response: str = "r1") -> Cut:
+    def end(
+        self, at_ms: int, *, whole: bool = False, recalled: bool = True, gone: bool = False, response: str = "r1"
+    ) -> Cut:
         item, now_ns = f"item_{response}", at_ms * MS
-        _, cut = self.heard.ended(response, item, self.reply, whole=whole, recalled=recalled, now_ns=now_ns)
+        _, cut = self.heard.ended(response, item, self.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone)
         return cut
 
 
@@ -137,12 +140,73 @@ def test_a_report_that_comes_after_the_end_says_the_same_as_one_before(samples: 
     assert after.heard.report("r1", samples, 343 * MS) is None, "nothing new"
 
 
-def test_a_report_of_less_takes_nothing_back() -> None:
+def test_a_report_of_less_than_was_reported_takes_nothing_back() -> None:
     call = Call()
     call.play_until(340)
+    call.heard.report("r1", 340 * 24, 340 * MS)
     call.end(340)
     assert call.heard.report("r1", 100 * 24, 341 * MS) is None
-    assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
+    assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3", "acked")
+
+
+def test_a_report_of_less_than_was_estimated_is_believed_before_the_end_and_after() -> None:
+    """What was on its way to a distant client was estimated as heard."""
+    before, after = Call(), Call()
+    for call in (before, after):
+        call.play_until(340)
+    before.heard.report("r1", 100 * 24, 340 * MS)
+    before.end(341)
+    after.end(341)
+    assert after.heard.report("r1", 100 * 24, 342 * MS) == "item_r1"
+    # How old the later report is, nobody knows: by the pace of sending the caller may have heard 341 ms.
+    for call, error_ms in ((before, 1), (after, 241)):
+        assert call.heard.cut_of("item_r1") == Cut(100 * 24, "w0", "", "acked", error_ms * 24)
+
+
+@pytest.mark.parametrize("recalls", [False, True])
+def test_nobody_who_is_gone_hears_what_was_on_its_way(recalls: bool) -> None:
+    call = Call(recalls=recalls)
+    call.play_until(340)
+    call.heard.report("r1", 250 * 24, 340 * MS)
+    assert call.end(341, gone=True) == Cut(250 * 24, "w0 w1", "w2", "acked", MS_SINCE_REPORT)
+
+
+def test_a_reply_that_is_over_and_was_not_played_is_cut_where_its_caller_goes() -> None:
+    call = Call(recalls=False, words=5)
+    call.play_until(320)
+    call.end(320, whole=True)
+    call.heard.report("r1", 250 * 24, 340 * MS)
+    assert call.heard.unplayed(341 * MS) == []
+    assert call.heard.unplayed(341 * MS, gone=True) == ["item_r1"]
+    assert call.heard.cut_off("item_r1", 341 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked", MS_SINCE_REPORT)
+
+
+def test_a_reply_that_was_cut_and_played_on_is_cut_again_where_its_caller_goes() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    call.heard.report("r1", 250 * 24, 340 * MS)
+    assert call.end(341) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", "acked", 290 * 24)
+    assert call.heard.unplayed(342 * MS, gone=True) == ["item_r1"]
+    assert call.heard.cut_off("item_r1", 342 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked", 2 * MS_SINCE_REPORT)
+    assert call.heard.unplayed(342 * MS, gone=True) == []
+
+
+def test_what_was_taken_back_before_it_was_written_was_not_heard() -> None:
+    call = Call(recalls=False)
+    call.play_until(340)
+    assert call.end(340).samples == 540 * 24
+    assert call.heard.written("r1", 540 * 24) is None
+    assert call.heard.written("r1", 480 * 24) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(480 * 24, "w0 w1 w2 w3", "w4", error_samples=140 * 24)
+    assert call.heard.written("r9", 0) is None
+
+
+def test_only_the_reply_that_is_meant_is_unplayed() -> None:
+    call = Call(words=5)
+    call.play_until(320)
+    call.end(320, whole=True)
+    assert call.heard.unplayed(320 * MS, "r1") == ["item_r1"]
+    assert call.heard.unplayed(320 * MS, "r2") == []
 
 
 def test_where_nothing_is_recalled_reports_move_no_cut_and_make_it_surer() -> None:
@@ -215,6 +279,14 @@ def test_a_caller_may_interrupt_what_is_over_and_still_sounds() -> None:
     assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
     assert call.heard.unplayed(340 * MS) == []
     assert call.heard.last_words(340 * MS) == ""
+
+
+def test_the_words_of_what_is_over_may_still_come_back_as_an_echo() -> None:
+    call = Call(words=3)
+    call.play_until(200)
+    call.end(200, whole=True)
+    assert call.heard.last_words(250 * MS) == "w0 w1 w2"
+    assert call.heard.last_words(310 * MS) == ""
 
 
 def test_what_cannot_be_recalled_is_played_to_its_end() -> None:

@@ -302,8 +302,10 @@ class FakeMedium:
         await self.over.wait()
         return "vanished"
 
-    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> Position | None:
-        return Position("resp_1", rtp_timestamp // 2, 5_000) if rtp_timestamp >= 960 else None
+    def locate(self, rtp_timestamp: int, age_ms: float, output_latency_ms: float) -> tuple[Position, ...]:
+        if rtp_timestamp < 960:
+            return ()
+        return (Position("resp_1", rtp_timestamp // 2, 5_000), Position("resp_2", 0, 0))
 
 
 def test_where_sound_has_a_track_reports_name_its_clock_and_messages_carry_none() -> None:
@@ -318,7 +320,7 @@ def test_where_sound_has_a_track_reports_name_its_clock_and_messages_carry_none(
             {"type": "input_audio_buffer.append", "audio": "AAAA"},
             count=2,
         )
-        assert heard == [("resp_1", 960)]
+        assert heard == [("resp_1", 960), ("resp_2", 0)]
         assert [error["code"] for error in one.socket.errors()] == ["invalid_value", "unsupported_event"]
 
     play(scenario)

@@ -156,12 +156,12 @@ def test_a_stop_leaves_nothing_of_the_reply() -> None:
     bench.slot(0, replies=1)
     bench.sender.write()
     bench.slot(2 * PACKET_NS, replies=2)
-    bench.mouth.drop_audio()
+    assert bench.mouth.drop_audio() == Position("resp", SAMPLES, SAMPLES), "one frame has left"
     assert bench.messages.dropped == 1
     assert bench.sender.queue == [SentPacket(PACKET_TICKS, SILENCE), SentPacket(2 * PACKET_TICKS, SILENCE)]
-    assert bench.mouth.locate(timestamp(10 * PACKET_TICKS), 0, 0) == Position("resp", SAMPLES, SAMPLES)
+    assert bench.mouth.locate(timestamp(10 * PACKET_TICKS), 0, 0) == (Position("resp", SAMPLES, SAMPLES),)
     bench.sender.write()
-    bench.mouth.drop_audio()
+    assert bench.mouth.drop_audio() is None
     assert bench.sender.queue == []
 
 
@@ -195,28 +195,28 @@ def test_a_report_is_a_sample_less_what_lies_behind_the_track() -> None:
     mouth = reporting().mouth
     at = timestamp(15 * PACKET_TICKS)
     late = (DEVICE_MS + 40) * 48 + LOOKAHEAD
-    assert mouth.locate(at, 0, 40) == Position("resp", (5 * PACKET_TICKS - late) // 2, 10 * SAMPLES)
-    assert mouth.locate(at, 10, 40) == Position("resp", (5 * PACKET_TICKS - late + 480) // 2, 10 * SAMPLES)
+    assert mouth.locate(at, 0, 40) == (Position("resp", (5 * PACKET_TICKS - late) // 2, 10 * SAMPLES),)
+    assert mouth.locate(at, 10, 40) == (Position("resp", (5 * PACKET_TICKS - late + 480) // 2, 10 * SAMPLES),)
 
 
 def test_nobody_has_heard_what_was_not_sent() -> None:
     mouth = reporting().mouth
-    end = Position("resp", 10 * SAMPLES - LOOKAHEAD // 2, 10 * SAMPLES)
+    end = (Position("resp", 10 * SAMPLES - LOOKAHEAD // 2, 10 * SAMPLES),)
     assert mouth.locate(timestamp(500 * PACKET_TICKS), 0, 0) == end
     assert mouth.locate(timestamp(20 * PACKET_TICKS), REPORT_AGE_MS_MAX, 0) == end
 
 
 def test_before_the_reply_nothing_was_heard() -> None:
-    assert reporting().mouth.locate(timestamp(5 * PACKET_TICKS), 0, 0) is None
+    assert reporting().mouth.locate(timestamp(5 * PACKET_TICKS), 0, 0) == (Position("resp", 0, 0),)
 
 
 def test_reports_without_sense_are_passed_over() -> None:
     bench = reporting()
     at = timestamp(15 * PACKET_TICKS)
     for age_ms, latency_ms in ((-1.0, 0.0), (REPORT_AGE_MS_MAX + 1, 0.0), (0.0, -1.0), (0.0, LATENCY_MS_MAX + 1)):
-        assert bench.mouth.locate(at, age_ms, latency_ms) is None
+        assert bench.mouth.locate(at, age_ms, latency_ms) == ()
     bench.sender.timestamp_origin = None
-    assert bench.mouth.locate(at, 0, 0) is None
+    assert bench.mouth.locate(at, 0, 0) == ()
 
 
 def test_the_path_is_as_the_peer_reports_it() -> None:

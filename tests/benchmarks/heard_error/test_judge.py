@@ -1,0 +1,62 @@
+"""History against the ear: what is an error, of which sign, and what is a fault."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from media.coded_tones import EDGE_SAMPLES
+from tests.benchmarks.heard_error.spoken import MS, WORD, WORD_MS, item, judged, speech
+
+ALL = range(8)
+
+
+@pytest.mark.parametrize(("words", "ms"), [(0, 100), (2, 430), (3, 650), (4, 800)])
+def test_history_that_ends_where_the_ear_did_is_right(words: int, ms: int) -> None:
+    found = judged(speech(*ALL)[: ms * MS], item(words, ms))
+    assert (found.words_error, found.presumes, found.faults) == (0, False, ())
+    assert abs(found.ms_error) <= EDGE_SAMPLES / MS
+
+
+def test_what_was_not_heard_is_presumed_and_what_is_missing_is_not() -> None:
+    more = judged(speech(*ALL)[: 3 * WORD], item(5, 5 * WORD_MS))
+    less = judged(speech(*ALL)[: 3 * WORD], item(1, WORD_MS + 40))
+    assert (more.words_error, more.ms_error, more.presumes) == (2, 400, True)
+    assert (less.words_error, less.ms_error, less.presumes) == (-2, -360, False)
+    assert more.faults == less.faults == ()
+
+
+def test_of_a_reply_that_is_not_in_history_nothing_may_have_been_heard() -> None:
+    assert judged(np.zeros(WORD, dtype=np.float32), None).faults == ()
+    heard = judged(speech(0), None)
+    assert (heard.basis, heard.words_error, heard.faults) == ("", -1, ("more heard than sent",))
+
+
+def test_more_than_was_sent_came_too_late() -> None:
+    assert judged(speech(*ALL)[: 640 * MS], item(3, 620, sent_ms=620)).faults == ("more heard than sent",)
+    assert judged(speech(*ALL)[: 635 * MS], item(3, 620, sent_ms=620)).faults == ()
+    assert judged(speech(0, 1), item(2, 400), stale_samples=480).faults == ("came after its end",)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [((1, 2, 3), "heard with a gap"), ((0, 2, 3), "heard with a gap"), ((0, 2, 1), "heard out of order")],
+)
+def test_words_that_are_missing_or_out_of_place_are_faults(words: tuple[int, ...], fault: str) -> None:
+    assert judged(speech(*words), item(3, 600)).faults == (fault,)
+
+
+def test_a_word_that_is_heard_twice_is_a_fault() -> None:
+    assert judged(speech(0, 1, 1, 2), item(3, 600)).faults == ("heard twice",)
+
+
+def test_a_hole_in_a_word_is_a_fault_unless_it_is_the_last() -> None:
+    said = speech(*ALL)
+    hole = np.concatenate([said[: WORD + 2_400], said[WORD + 3_300 : 3 * WORD]])
+    assert judged(hole, item(3, 600)).faults == ("heard with a gap",)
+
+
+def test_history_itself_must_be_in_order() -> None:
+    stored = item(0, 600)
+    broken = type(stored)("item", "assistant", content="w0 w2", audio_ms_total=600)
+    assert "history out of order" in judged(speech(0, 1, 2), broken).faults
