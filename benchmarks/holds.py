@@ -63,7 +63,7 @@ REPLY_MS_MAX = 10_000
 SEAM_MS = 20  # on either side of the silence, in which a click would be
 LOST_SAMPLES_MAX = 2 * FADE_MS * EAR_RATE // 1_000 - 1
 LOUD = 0.02  # of full scale, above what Opus makes of silence
-# A stop without a ramp has up to 2.3, and 2.8 behind Opus, which has ripples of its own beside every silence.
+# A stop without a ramp has up to about 2. Opus has ripples of its own beside every silence.
 CLICK_RATIO_MAX, CLICK_RATIO_OPUS_MAX = 1.05, 1.5
 INTERRUPTED_SHARE_MAX = 0.02
 
