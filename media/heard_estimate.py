@@ -124,6 +124,14 @@ class Pacing:
         start_ns = self._end_ns(newer) - samples * NS_PER_S // self._rate
         self._spans[:2] = [_Span(start_ns, older.start_sample, samples)]
 
+    def take_back(self, samples: int) -> None:
+        """No more than the first `samples` were sent after all."""
+        while self._spans and self._spans[-1].start_sample >= samples:
+            self._spans.pop()
+        if self._spans:
+            last = self._spans[-1]
+            last.samples = min(last.samples, samples - last.start_sample)
+
     def _end_ns(self, span: _Span) -> int:
         return span.start_ns + span.samples * NS_PER_S // self._rate
 

@@ -277,6 +277,14 @@ class Playout:
             self._queue.remove(ledger)
         return view
 
+    def take_back(self, response: str, samples: int) -> None:
+        """Of `response`, which was cut, no more than `samples` were sent after all: the rest was not written yet."""
+        ledger = self._known[response]
+        ledger.sent, ledger.acked, ledger.heard_min = (
+            min(counted, samples) for counted in (ledger.sent, ledger.acked, ledger.heard_min)
+        )
+        ledger.pacing.take_back(samples)
+
     def forget(self, response: str) -> None:
         """The response has drained: drop its ledger."""
         ledger = self._known.pop(response)

@@ -174,6 +174,7 @@ class Heard:
         item, kept = self._find(response)
         if kept is None or kept.cut is None or kept.sent <= samples:
             return None
+        self._playout.take_back(response, samples)
         kept.sent = samples
         least, cut, most = (min(bound, samples) for bound in (kept.least, kept.cut, kept.most))
         kept.cut_at(cut, kept.basis, least=least, most=most)

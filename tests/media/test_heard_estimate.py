@@ -97,6 +97,18 @@ def test_samples_are_due_one_after_the_other_and_after_each_gap() -> None:
     assert [pacing.due_ns(samples) for samples in (-1, 0, 61)] == [None, None, None]
 
 
+def test_what_was_taken_back_is_never_due() -> None:
+    for taken_at, samples in ((100, 60), (60, 60), (50, 50), (40, 40), (10, 10), (0, 0)):
+        pacing = Pacing(RATE)
+        for start_ms in (100, 120, 200):
+            pacing.record(start_ms * MS, 20)
+        pacing.take_back(taken_at)
+        assert pacing.due_by(900 * MS) == samples
+        assert pacing.due_ns(samples + 1) is None
+    pacing.record(950 * MS, 20)
+    assert pacing.due_by(960 * MS) == 10
+
+
 def test_a_part_of_a_sample_is_none_and_the_moment_of_a_sample_is_its_end() -> None:
     pacing = Pacing(24_000)
     pacing.record(0, 480)

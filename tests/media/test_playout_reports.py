@@ -100,3 +100,17 @@ def test_no_mix_of_reports_and_estimates_lets_fall_what_is_known(steps: list[tup
         assert view.sent >= before.sent
         assert view.heard >= before.heard or (before.basis, view.basis) == ("estimated", "acked")
         before = view
+
+
+def test_what_was_taken_back_was_not_sent_and_is_not_heard() -> None:
+    playout = played(100)
+    playout.acknowledge("r", 90, 100 * MS)
+    playout.cut("r", 100 * MS)
+    playout.take_back("r", 80)
+    view = playout.view("r", 100 * MS + REPORT_NS_MAX + 1)
+    assert (view.sent, view.heard) == (80, 80)
+    assert playout.arrived("r", 200 * MS) == (80, 80)
+    playout.acknowledge("r", 100, 300 * MS)
+    assert playout.view("r", 300 * MS).heard == 80
+    playout.take_back("r", 95)
+    assert playout.view("r", 300 * MS).sent == 80, "what was taken back stays so"

@@ -199,6 +199,11 @@ def test_what_was_taken_back_before_it_was_written_was_not_heard() -> None:
     assert call.heard.written("r1", 480 * 24) == "item_r1"
     assert call.heard.cut_of("item_r1") == Cut(480 * 24, "w0 w1 w2 w3", "w4", error_samples=140 * 24)
     assert call.heard.written("r9", 0) is None
+    # Its packets carry silence now. That they have arrived, and what is reported of them, says nothing of the reply.
+    assert call.heard.go_by(Path(arrived_ns=900 * MS), 900 * MS) == ["item_r1"]
+    assert call.heard.report("r1", 540 * 24, 901 * MS) is None
+    assert call.heard.cut_of("item_r1") == Cut(480 * 24, "w0 w1 w2 w3", "w4")
+    assert call.heard.unplayed(901 * MS, gone=True) == []
 
 
 def test_only_the_reply_that_is_meant_is_unplayed() -> None:

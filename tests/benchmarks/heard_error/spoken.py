@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.heard_error.judge import Finding, judge
 from benchmarks.heard_error.line import Spoken
-from benchmarks.heard_error.plan import CallPlan, Cut, Deed, Transport
+from benchmarks.heard_error.plan import CallPlan, Cut, Deed
 from loadtest.coded_ear import CodedEar
 from media.coded_tones import EAR_RATE, encode, response_number, word_samples
 from media.pcm import FloatSamples, float_to_pcm16
@@ -35,10 +35,9 @@ def judged(
     stale_samples: int = 0,
     reports: Reports = "acks",
     deed: Deed = "cancel",
-    transport: Transport = "websocket",
 ) -> Finding:
     """What is found of one reply whose `sound` was played."""
     cut = Cut(deed, "inside", 0.5)
     ear = CodedEar(float_to_pcm16(np.concatenate((sound, np.zeros(WORD, dtype=np.float32)))), EAR_RATE)
-    plan = CallPlan(transport, "prompt", reports, (cut,), 1)
+    plan = CallPlan("websocket", "prompt", reports, (cut,), 1)
     return judge(plan, Spoken(RESPONSE, "item", cut, stale_samples), stored, ear)
