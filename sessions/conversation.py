@@ -401,10 +401,6 @@ class Conversation:
         stopped = self._stop(why, now_ns)
         return self._settle(stopped, now_ns) if stopped else []
 
-    def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
-        """The rest of replies that are over is heard no more. All of it was sent, so no epoch ends with it."""
-        return self._remembered.cut_off(self._speaking.cut_off(now_ns, response, gone=gone))
-
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
         self._is_over = True
@@ -464,6 +460,10 @@ class Conversation:
             return []
         cut = self._remembered.cut_off(cut_off)
         return [*self._raise_epoch(reason), *before, *cut, *self._cancel_active(reason, now_ns)]
+
+    def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
+        """The rest of replies that are over is heard no more. All of it was sent, so no epoch ends with it."""
+        return self._remembered.cut_off(self._speaking.cut_off(now_ns, response, gone=gone))
 
     def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
         previous = self._remembered.last_id if spec.in_conversation else None
@@ -551,8 +551,7 @@ class Conversation:
     def _idle_due_ns(self) -> int | None:
         """When the caller's silence has lasted as long as it may."""
         detection = self._settings.turn_detection
-        timeout_ms = detection.idle_timeout_ms if detection else None
-        return None if timeout_ms is None else self._idle.due_ns(timeout_ms)
+        return self._idle.due_ns(detection.idle_timeout_ms if detection else None)
 
     def _look_whether_idle(self, now_ns: int) -> None:
         """Where nobody speaks and nothing is understood, made or owed, the silence begins as our sound ends."""

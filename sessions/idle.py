@@ -31,9 +31,9 @@ class IdlePrompts:
         """Since when nobody has said anything; None while somebody does, or something is being made."""
         return self._since_ns
 
-    def due_ns(self, timeout_ms: int) -> int | None:
-        """When the caller is to be prompted; None where that is not to be expected."""
-        if self._since_ns is None or not self._follows_reply or self._in_a_row >= IN_A_ROW_MAX:
+    def due_ns(self, timeout_ms: int | None) -> int | None:
+        """When the caller is to be prompted; None where that is not to be expected, or never (`timeout_ms` None)."""
+        if timeout_ms is None or self._since_ns is None or not self._follows_reply or self._in_a_row >= IN_A_ROW_MAX:
             return None
         return self._since_ns + timeout_ms * NS_PER_MS
 

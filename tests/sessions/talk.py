@@ -267,3 +267,16 @@ class Talk:
 
 def without_interruption() -> SessionSettings:
     return SessionSettings(turn_detection=TurnDetection(interrupt_response=False))
+
+
+def over_and_unplayed() -> tuple[Talk, int]:
+    """A reply of three words has ended, of which its caller has heard so many ms, two words and more."""
+    talk = Talk(recalls=True, lead_ms=200)
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    began_ns = talk.now_ns
+    while told(talk.send(), ResponseFinished) == []:
+        talk.later(20)
+    talk.let_go("resp_1")
+    talk.later(10)
+    return talk, (talk.now_ns - began_ns) // MS

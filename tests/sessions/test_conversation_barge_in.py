@@ -29,13 +29,13 @@ from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings
 from stages.contracts import AudioOut, Message, TextDelta
 from tests.sessions.talk import (
     EPOCH,
-    MS,
     SYSTEM,
     WORD_SAMPLES,
     Talk,
     assistant,
     kinds,
     of,
+    over_and_unplayed,
     silence,
     told,
     user,
@@ -289,15 +289,7 @@ def test_of_a_reply_of_which_no_word_was_heard_the_model_reads_nothing() -> None
 
 
 def test_a_caller_interrupts_what_is_over_and_still_sounds() -> None:
-    talk = Talk(recalls=True, lead_ms=200)
-    talk.say("hello")
-    talk.reply("resp_1", "one two three")
-    began_ns = talk.now_ns
-    while told(talk.send(), ResponseFinished) == []:
-        talk.later(20)
-    talk.let_go("resp_1")
-    talk.later(10)
-    heard_ms = (talk.now_ns - began_ns) // MS
+    talk, heard_ms = over_and_unplayed()
     assert 400 < heard_ms < 600
     effects = talk.start(48_000)
     assert len(of(effects, EndEpoch)) == 1, "what its client has not played is void"

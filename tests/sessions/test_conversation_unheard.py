@@ -5,24 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sessions.effects import SaveItem, Tell
-from sessions.events import CommandRefused, ItemTruncated, ResponseFinished
+from sessions.events import CommandRefused, ItemTruncated
 from sessions.settings import ResponseSpec
-from tests.sessions.talk import MS, WORD_SAMPLES, Talk, kinds, told
+from tests.sessions.talk import WORD_SAMPLES, Talk, kinds, over_and_unplayed, told
 
 WORDS = "one two three four five"
-
-
-def over_and_unplayed(*, recalls: bool = True) -> tuple[Talk, int]:
-    """A reply of three words has ended, of which its caller has heard so many ms, two words and more."""
-    talk = Talk(recalls=recalls, lead_ms=200)
-    talk.say("hello")
-    talk.reply("resp_1", "one two three")
-    began_ns = talk.now_ns
-    while told(talk.send(), ResponseFinished) == []:
-        talk.later(20)
-    talk.let_go("resp_1")
-    talk.later(10)
-    return talk, (talk.now_ns - began_ns) // MS
 
 
 def test_a_client_that_cancels_what_is_over_and_still_sounds_has_not_heard_its_end() -> None:

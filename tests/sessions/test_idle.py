@@ -21,6 +21,7 @@ def after_a_reply(since_ms: int = 1_000) -> IdlePrompts:
 
 def test_a_silence_after_a_reply_lasts_so_long() -> None:
     assert after_a_reply().due_ns(TIMEOUT_MS) == 7_000 * MS
+    assert after_a_reply().due_ns(None) is None
 
 
 def test_nobody_is_prompted_who_was_never_spoken_to() -> None:
