@@ -239,15 +239,15 @@ class Gateway:
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
 
-    def _audited(self, stage: str, found: Audited) -> None:
+    def _audited(self, stage: str, answer: Audited) -> None:
         """What had been given back was looked for; anything that is there is a fault of ours."""
-        self.metrics.audited(stage, found)
+        self.metrics.audited(stage, answer)
         self.events.at(time.monotonic_ns())
-        trail, there = self.events.of(found.session, found.stream), found.held | found.strays
-        for kind, count in (there or {"": 0}).items():
-            trail.add(EventKind.AUDITED, count, stage, kind, found.replica)
-        if there:
-            _log.error("audit_found", stage=stage, **msgspec.structs.asdict(found))
+        trail = self.events.of(answer.session, answer.stream)
+        for kind, count in (answer.found or {"": 0}).items():
+            trail.add(EventKind.AUDITED, count, stage, kind, answer.replica)
+        if answer.found:
+            _log.error("audit_found", stage=stage, **msgspec.structs.asdict(answer))
 
     def _call_of(self, session: str, tag: Tag | None) -> Call | None:
         """The session's present call, unless a former one still holds the response of `tag`."""

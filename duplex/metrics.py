@@ -161,10 +161,9 @@ class Metrics:
 
     def audited(self, stage: str, answer: Audited) -> None:
         """Count one answer about what had been given back."""
-        strays = {f"stray_{kind}": count for kind, count in answer.strays.items()}
-        self.audits.labels(stage, "held" if answer.held or strays else "clean").inc()
-        for kind, count in (answer.held | strays).items():
-            self.audit_found.labels(stage, kind).inc(abs(count))
+        self.audits.labels(stage, "held" if answer.found else "clean").inc()
+        for kind, count in answer.found.items():
+            self.audit_found.labels(stage, kind).inc(count)
 
     def render(self) -> bytes:
         """The exposition text."""

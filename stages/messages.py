@@ -303,6 +303,11 @@ class Audited(Wire, frozen=True):
     held: dict[str, int]
     strays: dict[str, int]
 
+    @property
+    def found(self) -> dict[str, int]:
+        """All of it, by kind."""
+        return self.held | {f"stray_{kind}": count for kind, count in self.strays.items()}
+
 
 class Inspect(Wire, frozen=True):
     """From a gateway, on its control link: say how full and how late things are. Answered by `WorkerSnapshot`."""

@@ -429,16 +429,16 @@ def test_what_is_found_where_nothing_should_be_is_told_to_whoever_runs_the_servi
         with capture_logs() as logs:
             one.gateway._frame("talker", Audited("talker-2", "sess_1", "resp_1", {}, {}))
             assert logs == []
-            one.gateway._frame("talker", Audited("talker-2", "sess_1", "resp_1", {"blocks": 2}, {"steps": 1}))
+            one.gateway._frame("talker", Audited("talker-2", "sess_1", "resp_1", {"steps": 2}, {"steps": 1}))
         (log,) = logs
         names = [log[name] for name in ("event", "log_level", "stage", "replica", "held", "strays")]
-        assert names == ["audit_found", "error", "talker", "talker-2", {"blocks": 2}, {"steps": 1}]
+        assert names == ["audit_found", "error", "talker", "talker-2", {"steps": 2}, {"steps": 1}]
         excerpt = one.gateway.events.read(None, session="sess_1", response="resp_1", events_max=9)
         found = [(each.kind, each.value, each.link, each.state, each.cause) for each in excerpt.events]
         assert found == [
             (EventKind.AUDITED, 0, "talker", "", "talker-2"),
-            (EventKind.AUDITED, 2, "talker", "blocks", "talker-2"),
-            (EventKind.AUDITED, 1, "talker", "steps", "talker-2"),
+            (EventKind.AUDITED, 2, "talker", "steps", "talker-2"),
+            (EventKind.AUDITED, 1, "talker", "stray_steps", "talker-2"),
         ]
 
     play(tmp_path, scenario)

@@ -55,7 +55,7 @@ def test_two_gateways_do_not_share_figures() -> None:
 def test_what_was_looked_for_is_counted_with_what_was_found() -> None:
     metrics = Metrics()
     metrics.audited("talker", Audited("talker-2", "sess_1", "resp_1", {}, {}))
-    metrics.audited("talker", Audited("talker-2", "sess_1", "resp_1", {"streams": 1, "blocks": 2}, {"credit": -3}))
+    metrics.audited("talker", Audited("talker-2", "sess_1", "resp_1", {"streams": 1, "blocks": 2}, {"credit": 3}))
     lines = metrics.render().decode().splitlines()
     for outcome in ("clean", "held"):
         assert f'duplex_audits_total{{outcome="{outcome}",stage="talker"}} 1.0' in lines

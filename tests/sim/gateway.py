@@ -162,7 +162,7 @@ class Gateway:
     def frame(self, stage: str, frame: Frame) -> None:
         if isinstance(frame, Audited):
             self._counts["audits"] += 1
-            assert not frame.held | frame.strays, f"the {stage} had given it back: {frame}"
+            assert not frame.found, f"the {stage} had given it back: {frame}"
             return
         tag = getattr(frame, "tag", None)
         call = self._call_of(tag.session if tag is not None else getattr(frame, "session", ""), tag)
