@@ -58,12 +58,15 @@ _UNTIL_SHOWN = """
 """
 
 
+# Captions are drawn with the next frame, behind the state that a test has waited for.
 _SAID = """
-(boxes) => boxes.map((box) => {
-  const said = box.cloneNode(true);
-  for (const struck of said.querySelectorAll("s")) struck.remove();
-  return said.textContent.trim();
-})
+(selector) => new Promise((resolve) => requestAnimationFrame(() => resolve(
+  [...document.querySelectorAll(selector)].map((box) => {
+    const said = box.cloneNode(true);
+    for (const struck of said.querySelectorAll("s")) struck.remove();
+    return said.textContent.trim();
+  }),
+)))
 """
 
 
@@ -88,9 +91,9 @@ def type_text(page: Page, text: str) -> None:
     page.get_by_role("button", name="Send message").click()
 
 
-def lines(page: Page, speaker: str) -> list[str]:
-    """The words of one side, as shown, but for those that are struck out."""
-    found: list[str] = page.locator(f"#lines .{speaker} .words").evaluate_all(_SAID)
+def lines(page: Page, kind: str) -> list[str]:
+    """The words of one side or status, as shown, but for those that are struck out."""
+    found: list[str] = page.evaluate(_SAID, f"#lines .{kind} .words")
     return found
 
 

@@ -28,7 +28,7 @@ def field_has(page: Page, text: str) -> None:
 
 
 def pending(page: Page) -> list[str]:
-    return page.locator("#lines .pending .words").all_inner_texts()
+    return lines(page, "pending")
 
 
 def typed(call: FakeCall, number: int = 1) -> str:
