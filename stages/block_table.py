@@ -84,6 +84,9 @@ class Owner(NamedTuple):
     key: str
 
 
+NOBODY = Owner("", "")
+
+
 @dataclass(frozen=True, slots=True)
 class TableSize:
     """`block_bytes` a multiple of 8; the rest as in the constants above."""
@@ -116,7 +119,7 @@ class _Block:
 
     ref: DataRef
     state: BlockState = BlockState.FREE
-    owner: Owner = Owner("", "")
+    owner: Owner = NOBODY
     trail: Trail = NO_TRAIL
     reader: int = 0
     leased_ns: int = 0
