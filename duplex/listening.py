@@ -160,6 +160,11 @@ class Listening:
         if due_ns is not None and now_ns >= due_ns:
             self._act_on(self._detector.tick(now_ns))
 
+    def alert(self) -> None:
+        """The client has noticed that its caller speaks."""
+        now_ns = time.monotonic_ns()
+        self._act_on(self._detector.alert(self._conversation.saying(now_ns), now_ns))
+
     # ---- in ----------------------------------------------------------------------------------------
 
     async def hear(self, pcm: bytes) -> None:

@@ -12,6 +12,7 @@ ResumeWhy = Literal[
     "noise",
     "short",
     "undecided",
+    "unconfirmed",
     "guarded",
     "floor_free",
     "not_interruptible",
@@ -72,8 +73,8 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Confident speech over our own since `onset_sample`: stop playing, lose nothing. Opens a provisional turn, unless
-    one is open already."""
+    """Confident speech over our own since `onset_sample`, or the client says so: stop playing, lose nothing. Opens a
+    provisional turn, unless one is open already."""
 
     onset_sample: int
 

@@ -29,6 +29,7 @@ class TurnDetectorSettings:
     `hold_ms`: loud windows in a row that hold our reply; two of them keep single clicks out and the hold under 120 ms.
     `burst_end_ms`: quiet that ends a burst over our own speech. The closure of a stop consonant is shorter.
     `join_gap_ms`: a burst that begins so soon after another goes on with its evidence ("No, … that is not it").
+    `confirm_ms_max`: how long we hold on the client's word alone: two windows, and what is still on its way.
     `decide_ms_max`: the longest hold. `backchannel_hold_ms_max`: the longest while only a listener's words are known:
     a reply that is held longer than 0.6 s for an "mm-hm" sounds broken.
     `late_ms_max`: how long after its sound the words of a burst still count; a final takes about 0.2 s.
@@ -47,6 +48,7 @@ class TurnDetectorSettings:
     hold_ms: int = 64
     burst_end_ms: int = 128
     join_gap_ms: int = 192
+    confirm_ms_max: int = 250
     decide_ms_max: int = 800
     backchannel_hold_ms_max: int = 560
     late_ms_max: int = 1_500
@@ -60,6 +62,7 @@ class TurnDetectorSettings:
         _check_range("burst_end_ms", self.burst_end_ms, WINDOW_MS, WAIT_MS_MAX)
         _check_range("join_gap_ms", self.join_gap_ms, 0, WAIT_MS_MAX)
         _check_range("decide_ms_max", self.decide_ms_max, WINDOW_MS, WAIT_MS_MAX)
+        _check_range("confirm_ms_max", self.confirm_ms_max, WINDOW_MS, self.decide_ms_max)
         _check_range("backchannel_hold_ms_max", self.backchannel_hold_ms_max, WINDOW_MS, self.decide_ms_max)
         _check_range("late_ms_max", self.late_ms_max, self.burst_end_ms, WAIT_MS_MAX)
         _check_range("guard_ms", self.guard_ms, 0, WAIT_MS_MAX)

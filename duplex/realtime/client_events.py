@@ -165,6 +165,10 @@ class PlaybackAck(ClientEvent, frozen=True, tag="playback.ack"):
     output_latency_ms: float = 0.0
 
 
+class TurnHold(ClientEvent, frozen=True, tag="turn.hold"):
+    """Extension: the client has noticed that its caller speaks."""
+
+
 class Bye(ClientEvent, frozen=True, tag="bye"):
     """Extension: the client goes, and would not be heard later."""
 
@@ -183,6 +187,7 @@ Command = (
     | ResponseCancel
     | OutputClear
     | PlaybackAck
+    | TurnHold
     | Bye
 )
 

@@ -336,6 +336,8 @@ class RealtimeConnection:
                 call.carry_out(call.conversation.stop_speaking("client_cancelled", now_ns))
             case ask.PlaybackAck():
                 self._heard(command)
+            case ask.TurnHold():
+                self._hold()
             case ask.Bye():
                 call.end("client_closed")
             case ask.SessionResume():
@@ -366,6 +368,11 @@ class RealtimeConnection:
             case ask.ItemTruncate():
                 end_ms = _whole_ms(command.audio_end_ms)
                 call.carry_out(talk.truncate_item(command.item_id, end_ms, time.monotonic_ns()))
+
+    def _hold(self) -> None:
+        if self._call.conversation.settings.turn_detection is None:
+            raise ClientEventError("turn_detection_off", "turn_detection is null: nobody could confirm that hold")
+        self._call.listening.alert()
 
     def _heard(self, report: ask.PlaybackAck) -> None:
         places = self._places_of(report)

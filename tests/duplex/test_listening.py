@@ -6,6 +6,7 @@ The gate, the conversation and the thread of the VAD are the real ones; the mode
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 
@@ -24,12 +25,13 @@ from media.turn_events import Saying
 from media.turn_settings import TurnDetectorSettings
 from sessions import effects as do
 from sessions.conversation import Conversation
-from sessions.events import SpeechStarted, TurnHeld, TurnResumed
+from sessions.events import Event, SpeechStarted, TurnHeld, TurnResumed
 from sessions.planner import Identity, ReplyDefaults
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
 
 EPOCH = 1 << 20
+SECOND_NS = 1_000_000_000
 S_MAX = 5
 
 
@@ -106,6 +108,10 @@ class Ears:
     def told(self, turn: int = 1) -> list[Item]:
         """Everything that is no audio."""
         return [item for tag, item in self.fed if not isinstance(item, AudioIn) and tag.turn == turn]
+
+    def events(self) -> list[Event]:
+        """What the client is told."""
+        return [effect.event for effect in self.effects if isinstance(effect, do.Tell)]
 
     def ends(self) -> list[EndOfTurn]:
         return [item for _, item in self.fed if isinstance(item, EndOfTurn)]
@@ -405,9 +411,19 @@ def test_a_recording_that_is_sent_at_once_after_a_reply_is_not_said_over_its_las
             await ears.listening.hear(recording[start : start + size])
 
     ears = play(in_pieces, lambda: Ears(conversation=LastWords))
-    told = [type(effect.event) for effect in ears.effects if isinstance(effect, do.Tell)]
+    told = [type(event) for event in ears.events()]
     assert told[:3] == [TurnHeld, TurnResumed, SpeechStarted], "it began there, and is no interruption"
     assert do.Measured("holds", 1, "floor_free") in ears.effects
+
+
+def test_what_the_client_has_noticed_holds_a_reply_until_it_is_heard_or_not() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.listening.alert()
+        assert ears.events() == [TurnHeld(0)]
+        ears.listening.tick(time.monotonic_ns() + SECOND_NS)
+        assert ears.events() == [TurnHeld(0), TurnResumed("unconfirmed")]
+
+    play(scenario, lambda: Ears(conversation=LastWords))
 
 
 def test_the_onset_is_timed_by_its_sample() -> None:

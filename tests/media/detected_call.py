@@ -47,6 +47,9 @@ class Call:
     def say(self, text: str, *, settled: bool = False) -> list[TurnEvent]:
         return list(self.detector.transcript(text, settled, self.now_ns))
 
+    def alert(self, saying: Saying = SPEAKING) -> list[TurnEvent]:
+        return list(self.detector.alert(saying, self.now_ns))
+
     def sound(self, pause: int, probability: float) -> list[TurnEvent]:
         return list(self.detector.sounded(pause, probability, self.now_ns))
 

@@ -35,7 +35,9 @@ DETECTORS = st.sampled_from(
     [
         SETTINGS,
         TurnDetectorSettings(hold_ms=128, vain_holds_max=1, guard_ms=500),
-        TurnDetectorSettings(decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256),
+        TurnDetectorSettings(
+            confirm_ms_max=64, decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256
+        ),
         TurnDetectorSettings(threshold=0.0, end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="low")),
         TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="high"), sound_ms=200),
     ]
@@ -114,6 +116,10 @@ class Detecting(RuleBasedStateMachine):
     def transcript(self, text: str, settled: bool) -> None:
         self.check(self.call.say(text, settled=settled))
 
+    @rule(saying=SAYINGS)
+    def alert(self, saying: Saying) -> None:
+        self.check(self.call.alert(saying))
+
     @rule(probability=st.sampled_from([0.0, 0.5, 1.0]))
     def sounded(self, probability: float) -> None:
         self.check(self.call.sound(self.asked or 0, probability))
@@ -154,8 +160,9 @@ class Detecting(RuleBasedStateMachine):
     @invariant()
     def what_is_held_is_known(self) -> None:
         state = self.call.detector.state
-        assert self.is_held is (state is DetectorState.HELD)
-        assert self.turn is (DetectorState.HELD if state is DetectorState.DOUBTED else state)
+        provisional = (DetectorState.ALERTED, DetectorState.HELD, DetectorState.DOUBTED)
+        assert self.is_held is (state in provisional[:2])
+        assert self.turn is (DetectorState.HELD if state in provisional else state)
 
     @invariant()
     def no_hold_outlasts_its_time(self) -> None:

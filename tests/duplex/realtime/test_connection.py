@@ -243,6 +243,19 @@ def test_reports_and_flushes_are_followed_without_a_word() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("detection", [{"type": "server_vad"}, None])
+def test_a_client_that_notices_speech_is_believed_where_it_can_be_confirmed(detection: dict[str, str] | None) -> None:
+    async def scenario(one: Bench) -> None:
+        alerts: list[None] = []
+        one.call.listening.alert = lambda: alerts.append(None)  # type: ignore[method-assign]
+        update = {"type": "session.update", "session": {"audio": {"input": {"turn_detection": detection}}}}
+        await one.exchange(update, {"type": "turn.hold"}, {"type": "input_audio_buffer.clear"}, count=2)
+        assert len(alerts) == (detection is not None)
+        assert [error["code"] for error in one.socket.errors()] == ["turn_detection_off"] * (detection is None)
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(("played", "known"), [(960, 960), (90_000, 4_800), (-1, 0)])
 def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) -> None:
     async def scenario(one: Bench) -> None:
