@@ -33,6 +33,7 @@ from media.resample import StreamResampler
 from media.speech_gate import WINDOW_SAMPLES
 from media.turn_detector import TurnDetector
 from media.turn_events import (
+    HeardWindow,
     Held,
     Resumed,
     SoundWanted,
@@ -46,6 +47,7 @@ from media.turn_events import (
 )
 from media.turn_settings import TurnDetectorSettings
 from media.vad import VadState
+from media.voice_level import level_db
 from sessions.conversation import Conversation
 from sessions.effects import Effect
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, TurnDetection
@@ -189,7 +191,8 @@ class Listening:
             if probability is not None:
                 now_ns = time.monotonic_ns()
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
-                self._act_on(self._detector.window(probability, end, saying, now_ns))
+                heard = HeardWindow(probability, end, level_db(window))
+                self._act_on(self._detector.window(heard, saying, now_ns))
                 self._look_for_answer(now_ns)
 
     def _look_for_answer(self, now_ns: int) -> None:

@@ -54,6 +54,7 @@ from media.speech_gate import (
 )
 from media.turn_events import (
     SILENT,
+    HeardWindow,
     Held,
     Resumed,
     ResumeWhy,
@@ -69,6 +70,7 @@ from media.turn_events import (
     YieldWhy,
 )
 from media.turn_settings import TurnDetectorSettings
+from media.voice_level import VoiceLevel
 
 NS_PER_MS = 1_000_000
 
@@ -130,6 +132,7 @@ class TurnDetector:
         self._saying = SILENT
         self._state = DetectorState.FREE
         self._window_end = 0
+        self._voice = VoiceLevel()
         self._rising = Burst()  # the loud windows in a row up to now
         # Of the present turn:
         self._onset = 0
@@ -139,6 +142,7 @@ class TurnDetector:
         # Of the present provisional turn:
         self._our_words = ""
         self._heard = NOTHING_HEARD
+        self._is_far = False
         self._burst = Burst()
         self._burst_end: int | None = None  # where the last burst ended; None while it lasts
         self._opened_ns = self._held_ns = self._resumed_ns = self._voiced_ns = 0
@@ -180,15 +184,15 @@ class TurnDetector:
 
     # ---- in ----------------------------------------------------------------------------------------
 
-    def window(self, probability: float, window_end: int, saying: Saying, now_ns: int) -> tuple[TurnEvent, ...]:
-        """Take the `WINDOW_SAMPLES` samples before `window_end`, heard while we were `saying` something."""
+    def window(self, heard: HeardWindow, saying: Saying, now_ns: int) -> tuple[TurnEvent, ...]:
+        """Take what was heard while we were `saying` something."""
         events = self._act_on_deadlines(now_ns)
         self._saying = saying
         if saying.is_audible:
             self._our_words = saying.words  # their echo may be heard, and understood, when we are silent again
-        self._window_end = window_end
-        self._listen(probability, now_ns)
-        for event in self._gate.window(probability, window_end, stricter=saying.may_be_held):
+        self._window_end = heard.end
+        self._listen(heard, now_ns)
+        for event in self._gate.window(heard.probability, heard.end, stricter=saying.may_be_held):
             events += self._gate_event(event, now_ns)
         events += self._decide(now_ns)
         return (*events, *self._ask())
@@ -268,16 +272,19 @@ class TurnDetector:
 
     # ---- sound -------------------------------------------------------------------------------------
 
-    def _listen(self, probability: float, now_ns: int) -> None:
+    def _listen(self, heard: HeardWindow, now_ns: int) -> None:
         """Let the window count as evidence."""
         threshold = self._settings.threshold
-        is_loud = probability >= threshold
+        is_loud = heard.probability >= threshold
         if not is_loud:
             self._rising = Burst()
         else:
-            self._rising.add(probability, threshold)
+            self._rising.add(heard.probability, threshold, heard.level_db)
+        if is_loud and self._state is DetectorState.TURN:
+            self._voice.learn(heard.level_db)
         if self._is_provisional and self._burst_end is None:
-            self._burst.add(probability, threshold)
+            self._burst.add(heard.probability, threshold, heard.level_db)
+            self._is_far = self._voice.is_far(self._burst.level_db, self._burst.voiced_ms, so_far=self._is_far)
             self._voiced_ns = now_ns if is_loud else self._voiced_ns
 
     def _forget_sound(self) -> None:
@@ -324,7 +331,7 @@ class TurnDetector:
         """Know nothing yet of a turn since `onset`."""
         self._onset, self._opened_ns = onset, now_ns
         self._text, self._is_settled = "", False
-        self._heard = NOTHING_HEARD
+        self._heard, self._is_far = NOTHING_HEARD, False
 
     def _paused(self, sample: int, now_ns: int) -> list[TurnEvent]:
         """The gate has announced a silence since `sample`; in a provisional turn the burst is over."""
@@ -347,7 +354,7 @@ class TurnDetector:
         return "not_interruptible" if self._saying.is_audible else "floor_free"
 
     def _evidence(self, now_ns: int) -> Evidence:
-        return Evidence(self._burst, self._heard, self._is_guarded(now_ns), self._settings.interruption)
+        return Evidence(self._burst, self._heard, self._is_guarded(now_ns), self._is_far, self._settings.interruption)
 
     def _decide(self, now_ns: int) -> list[TurnEvent]:
         """Draw the conclusions of what has just been heard."""
@@ -360,16 +367,17 @@ class TurnDetector:
     def _decide_held(self, now_ns: int) -> list[TurnEvent]:
         if not self._saying.may_be_held:
             return [self._resume(self._why_not_held), self._start()]
-        reason = self._evidence(now_ns).reason_to_yield
-        if reason is not None:
-            return [self._yield(reason)]
-        return [self._resume_by_evidence("short", now_ns)] if self._heard.is_echo else []
+        evidence = self._evidence(now_ns)
+        if evidence.reason_to_yield is not None:
+            return [self._yield(evidence.reason_to_yield)]
+        is_none = evidence.heard.is_echo or evidence.is_far
+        return [self._resume_by_evidence("short", now_ns)] if is_none else []
 
     def _decide_doubted(self, now_ns: int) -> list[TurnEvent]:
         evidence = self._evidence(now_ns)
+        reason = evidence.reason_to_yield
         # A burst that is over interrupts by its words alone: its length has been judged.
-        reason = evidence.reason_to_yield if self._burst_end is None or evidence.interrupts_in_words else None
-        if reason is not None:
+        if reason == "words" or (reason == "duration" and self._burst_end is None):
             if not self._saying.may_be_held:
                 return [self._start()]
             return [self._yield("late_words" if reason == "words" else reason)]
@@ -382,7 +390,7 @@ class TurnDetector:
     def _is_addressed(self, now_ns: int) -> bool:
         """Now that the floor is free: is the caller speaking on, or have they answered us over our last words?"""
         speaks_on = self._burst_end is None and not self._is_guarded(now_ns)
-        return not self._heard.is_echo and (speaks_on or self._heard.meaning is not Meaning.NOTHING)
+        return not (self._heard.is_echo or self._is_far) and (speaks_on or self._heard.meaning is not Meaning.NOTHING)
 
     @property
     def _is_new_burst(self) -> bool:
@@ -476,9 +484,9 @@ class TurnDetector:
         self._hear_burst(burst, now_ns)
         self._move(DetectorStep.HOLD)
         held: list[TurnEvent] = [Held(onset)]
-        if self._is_guarded(now_ns):
+        if self._is_far or self._is_guarded(now_ns):
             self._resumed_ns = now_ns
-            held.append(self._resume("guarded"))
+            held.append(self._resume("far" if self._is_far else "guarded"))
         return held
 
     def _resume(self, why: ResumeWhy) -> TurnEvent:
@@ -491,6 +499,8 @@ class TurnDetector:
         self._note_vain_hold(now_ns)
         if evidence.heard.is_echo:
             return self._resume("echo")
+        if evidence.is_far:
+            return self._resume("far")
         if evidence.heard.meaning is Meaning.BACKCHANNEL:
             return self._resume("backchannel")
         return self._resume("noise" if evidence.is_uneven else otherwise)

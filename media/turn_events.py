@@ -1,4 +1,7 @@
-"""What a `TurnDetector` is told of our speech, and what it says of the caller's. Positions are 16 kHz samples."""
+"""What a `TurnDetector` is told of our speech and the caller's sound, and what it says of turns.
+
+Positions are samples at 16 kHz.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ YieldWhy = Literal["words", "late_words", "duration"]
 ResumeWhy = Literal[
     "backchannel",
     "echo",
+    "far",
     "noise",
     "short",
     "undecided",
@@ -19,6 +23,15 @@ ResumeWhy = Literal[
     "committed",
     "reset",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class HeardWindow:
+    """`WINDOW_SAMPLES` of the caller's sound before sample `end`: how probably they are speech, and how loud."""
+
+    probability: float
+    end: int
+    level_db: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,18 @@ from media.turn_events import (
     Yielded,
 )
 from media.turn_settings import TurnDetectorSettings
-from tests.media.detected_call import FAINT, LOUD, QUIET, SETTINGS, SPEAKING, UNEVEN, UNINTERRUPTIBLE, Call
+from tests.media.detected_call import (
+    FAINT,
+    FAR_AWAY_DB,
+    LOUD,
+    NEAR_DB,
+    QUIET,
+    SETTINGS,
+    SPEAKING,
+    UNEVEN,
+    UNINTERRUPTIBLE,
+    Call,
+)
 
 TEXTS = st.sampled_from(
     ["", "mm-hmm", "stop", "Wednesday", "I want to", "the weather in Paris", "the weather in Paris stop", "and", "Yes."]
@@ -107,10 +118,11 @@ class Detecting(RuleBasedStateMachine):
         ms=st.integers(1, 12).map(lambda n: n * WINDOW_MS),
         loudness=st.sampled_from([LOUD, LOUD, UNEVEN, FAINT, QUIET, QUIET]),
         saying=SAYINGS,
+        db=st.sampled_from([NEAR_DB, FAR_AWAY_DB]),
     )
-    def hear(self, ms: int, loudness: float, saying: Saying) -> None:
+    def hear(self, ms: int, loudness: float, saying: Saying, db: float) -> None:
         for _ in range(ms // WINDOW_MS):
-            self.check(self.call.hear(WINDOW_MS, loudness, saying))
+            self.check(self.call.hear(WINDOW_MS, loudness, saying, db))
 
     @rule(text=TEXTS, settled=st.booleans())
     def transcript(self, text: str, settled: bool) -> None:
