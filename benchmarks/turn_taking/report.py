@@ -121,6 +121,7 @@ def _full_duplex_bench(scores: Scores) -> str:
 
 def _own(scores: Scores) -> str:
     named: tuple[tuple[str, Times], ...] = (
+        ("hold told, interruptions and backchannels", scores.hold_told),
         ("hold latency, interruptions", scores.hold_latency_interruption),
         ("hold latency, backchannels", scores.hold_latency_backchannel),
         ("decision time, interruptions", scores.decision_interruption),

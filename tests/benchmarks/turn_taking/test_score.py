@@ -123,6 +123,12 @@ def test_a_hold_is_a_gap_of_more_than_three_frames() -> None:
     assert score.hold(BARGED_IN) == Stop(at(250), None)
 
 
+def test_that_a_reply_is_held_may_be_told_before_it_is_heard() -> None:
+    marks = [(Mark.HELD, ms, "") for ms in (-1, 90, 700)]
+    assert score.hold_told_ns(seen(notes=marks)) == 90 * MS
+    assert score.hold_told_ns(seen(notes=marks[:1])) is None
+
+
 @pytest.mark.parametrize(
     ("timeline", "decided_ms"),
     [(BARGED_IN, 250), (HELD, 500), (HELD_BRIEFLY, 390), (TALKED_THROUGH, None), (STANDS_STILL, None)],
