@@ -88,7 +88,7 @@ class LostStreams:
         return self._losses[replica]
 
     def count(self, session: str, stream: str) -> int:
-        """How many replicas may hold the stream by that name."""
+        """How many losses there are of the stream of that name."""
         return sum(one.is_named(session, stream) for losses in self._losses.values() for one in losses)
 
     def lose(self, replica: str, incarnation: int, tag: Tag, *, had_begun: bool) -> None:

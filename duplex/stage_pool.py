@@ -328,7 +328,7 @@ class StagePool:
                 self._callbacks.frame(self.stage, frame)
 
     def _last_word(self, replica: str, last: Closed | Refused) -> None:
-        """`replica` has nothing of a stream, and gives it up; unless it could not have it yet."""
+        """`replica` holds nothing of a stream: it is over, or came too early, and waits."""
         self._tell_left(self._leaving.let_go(last.tag))
         stream = self._streams.of(last.tag)
         if isinstance(last, Refused) and last.code == DOWNSTREAM_LOST and stream is not None and stream.is_pending:

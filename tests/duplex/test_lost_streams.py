@@ -23,11 +23,11 @@ def answer(of: Tag = TAG, held: int = 0, by: str = A) -> Audited:
     return Audited(by, of.session, of.key, {"streams": held} if held else {}, {})
 
 
-def lost(*begun: bool, at: str = A) -> LostStreams:
-    """`TAG` was lost there, once for each of `begun`."""
+def lost(*begun: bool) -> LostStreams:
+    """`TAG` was lost at `A`, once for each of `begun`."""
     streams = LostStreams([A, B])
     for had_begun in begun:
-        streams.lose(at, 1, TAG, had_begun=had_begun)
+        streams.lose(A, 1, TAG, had_begun=had_begun)
     return streams
 
 
