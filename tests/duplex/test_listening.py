@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 import numpy as np
 import pytest
 
+from duplex.asked_streams import UNOPENED_FEEDS_MAX
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS, Listening, ListeningPorts, detector_settings
-from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.tasks import stop_task
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService, Window
