@@ -35,7 +35,6 @@ from sessions.effects import (
     Tell,
 )
 from sessions.events import (
-    CallerIdle,
     CommandRefused,
     InputCleared,
     InputCommitted,
@@ -55,8 +54,6 @@ from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import CALL_ENDED, Speaking
 from stages.contracts import Event, Message, Options, Tag, Transcript
 from stages.event_log import EventLog
-
-NS_PER_S = 1_000_000_000
 
 # Why we stop without any speech over our own: the client wants it, or a key was pressed on a telephone.
 StopWhy = Literal["client_cancelled", "dtmf"]
@@ -353,6 +350,11 @@ class Conversation:
             self._idle.caller_is_there()
         return self._remembered.create(item, previous)
 
+    def answer_call(self, output: Item, now_ns: int) -> list[Effect]:
+        """The client says what came of a call, however late. No response is started by it; one that has not begun yet
+        reads it."""
+        return self._settle([*self._remembered.create(output, None), *self._ask_again(now_ns)], now_ns)
+
     def delete_item(self, item_id: str) -> list[Effect]:
         return self._remembered.delete(item_id)
 
@@ -364,15 +366,9 @@ class Conversation:
         return [*self._remembered.truncate(item_id, audio_end_ms), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
-        if spec.in_conversation and self._speaking.active:
-            message = f"response {self._speaking.active.id} is still in progress; cancel it or wait for its end"
-            return [Tell(CommandRefused("conversation_already_has_active_response", message))]
-        if not spec.in_conversation and any(not view.in_conversation for view in self._speaking.running):
-            message = "one out-of-band response at a time; another is still in progress"
-            return [Tell(CommandRefused("out_of_band_response_active", message))]
-        if self._speaking.is_full:
-            message = "too many responses have yet to give back what they hold; wait for one to drain"
-            return [Tell(CommandRefused("too_many_responses", message))]
+        refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
+        if refusal:
+            return [Tell(refusal)]
         return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
 
     def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
@@ -504,9 +500,10 @@ class Conversation:
         withdrawn = self._speaking.withdraw(now_ns)
         return [*withdrawn, *self._prefill.stop(), *self._speaking.prepare(plan, now_ns)]
 
-    def _messages(self) -> tuple[Message, ...]:
-        """The usual prompt, as the history stands."""
-        return self._planner.messages(ResponseSpec(), self._settings, self._remembered.messages())
+    def _messages(self, history: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
+        """The usual prompt, as the history stands, or as it will with `history`."""
+        history = self._remembered.messages() if history is None else history
+        return self._planner.messages(ResponseSpec(), self._settings, history)
 
     def _stages_now(self, plan: Plan) -> tuple[tuple[Leg, Options], ...]:
         """What `plan` asks of its stages, its prompt made of the history as that stands now."""
@@ -539,11 +536,13 @@ class Conversation:
         return effects + self._admit_accepted(now_ns)
 
     def _enter_ended(self) -> list[Effect]:
-        """Enter responses that have just ended into the history."""
+        """Enter responses and calls that have just ended into the history."""
         ended = [ended for ended in self._speaking.take_ended() if ended.plan.view.in_conversation]
         for one in ended:
             self._idle.reply_ended(can_speak=one.phase in (Phase.SUCCEEDED, Phase.CANCELLED))
-        return [effect for one in ended for effect in self._remembered.remember(one)]
+        remembered = [effect for one in ended for effect in self._remembered.remember(one)]
+        called = self._speaking.take_called()
+        return remembered + [effect for one in called for effect in self._remembered.remember_call(one)]
 
     # ---- nobody says anything ------------------------------------------------------------------------
 
@@ -558,21 +557,20 @@ class Conversation:
         hearing, speaking = self._hearing, self._speaking
         is_heard = bool(hearing.current) or hearing.is_awaited
         is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
-        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_unanswered:
+        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_waited_for:
             self._idle.disturbed()
         else:
             self._idle.silent_since(max(now_ns, speaking.played_out_ns))
 
     def _prompt_the_idle(self, input_end: int, now_ns: int) -> list[Effect]:
         """Speak again where the caller has been silent for too long. Their silence is an item without words."""
-        due_ns, since_ns = self._idle_due_ns, self._idle.since_ns
-        if due_ns is None or since_ns is None or now_ns < due_ns:
+        due_ns = self._idle_due_ns
+        if due_ns is None or now_ns < due_ns:
             return []
-        self._idle.prompted()
-        silence = (now_ns - since_ns) * INPUT_RATE // NS_PER_S
-        start_ms, end_ms = (samples_to_ms(at, INPUT_RATE) for at in (max(0, input_end - silence), input_end))
         item = Item(self._identity.new_id("item"), "user", "", spoken=True)
-        told = [Tell(CallerIdle(item.id, start_ms, end_ms)), Tell(InputCommitted(item.id, self._remembered.last_id))]
+        idle = self._idle.silence(item.id, input_end, now_ns)
+        self._idle.prompted()
+        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id))]
         added = self._remembered.add_turn(item)
         response = self._start_response(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
         return self._settle([*told, *added, *response], now_ns)
@@ -583,15 +581,15 @@ class Conversation:
         """Read the prompt into the Thinker's KV before anybody speaks."""
         return self._start_prefill()
 
-    def _start_prefill(self, further: tuple[Message, ...] = ()) -> list[Effect]:
-        """Keep the Thinker's KV in step with the prompt as it stands, and with `further` messages after it."""
+    def _start_prefill(self, history: tuple[Message, ...] | None = None) -> list[Effect]:
+        """Keep the Thinker's KV in step with the prompt."""
         # A number of its own: the stage may still be leaving the prefill before it.
-        return self._prefill.start(self._epoch, self._hearing.next_turn(), (*self._messages(), *further))
+        turn = self._hearing.next_turn()
+        return self._prefill.start(self._epoch, turn, self._messages(history), self._settings.tools)
 
-    def _read_ahead(self, item_id: str, text: str) -> list[Effect]:
+    def _read_ahead(self, plan: Plan, text: str) -> list[Effect]:
         """The reply is written and now being said: read what the next prompt begins with, while there is time."""
-        self._remembered.trim(item_id, text)
-        return self._start_prefill((Message("assistant", text),))
+        return self._start_prefill(self._remembered.read_ahead(plan, text))
 
     def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:
         if not caller_text:

@@ -68,7 +68,8 @@ class Marks:
 class Ended:
     """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
 
-    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end.
+    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end. `has_calls`:
+    it may have had nothing to say.
     """
 
     plan: Plan
@@ -77,3 +78,4 @@ class Ended:
     text: str
     sent_samples: int
     cut: Cut | None = None
+    has_calls: bool = False

@@ -1,8 +1,8 @@
 """The calls of a reply on their way out of an engine: one after the other, named, bounded, and whole or never made.
 
 Rules
-* A call is of a tool that the model was told of, its arguments are a JSON object, and a reply makes at most `CALLS_MAX`.
-  What an engine makes beside that ends its stream with the code `bad_call`, and is no call.
+* A call is of a tool that the model was told of, its arguments are a JSON object, and a reply makes at most
+  `CALLS_MAX`. What an engine makes beside that ends its stream with the code `bad_call`, and is no call.
 """
 
 from __future__ import annotations

@@ -329,7 +329,8 @@ class RealtimeConnection:
             case ask.SessionUpdate():
                 self._update(command)
             case ask.ResponseCreate():
-                call.carry_out(call.conversation.create_response(response_spec(command.response), now_ns))
+                spec = response_spec(command.response, call.conversation.settings)
+                call.carry_out(call.conversation.create_response(spec, now_ns))
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
             case ask.OutputClear():
@@ -358,7 +359,9 @@ class RealtimeConnection:
         match command:
             case ask.ItemCreate():
                 item = item_of(command.item, self._dialect.new_id("item"))
-                call.carry_out(talk.create_item(item, command.previous_item_id))
+                is_output = item.kind == "function_call_output"
+                answered = talk.answer_call(item, time.monotonic_ns()) if is_output else None
+                call.carry_out(talk.create_item(item, command.previous_item_id) if answered is None else answered)
             case ask.ItemDelete():
                 call.carry_out(talk.delete_item(command.item_id))
             case ask.ItemRetrieve():

@@ -8,10 +8,10 @@ Theory of operation
 Rules
 * A step ends within `POLL_S` of a cancel, and cancelling closes the connection.
 * Prompts are fitted to `context_tokens` less the reply, by estimate: the server's own count is not known before.
-* Words that come after a call are dropped: a reply calls last. Where there are tools, a reply that has had its sentences
-  is read on, as it may yet call.
-* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, bad_call, and those of
-  `openai_client`.
+* Words that come after a call are dropped: a reply calls last. Where there are tools, a reply that has had its
+  sentences is read on, as it may yet call.
+* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, bad_call, and those
+  of `openai_client`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class OpenAIThinkerModel:
         if not options.messages:
             raise StageFailure("bad_prompt", "there are no messages")
         tokens_max = min(options.max_output_tokens, self._settings.context_tokens // 2)
-        told_tokens = sum(estimate_tokens(f"{tool.name} {tool.description} {tool.parameters}") for tool in options.tools)
+        told = (f"{tool.name} {tool.description} {tool.parameters}" for tool in options.tools)
+        told_tokens = sum(estimate_tokens(text) for text in told)
         try:
             messages = fit(options.messages, self._settings.context_tokens - tokens_max - told_tokens)
         except PromptTooLargeError as error:
@@ -216,7 +217,7 @@ class _Writer:
                 self._pass_on(taken, context)
             if self._reply.ended and not self._request.tools:
                 return ChatEnd("stop", output_tokens=self._pieces)
-            if context.stalled():
+            if context.stalled() and self._call is None:  # a call waits for no credit
                 return None
         return None
 

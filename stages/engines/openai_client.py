@@ -20,7 +20,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx2
@@ -70,7 +70,7 @@ class ChatRequest:
     tokens_max: int
     temperature: float
     tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice = ToolChoice()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Exchange:
         self._reader = client.submit(self._read())
 
     def take(self, wait_s: float) -> str | CallPiece | ChatEnd | None:
-        """The next piece of text or of a call, or the end; None if there is neither within `wait_s`. Raises `StageFailure`.
+        """The next piece of text or of a call, or the end; None if none came within `wait_s`. Raises `StageFailure`.
 
         Blocks the calling thread, which must not be the client's own.
         """

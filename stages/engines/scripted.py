@@ -2,12 +2,11 @@
 
 Theory of operation
     The encoder "hears" the next of `heard` for each turn in which any sound came. The Thinker answers with the next of
-    `replies` (the last one again once they are used up), word by word. A reply may end in a call, as in `Let me look.
-    @get_weather {"city": "Paris"}`; one that says `@result` answers a tool's result, with that in its place, and nothing
-    else. The Talker gives each word `frames_per_word`
-    frames, the vocoder makes each frame `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace
-    puts it, as far as the sound goes. The same contracts, credit and cancels as real engines; no step takes measurable
-    time.
+    `replies` (the last one again once they are used up), word by word. A reply may end in a call, as in
+    `Let me look. @get_weather {"city": "Paris"}`; one that says `@result` answers the result of a tool, which it says
+    in that place, and nothing else. The Talker gives each word `frames_per_word` frames, the vocoder makes each frame
+    `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace puts it, as far as the sound goes.
+    The same contracts, credit and cancels as real engines; no step takes measurable time.
 
 Rules
 * A step is computed when it is first planned, and stays the same until it has been run.

@@ -6,9 +6,9 @@ Theory of operation
     allows speech, then perhaps one call; `<` stands only where a call begins. So what is a call and what is spoken is
     decided by a character, and of the call's form nothing is ever spoken.
 
-    The grammar is Lark's dialect of llguidance, which takes a JSON schema as it is. It does so silently or not at all:
-    of a schema that it does not know the engine drops the whole grammar. So it is given only what it knows
-    (`closed_schema`), and `CallReader` believes nothing that was written without one.
+    The grammar is in llguidance's dialect of Lark, which takes a JSON schema as it is. Where it does not understand
+    one, the engine drops the whole grammar without a word. So it is given only what it knows (`closed_schema`), and
+    `CallReader` believes nothing that was written without a grammar.
 
 Rules
 * Of a schema types, properties, required ones, items, enumerations, alternatives and bounds are kept. What else it
@@ -80,7 +80,7 @@ def answered(result: str) -> str:
 
 
 def grammar(tools: Sequence[Tool], choice: ToolChoice, end: str) -> str:
-    """What a model that knows `tools` may write; empty where that is anything. `end` is the token that ends its turn."""
+    """What a model that knows `tools` may write; empty where that is anything. `end`: the token that ends its turn."""
     if not tools:
         return ""
     if choice.mode == "none":
@@ -102,7 +102,7 @@ def _arguments_of(tool: Tool) -> dict[str, Any]:
     return {**arguments, "x-guidance": {"whitespace_flexible": False}}
 
 
-def closed_schema(schema: object) -> dict[str, Any]:
+def closed_schema(schema: object) -> dict[str, Any]:  # noqa: PLR0911 - the table, one line per form
     """`schema` with nothing in it but what is enforced; what is not understood allows any plain value."""
     if not isinstance(schema, dict):
         return closed_schema({"type": list(_PLAIN)})

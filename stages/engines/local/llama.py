@@ -65,8 +65,8 @@ class LlamaSettings:
 class Completion:
     """A request. `tokens_max` 0 only evaluates the prompt. `reuse` takes over what of the slot's KV the prompt begins
     with; without it nothing of the slot's past is used. `repeat_penalty` acts on the last `repeat_window` tokens,
-    prompt included. `temperature` 0 is greedy. `grammar`: what may be written, in Lark's dialect of llguidance; one that
-    the engine cannot read is dropped without a word."""
+    prompt included. `temperature` 0 is greedy. `grammar`: what may be written, in llguidance's dialect of Lark; one
+    that the engine cannot read is dropped without a word."""
 
     slot: int
     prompt: str

@@ -14,8 +14,8 @@ Rules
 * A cancel waits for one piece of prompt (`kv_slot`), or one token.
 * `max_output_tokens` above the setting `output_tokens_max` is lowered to it.
 * A reply ends after `sentences_max` sentences, with reason "stop". Small models do not end by themselves.
-* Where the model was told of tools, a grammar holds its reply to words and one call, and its words are over, and go on to
-  be spoken, as soon as the call begins. Nothing waits for credit from then on.
+* Where the model was told of tools, a grammar holds its reply to words and one call. The words are over, and go on to
+  be spoken, as soon as the call begins; nothing waits for credit from then on.
 * Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, bad_call, engine.
 """
 

@@ -358,7 +358,7 @@ def test_what_is_no_request_is_refused_by_name() -> None:
     assert failure_code(lambda: bench.respond(tokens=0)) == "wrong_options"
     assert failure_code(lambda: bench.respond(temperature=2.5)) == "wrong_options"
     assert failure_code(lambda: bench.respond(())) == "bad_prompt"
-    assert failure_code(lambda: bench.respond((Message("tool", "x"),))) == "bad_prompt"
+    assert failure_code(lambda: bench.respond((Message("narrator", "x"),))) == "bad_prompt"
     assert failure_code(lambda: bench.model.open(Tag("x", 1, 1), PrefillOptions())) == "unknown_session"
     assert failure_code(lambda: bench.respond().feed(Prompt(ASK))) == "wrong_item"
     assert failure_code(lambda: bench.prefill().feed(Pause(0))) == "wrong_item"
