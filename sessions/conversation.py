@@ -305,7 +305,7 @@ class Conversation:
         (marks, turn), self._owed = self._owed, None
         prepared, history = self._speaking.prepared, self._remembered.messages()
         if prepared and prepared.stages == self._planner.stages(ResponseSpec(), self._settings, history):
-            return self._speaking.confirm(self._remembered.last_id, marks)
+            return [*self._speaking.confirm(self._remembered.last_id, marks), *self._enter_ended()]
         return self._start_response(ResponseSpec(), marks, turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:

@@ -65,7 +65,9 @@ def test_a_question_is_answered_with_what_a_tool_has_found(service: Service) -> 
         done = caller.until("response.done")["response"]
         assert [item["type"] for item in done["output"]] == ["message", "function_call"]
         assert done["output"][0]["content"][0]["transcript"] == "Let me look."
-        of_call = [e for e in caller.events if e.get("item_id") == call["id"] or e.get("item", {}).get("id") == call["id"]]
+        of_call = [
+            e for e in caller.events if e.get("item_id") == call["id"] or e.get("item", {}).get("id") == call["id"]
+        ]
         assert runs([event["type"] for event in of_call]) == CALL_FAMILY
         deltas = [e["delta"] for e in of_call if e["type"].endswith("arguments.delta")]
         assert "".join(deltas) == ARGUMENTS

@@ -97,7 +97,7 @@ class ChatTemplate:
         """What is settled of a prompt whose last user message still grows: that message is left open, without its
         last word, which more speech may change."""
         turns = self._turns(messages, tools)
-        if not messages or messages[-1].role != "user":
+        if not turns or turns[-1][0] != "user" or (messages and messages[-1].role == "tool"):
             return self._closed(turns)
         role, content = turns[-1]
         settled = content.rsplit(maxsplit=1)
