@@ -34,7 +34,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def is_call(message: Message) -> bool:
-    return message["type"] == "response.output_item.done" and message["item"]["type"] == "function_call"
+    return message["type"] == "response.output_item.done" and bool(message["item"]["type"] == "function_call")
 
 
 def answer(caller: Caller, call_id: str, output: str) -> None:
