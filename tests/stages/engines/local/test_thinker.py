@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from stages.contracts import (
-    CallDelta,
-    CallDone,
     Message,
     ObserverOptions,
     Pause,
@@ -17,75 +14,22 @@ from stages.contracts import (
     Prompt,
     Tag,
     ThinkerOptions,
-    Tool,
-    ToolChoice,
 )
-from stages.engines.local.chat_template import ChatTemplate
-from stages.engines.local.gguf import GgufHeader
-from stages.engines.local.kv_slot import ThinkerSettings
-from stages.engines.local.llama import PIECE_TOKENS, LlamaSettings
-from stages.engines.local.llama_fake import FakeLlama
-from stages.engines.local.persona import MESSAGES
-from stages.engines.local.thinker import FITS_MAX, ThinkerModel, load_thinker
+from stages.engines.local.llama import PIECE_TOKENS
+from stages.engines.local.thinker import FITS_MAX
 from stages.prompting import cost_of
-from stages.stream import Output, Publish, StageFailure, StageModel, StageStream
-from stages.weights import WeightsError, locate
-from tests.stages.reply_bench import RecordingContext, clauses_of, deltas_of, done_of, run_all, run_step
-
-TEMPLATE = ChatTemplate(GgufHeader("fake", "<|im_start|>", ()))
-REPLY = "Yes, I can hear you. How can I help you today? I am here."
-ASK = (Message("system", "Be kind."), Message("user", "Hello, can you hear me?"))
-WEATHER = Tool(
-    "get_weather",
-    "Get the weather of a city.",
-    '{"type":"object","properties":{"city":{"type":"string"},"unit":{"enum":["C","F"]}},"required":["city"]}',
+from stages.stream import Output, StageModel
+from tests.stages.engines.local.thinker_bench import (
+    ASK,
+    LONG,
+    Bench,
+    answer,
+    failure_code,
+    open_response,
+    stall_once_after,
+    talk,
 )
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city":"Paris"}}\n</tool_call>'
-LONG = (Message("system", "Be kind and brief. " * 20), *ASK[1:])
-
-
-class Bench:
-    """A Thinker over the fake engine, with session "s" open."""
-
-    def __init__(self, reply: str = REPLY, *, sessions: int = 1, sentences_max: int = 2) -> None:
-        settings = ThinkerSettings(
-            sessions=sessions, context_tokens=1_024, output_tokens_max=256, sentences_max=sentences_max
-        )
-        self.llama = FakeLlama(LlamaSettings(sessions + 1, 1_024), lambda _: reply)
-        self.model: StageModel = ThinkerModel(self.llama, TEMPLATE, settings, "fake")
-        self.model.open_session("s")
-
-    def respond(
-        self,
-        messages: tuple[Message, ...] = ASK,
-        *,
-        tokens: int = 100,
-        spare: bool = False,
-        name: str = "r",
-        temperature: float = 0.0,
-        choice: ToolChoice | None = None,
-    ) -> StageStream:
-        """`choice`: of the one tool that there is then."""
-        tools = () if choice is None else (WEATHER,)
-        options = ThinkerOptions(messages, tokens, temperature, spare, tools, choice or ToolChoice())
-        return self.model.open(Tag("s", 1, 1, name), options)
-
-    def prefill(self, messages: tuple[Message, ...] = (), *, complete: bool = False) -> StageStream:
-        stream = self.model.open(Tag("s", 1, 1), PrefillOptions())
-        if messages:
-            stream.feed(Prompt(messages, complete))
-        return stream
-
-
-def failure_code(act: Callable[[], object]) -> str:
-    with pytest.raises(StageFailure) as failure:
-        act()
-    return failure.value.code
-
-
-def stall_once_after(clauses: int) -> Callable[[Sequence[Output]], bool]:
-    return lambda outputs: len(clauses_of(outputs)) == clauses
-
+from tests.stages.reply_bench import RecordingContext, clauses_of, deltas_of, done_of, run_all, run_step
 
 # ---- replies ------------------------------------------------------------------------------------------
 
@@ -141,90 +85,6 @@ def test_the_request_carries_options_and_stops() -> None:
     request = bench.llama.requests[-1]
     assert (request.temperature, request.stops) == (0.5, ("<|im_end|>", "<|im_start|>"))
     assert (request.repeat_penalty, request.repeat_window) == (1.05, 64)
-
-
-# ---- calls --------------------------------------------------------------------------------------------
-
-
-def calls_of(outputs: Sequence[Output]) -> list[CallDelta | CallDone]:
-    return [o.event for o in outputs if isinstance(o, Publish) and isinstance(o.event, CallDelta | CallDone)]
-
-
-def test_words_before_a_call_are_spoken_and_the_call_is_not() -> None:
-    bench = Bench(f"Let me look. {CALL} And more.")
-    outputs = run_all(bench.respond(choice=ToolChoice()))
-    assert "".join(deltas_of(outputs)) == "Let me look."
-    assert [(clause.text, clause.final) for clause in clauses_of(outputs)] == [("Let me look.", True)]
-    begun, *written, done = calls_of(outputs)
-    assert begun == CallDelta(0, "get_weather")
-    assert done == CallDone(0, '{"city":"Paris"}')
-    assert "".join(delta.arguments for delta in written if isinstance(delta, CallDelta)) == '{"city":"Paris"}'
-    assert (done_of(outputs).text, done_of(outputs).reason) == ("Let me look.", "stop")
-    finals = [at for at, output in enumerate(outputs) if clauses_of([output]) and clauses_of([output])[0].final]
-    assert finals[0] < outputs.index(Publish(begun)), "they go on to be spoken while the call is written"
-
-
-def test_a_call_alone_has_an_empty_clause() -> None:
-    outputs = run_all(Bench(CALL).respond(choice=ToolChoice("required")))
-    assert [(clause.text, clause.final) for clause in clauses_of(outputs)] == [("", True)]
-    assert calls_of(outputs)[-1] == CallDone(0, '{"city":"Paris"}')
-
-
-def test_the_request_carries_a_grammar_where_there_are_tools() -> None:
-    bench = Bench("Yes.")
-    run_all(bench.respond())
-    run_all(bench.respond(choice=ToolChoice("none")))
-    without, speech_only = (bench.llama.requests[at].grammar for at in (0, -1))
-    assert (without, "call" in speech_only) == ("", False)
-    assert "SPEECH <|im_end|>" in speech_only
-    assert "You may call" in bench.llama.requests[-1].prompt
-
-
-def test_nothing_waits_for_credit_once_a_call_has_begun() -> None:
-    stream = Bench(f"Let me look. {CALL}").respond(choice=ToolChoice())
-    context = RecordingContext(stall_when=lambda outputs: bool(clauses_of(outputs)))
-    assert run_step(stream, context)
-    assert isinstance(calls_of(context.outputs)[-1], CallDone)
-
-
-def test_a_reply_that_stalled_before_its_call_goes_on_to_it() -> None:
-    stream = Bench(f"Well, let me look. {CALL}").respond(choice=ToolChoice())
-    context = RecordingContext(stall_when=stall_once_after(1))
-    assert run_step(stream, context)
-    assert calls_of(context.outputs) == []
-    context.stall_when = lambda _: False
-    run_all(stream, context)
-    assert (done_of(context.outputs).text, len(calls_of(context.outputs)) > 2) == ("Well, let me look.", True)
-
-
-def test_a_call_that_runs_into_the_limit_is_never_whole() -> None:
-    outputs = run_all(Bench(CALL).respond(choice=ToolChoice("required"), tokens=5))
-    assert done_of(outputs).reason == "max_output_tokens"
-    assert not any(isinstance(event, CallDone) for event in calls_of(outputs))
-
-
-def test_a_cancel_amid_a_call_leaves_it_unmade() -> None:
-    stream = Bench(CALL).respond(choice=ToolChoice("required"))
-    context = RecordingContext(cancel_when=lambda outputs: bool(calls_of(outputs)))
-    run_step(stream, context)
-    stream.close()
-    assert not any(isinstance(event, CallDone) for event in calls_of(context.outputs))
-
-
-@pytest.mark.parametrize("reply", ["Well.", "", CALL[:-1]])
-def test_a_reply_without_the_call_that_it_must_make_fails(reply: str) -> None:
-    stream = Bench(reply).respond(choice=ToolChoice("required"))
-    assert failure_code(lambda: run_all(stream)) == "bad_call"
-
-
-def test_a_prefill_reads_of_tools_what_the_answer_reads() -> None:
-    bench = Bench()
-    stream = bench.model.open(Tag("s", 1, 1), PrefillOptions())
-    stream.feed(Prompt(ASK, complete=True, tools=(WEATHER,)))
-    run_all(stream)
-    stream.close()
-    run_all(bench.respond(choice=ToolChoice()))
-    assert bench.llama.evaluated[-1] == 1
 
 
 # ---- stalls and cancels -------------------------------------------------------------------------------
@@ -516,42 +376,6 @@ def test_closing_the_model_closes_the_engine() -> None:
 # ---- real weights -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def real() -> Iterator[StageModel]:
-    try:
-        path = locate("smollm2-135m-instruct")
-    except WeightsError as error:
-        pytest.fail(str(error))
-    model = load_thinker(path, ThinkerSettings(sessions=4, context_tokens=1_024, output_tokens_max=256))
-    yield model
-    model.close()
-
-
-@pytest.fixture
-def sessions(real: StageModel) -> Iterator[StageModel]:
-    """The real Thinker with sessions "a" to "d" open."""
-    for session in "abcd":
-        real.open_session(session)
-    yield real
-    for session in "abcd":
-        real.close_session(session)
-
-
-def talk(question: str, *before: Message) -> tuple[Message, ...]:
-    return (*MESSAGES, *before, Message("user", question))
-
-
-def open_response(model: StageModel, session: str, messages: tuple[Message, ...], tokens: int = 40) -> StageStream:
-    return model.open(Tag(session, 1, 1, f"r{session}"), ThinkerOptions(messages, tokens))
-
-
-def answer(model: StageModel, session: str, messages: tuple[Message, ...], tokens: int = 40) -> list[Output]:
-    stream = open_response(model, session, messages, tokens)
-    outputs = run_all(stream)
-    stream.close()
-    return outputs
-
-
 @pytest.mark.models
 @pytest.mark.slow
 def test_real_replies_stream_and_are_short(sessions: StageModel) -> None:
@@ -641,57 +465,3 @@ def test_the_estimate_is_not_below_the_real_count(sessions: StageModel, text: st
     done = done_of(answer(sessions, "c", (Message("user", text),), tokens=1))
     marks = 3  # the header of the answer
     assert done.prompt_tokens - marks <= cost_of([Message("user", text)])
-
-
-@pytest.mark.models
-@pytest.mark.slow
-@pytest.mark.parametrize("question", ["What is the weather in Paris?", "How warm is it in Berlin today?"])
-def test_a_real_model_calls_what_it_must(sessions: StageModel, question: str) -> None:
-    options = ThinkerOptions(talk(question), 120, tools=(WEATHER,), tool_choice=ToolChoice("required"))
-    stream = sessions.open(Tag("b", 1, 1, "r"), options)
-    outputs = run_all(stream)
-    stream.close()
-    begun, *_, done = calls_of(outputs)
-    assert begun == CallDelta(0, "get_weather")
-    assert isinstance(done, CallDone)
-    arguments = json.loads(done.arguments)
-    assert question.rstrip("?").split(" in ")[1].split()[0] == arguments["city"]
-    assert set(arguments) <= {"city", "unit"}
-    assert deltas_of(outputs) == []
-
-
-@pytest.mark.models
-@pytest.mark.slow
-@pytest.mark.parametrize("choice", [ToolChoice("none"), ToolChoice()])
-def test_a_real_model_that_need_not_call_speaks_as_ever(sessions: StageModel, choice: ToolChoice) -> None:
-    options = ThinkerOptions(talk("Hello."), 40, tools=(WEATHER,), tool_choice=choice)
-    stream = sessions.open(Tag("b", 1, 1, "r"), options)
-    done = done_of(run_all(stream))
-    stream.close()
-    assert done.reason == "stop", "a grammar keeps no reply from ending"
-    assert done.text.strip()
-    assert "<" not in done.text
-
-
-@pytest.mark.models
-@pytest.mark.slow
-def test_a_real_grammar_knows_each_form_of_schema(sessions: StageModel) -> None:
-    """What the engine did not know would be dropped, and the call with it."""
-    properties = {
-        "count": {"type": "integer", "minimum": 1, "maximum": 9},
-        "ratio": {"type": ["number", "null"]},
-        "kind": {"enum": ["a", "b"]},
-        "fixed": {"const": "c"},
-        "tags": {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 2},
-        "place": {"type": "object", "properties": {"name": {"$ref": "#/nowhere"}}, "required": ["name"]},
-    }
-    schema = {"type": "object", "properties": properties, "required": list(properties)}
-    tool = Tool("order", "Order things.", json.dumps(schema))
-    options = ThinkerOptions(talk("Two, please."), 250, tools=(tool,), tool_choice=ToolChoice("required", "order"))
-    stream = sessions.open(Tag("b", 1, 1, "r"), options)
-    done = calls_of(run_all(stream))[-1]
-    stream.close()
-    assert isinstance(done, CallDone)
-    arguments = json.loads(done.arguments)
-    assert set(arguments) == set(properties)
-    assert (1 <= arguments["count"] <= 9, arguments["kind"] in "ab", arguments["fixed"]) == (True, True, "c")
