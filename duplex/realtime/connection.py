@@ -32,6 +32,7 @@ from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, ackno
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
+from sessions.effects import Effect
 from sessions.events import Event, ReplyAudio
 from sessions.settings import SessionSettings
 from stages.contracts import OUT_OF_BAND
@@ -358,10 +359,7 @@ class RealtimeConnection:
         call, talk = self._call, self._call.conversation
         match command:
             case ask.ItemCreate():
-                item = item_of(command.item, self._dialect.new_id("item"))
-                is_output = item.kind == "function_call_output"
-                answered = talk.answer_call(item, time.monotonic_ns()) if is_output else None
-                call.carry_out(talk.create_item(item, command.previous_item_id) if answered is None else answered)
+                call.carry_out(self._created(command))
             case ask.ItemDelete():
                 call.carry_out(talk.delete_item(command.item_id))
             case ask.ItemRetrieve():
@@ -369,6 +367,12 @@ class RealtimeConnection:
             case ask.ItemTruncate():
                 end_ms = _whole_ms(command.audio_end_ms)
                 call.carry_out(talk.truncate_item(command.item_id, end_ms, time.monotonic_ns()))
+
+    def _created(self, command: ask.ItemCreate) -> list[Effect]:
+        talk, item = self._call.conversation, item_of(command.item, self._dialect.new_id("item"))
+        if item.kind == "function_call_output":
+            return talk.answer_call(item, time.monotonic_ns())
+        return talk.create_item(item, command.previous_item_id)
 
     def _heard(self, report: ask.PlaybackAck) -> None:
         places = self._places_of(report)
