@@ -44,7 +44,7 @@ from sessions.events import (
 from sessions.hearing import Hearing, Turn, Understood
 from sessions.idle import IdlePrompts
 from sessions.items import Item
-from sessions.plan import Marks, Plan
+from sessions.plan import Marks, Owed, Plan
 from sessions.planner import Identity, Planner, ReplyDefaults
 from sessions.prefill import Prefill
 from sessions.remembered import Remembered
@@ -87,8 +87,7 @@ class Conversation:
         self._planner = Planner(identity, defaults, self._route)
         self._prefill = Prefill(identity.session, self._route.head)
         self._idle = IdlePrompts()
-        # An understood turn that waits for the response before it to end, where speech does not interrupt.
-        self._owed: tuple[Marks, int] | None = None
+        self._owed: Owed | None = None
         self._is_over = False
 
     # ---- what can be asked -------------------------------------------------------------------------
@@ -277,7 +276,10 @@ class Conversation:
             return []
         if heard.settled and self._may_prepare(turn, heard.text):
             return self._prepare(turn, heard.text, now_ns)
-        return self._feed_prefill(heard.text, complete=heard.settled and turn.is_paused)
+        if not heard.text:
+            return []
+        messages = (*self._messages(), Message("user", heard.text))
+        return self._prefill.feed(messages, complete=heard.settled and turn.is_paused)
 
     def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
         turn, text = understood.turn, understood.text
@@ -287,26 +289,28 @@ class Conversation:
         effects = self._remembered.understand(turn.item, text)
         if text:
             self._idle.caller_is_there()
-        if turn.answer:
-            self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
-        else:
+        if turn.answer and (text or not self._owed):
+            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
+        if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
 
     def _answer_owed(self, now_ns: int) -> list[Effect]:
-        """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
+        """Begin what is owed, once nobody speaks and no other turn is still being understood."""
         if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
             return []
-        if self._owed is None or self._is_over or not self._remembered.is_unanswered:
+        owed = self._owed
+        if owed is None or self._is_over or not (owed.spec or self._remembered.is_unanswered):
             self._owed = None
             return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
         if self._speaking.is_full:
             return []
-        (marks, turn), self._owed = self._owed, None
+        self._owed = None
         prepared, history = self._speaking.prepared, self._remembered.messages()
-        if prepared and prepared.stages == self._planner.stages(ResponseSpec(), self._settings, history):
-            return [*self._speaking.confirm(self._remembered.last_id, marks), *self._enter_ended()]
-        return self._start_response(ResponseSpec(), marks, turn, now_ns)
+        spec = owed.spec or ResponseSpec()
+        if prepared and prepared.stages == self._planner.stages(spec, self._settings, history):
+            return [*self._speaking.confirm(self._remembered.last_id, owed.marks), *self._enter_ended()]
+        return self._start_response(spec, owed.marks, owed.turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -366,6 +370,10 @@ class Conversation:
         return [*self._remembered.truncate(item_id, audio_end_ms), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
+        if spec.in_conversation and self._speaking.has_called and not (self._owed and self._owed.spec):
+            # A tool may be quicker than the words before its call: what is asked for then begins when these are said.
+            self._owed = Owed(Marks(), self._hearing.next_turn(), spec)
+            return []
         refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
         if refusal:
             return [Tell(refusal)]
@@ -530,7 +538,7 @@ class Conversation:
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
                 # Its words are lost, but what it cut short can still be answered.
-                self._owed = (Marks(), turn.tag.turn)
+                self._owed = Owed(Marks(), turn.tag.turn)
         effects = effects + self._answer_owed(now_ns)
         self._look_whether_idle(now_ns)
         return effects + self._admit_accepted(now_ns)
@@ -570,10 +578,9 @@ class Conversation:
         item = Item(self._identity.new_id("item"), "user", "", spoken=True)
         idle = self._idle.silence(item.id, input_end, now_ns)
         self._idle.prompted()
-        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id))]
-        added = self._remembered.add_turn(item)
+        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id)), *self._remembered.add_turn(item)]
         response = self._start_response(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
-        return self._settle([*told, *added, *response], now_ns)
+        return self._settle([*told, *response], now_ns)
 
     # ---- prefill -----------------------------------------------------------------------------------
 
@@ -590,8 +597,3 @@ class Conversation:
     def _read_ahead(self, plan: Plan, text: str) -> list[Effect]:
         """The reply is written and now being said: read what the next prompt begins with, while there is time."""
         return self._start_prefill(self._remembered.read_ahead(plan, text))
-
-    def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:
-        if not caller_text:
-            return []
-        return self._prefill.feed((*self._messages(), Message("user", caller_text)), complete=complete)

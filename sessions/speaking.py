@@ -92,6 +92,12 @@ class Speaking:
         return self._runs[self._active].plan.view if self._active else None
 
     @property
+    def has_called(self) -> bool:
+        """The active response has made a call, which the client may have carried out by now."""
+        run = self._runs.get(self._active or "")
+        return run is not None and any(call.status == "completed" for call in run.calls.items)
+
+    @property
     def stale_dropped(self) -> int:
         return self._stale
 

@@ -16,7 +16,8 @@ from sessions.events import (
     ResponseStarted,
 )
 from sessions.items import Item
-from sessions.settings import ResponseSpec, TurnDetection
+from sessions.prompt import PENDING
+from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.tool_calls import call_item
 from stages.contracts import CallDelta, CallDone, Message, Tag, ThinkerOptions, Tool, ToolCall, ToolChoice
 from tests.sessions.talk import CITY, SYSTEM, WEATHER, Talk, kinds, of, told, user, with_tools
@@ -236,6 +237,84 @@ def test_what_was_stored_can_be_answered() -> None:
     assert told(talk.answer(CALL, "sunny"), CommandRefused) == []
     talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
     assert talk.prompt("resp_1")[-1] == Message("tool", "sunny", call_id=CALL)
+
+
+# ---- a tool that is quicker than the words before its call ------------------------------------------------
+
+
+SPEC = ResponseSpec(instructions="Be quick.")
+
+
+def asked_while_words_are_said(settings: SessionSettings | None = None) -> Talk:
+    talk = Talk(settings or with_tools(), recalls=True, lead_ms=200)
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.text("resp_1", "let me look")
+    talk.called("resp_1")
+    talk.text_done("resp_1")
+    talk.words("resp_1", "let me look")
+    talk.audio("resp_1", 14_400, final=True)
+    talk.send()
+    assert talk.do(talk.core.create_response(SPEC, talk.now_ns)) == [], "not while it speaks"
+    return talk
+
+
+def said_to_its_end(talk: Talk) -> None:
+    while talk.core.speaking.active and talk.active == "resp_1":
+        talk.later(20)
+        talk.send()
+
+
+def test_what_is_asked_for_then_begins_when_the_words_are_said() -> None:
+    talk = asked_while_words_are_said()
+    talk.answer(CALL, "sunny")
+    said_to_its_end(talk)
+    told_of = [type(event).__name__ for event in talk.events]
+    assert told_of.index("ResponseFinished") < len(told_of) - 1 - told_of[::-1].index("ResponseStarted")
+    assert talk.started() == ["resp_1", "resp_2"]
+    assert talk.prompt("resp_2")[0] == Message("system", "Be quick.")
+    assert talk.prompt("resp_2")[-1] == Message("tool", "sunny", call_id=CALL)
+
+
+def test_it_begins_though_its_result_is_not_there_yet() -> None:
+    talk = asked_while_words_are_said()
+    said_to_its_end(talk)
+    assert talk.prompt("resp_2")[-1] == Message("tool", PENDING, call_id=CALL)
+
+
+def test_another_is_refused_until_then() -> None:
+    talk = asked_while_words_are_said()
+    (refused,) = told(talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns)), CommandRefused)
+    assert refused.code == "conversation_already_has_active_response"
+
+
+def test_a_response_without_a_call_takes_no_other_behind_it() -> None:
+    talk = asked()
+    talk.open("resp_1")
+    talk.calling("resp_1")
+    (refused,) = told(talk.do(talk.core.create_response(SPEC, talk.now_ns)), CommandRefused)
+    assert refused.code == "conversation_already_has_active_response"
+
+
+@pytest.mark.parametrize(("words", "instructions"), [("and tomorrow?", "Be kind."), ("", "Be quick.")])
+def test_who_interrupts_the_words_is_answered_once(words: str, instructions: str) -> None:
+    """With the result, if it is there; after a cough, as the client has asked."""
+    talk = asked_while_words_are_said()
+    talk.start(48_000)
+    assert talk.started() == ["resp_1"], "nobody talks over the caller"
+    talk.end(64_000)
+    talk.heard(words)
+    assert talk.started() == ["resp_1", "resp_2"]
+    assert talk.prompt("resp_2")[0].content == instructions
+    assert (talk.prompt("resp_2")[-1] == user(words)) == bool(words)
+
+
+def test_who_stops_the_words_wants_no_other_in_their_place() -> None:
+    talk = asked_while_words_are_said()
+    talk.do(talk.core.cancel_response(None, talk.now_ns))
+    assert talk.started() == ["resp_1"]
+    talk.later(10_000)
+    assert told(talk.do(talk.core.tick(talk.now_ns, 0)), ResponseStarted) == []
 
 
 # ---- prepared replies --------------------------------------------------------------------------------------

@@ -27,17 +27,13 @@ from stages.call_writer import CallWriter
 from stages.contracts import Tool, ToolCall, ToolChoice
 from stages.stream import Output, StageFailure
 
-STRING_CHARACTERS_MAX = 256
+# Of any string or array, whatever its schema says: a grammar that counts to a million is one that no engine survives.
+STRING_CHARACTERS_MAX = 512
 ARRAY_ITEMS_MAX = 16
 
 _MARK = "<"
 _CLOSING = "}\n</tool_call>"
-_KEPT = {
-    "string": ("minLength", "maxLength"),
-    "integer": ("minimum", "maximum"),
-    "number": ("minimum", "maximum"),
-    "array": ("minItems", "maxItems"),
-}
+_RANGE = ("minimum", "maximum")
 _PLAIN = ("string", "number", "boolean", "null")
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -114,18 +110,24 @@ def closed_schema(schema: object) -> dict[str, Any]:  # noqa: PLR0911 - the tabl
         if isinstance(choices := schema.get(several), list) and choices:
             return {"anyOf": [closed_schema(each) for each in choices]}
     kind = schema.get("type", "object" if "properties" in schema else None)
-    if isinstance(kind, list) and kind:
-        return {"anyOf": [closed_schema({**schema, "type": each}) for each in kind]}
+    if isinstance(kind, list):  # each once: alternatives in alternatives would multiply
+        several_kinds = dict.fromkeys(each for each in kind if isinstance(each, str))
+        return {"anyOf": [closed_schema({**schema, "type": each}) for each in several_kinds or _PLAIN]}
     match kind:
         case "object":
             return _closed_object(schema)
         case "array":
-            kept = _bounds(schema, kind)
-            return {"maxItems": ARRAY_ITEMS_MAX, **kept, "items": closed_schema(schema.get("items"))}
+            length = _length(schema, "minItems", "maxItems", ARRAY_ITEMS_MAX)
+            return {"type": kind, **length, "items": closed_schema(schema.get("items"))}
         case "string":
-            return {"maxLength": STRING_CHARACTERS_MAX, **_bounds(schema, kind)}
-        case "integer" | "number" | "boolean" | "null":
-            return _bounds(schema, kind)
+            return {"type": kind, **_length(schema, "minLength", "maxLength", STRING_CHARACTERS_MAX)}
+        case "integer" | "number":
+            return {
+                "type": kind,
+                **{name: schema[name] for name in _RANGE if isinstance(schema.get(name), int | float)},
+            }
+        case "boolean" | "null":
+            return {"type": kind}
     return closed_schema({"type": list(_PLAIN)})
 
 
@@ -142,9 +144,9 @@ def _closed_object(schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bounds(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    bounds = {name: schema[name] for name in _KEPT.get(kind, ()) if isinstance(schema.get(name), int | float)}
-    return {"type": kind, **bounds}
+def _length(schema: dict[str, Any], least: str, most: str, limit: int) -> dict[str, int]:
+    asked = {name: schema[name] for name in (least, most) if isinstance(schema.get(name), int)}
+    return {most: limit, **{name: max(0, min(bound, limit)) for name, bound in asked.items()}}
 
 
 # ---- what the model has written ------------------------------------------------------------------------

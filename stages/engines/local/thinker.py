@@ -282,7 +282,6 @@ class _Writer:
         self._output_tokens = 0
         self._prompt_tokens = 0
         self._cached_tokens: int | None = None
-        self._grammar = grammar(options.tools, options.tool_choice, engine.template.end)
         self._calls = CallReader(options.tools, must_call=options.tool_choice.mode == "required")
 
     def write(self, context: StepContext) -> str | None:
@@ -321,13 +320,13 @@ class _Writer:
             repeat_penalty=settings.repeat_penalty,
             repeat_window=settings.repeat_window,
             stops=self._engine.template.stops,
-            grammar=self._grammar,
+            grammar=grammar(self._options.tools, self._options.tool_choice, self._engine.template.end),
         )
 
     def _take(self, token: str, context: StepContext) -> bool:
         if context.cancelled() or not token:
             return context.cancelled()
-        outputs = self._read(token) if self._grammar else self._reply.feed(token)
+        outputs = self._read(token) if self._options.tools else self._reply.feed(token)
         if outputs:
             context.progress(outputs)
         if self._calls.has_begun:

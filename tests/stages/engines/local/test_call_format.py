@@ -93,10 +93,17 @@ def test_who_takes_no_arguments_is_given_none_or_any(parameters: str) -> None:
         ({"type": "number", "maximum": 1.5, "minimum": "x"}, {"type": "number", "maximum": 1.5}),
         ({"type": "boolean", "default": True}, {"type": "boolean"}),
         ({"type": "string", "pattern": "[a-", "maxLength": 4}, {"type": "string", "maxLength": 4}),
+        ({"type": "string", "maxLength": 10**9}, STRING),
+        ({"type": "string", "maxLength": "x"}, STRING),
+        (
+            {"type": "array", "minItems": 10**9, "maxItems": -1, "items": {"const": 1}},
+            {"type": "array", "minItems": ARRAY_ITEMS_MAX, "maxItems": 0, "items": {"const": 1}},
+        ),
         ({"type": "string", "enum": ["a", "b"]}, {"enum": ["a", "b"]}),
         ({"const": 1}, {"const": 1}),
         ({"oneOf": [{"type": "null"}, {"const": 1}]}, {"anyOf": [{"type": "null"}, {"const": 1}]}),
-        ({"type": ["boolean", "null"]}, {"anyOf": [{"type": "boolean"}, {"type": "null"}]}),
+        ({"type": ["boolean", "null", "null", {}]}, {"anyOf": [{"type": "boolean"}, {"type": "null"}]}),
+        ({"type": []}, PLAIN),
         (
             {"type": "array", "items": {"type": "boolean"}},
             {"type": "array", "maxItems": ARRAY_ITEMS_MAX, "items": {"type": "boolean"}},
@@ -122,6 +129,13 @@ def test_who_takes_no_arguments_is_given_none_or_any(parameters: str) -> None:
 )
 def test_only_what_is_enforced_is_asked_for(schema: Any, closed: dict[str, Any]) -> None:
     assert closed_schema(schema) == closed
+
+
+def test_alternatives_in_alternatives_do_not_multiply() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(12):
+        schema = {"type": ["object"] * 9, "properties": {"a": schema}}
+    assert len(json.dumps(closed_schema(schema))) < 4_000
 
 
 # ---- what it has written ------------------------------------------------------------------------------
