@@ -79,6 +79,19 @@ def test_a_question_is_answered_with_what_a_tool_has_found(service: Service) -> 
         assert said[0]["content"][0]["transcript"] == "It is sunny in Paris."
 
 
+def test_a_tool_may_be_quicker_than_the_words_before_its_call(service: Service) -> None:
+    """Clients ask for the reply as soon as they have the result: it begins behind those words."""
+    with calling(service) as caller:
+        call = asked(caller)
+        answer(caller, call["call_id"], "sunny")
+        caller.send("response.create")
+        first, second = (caller.until("response.done")["response"] for _ in range(2))
+        assert [item["type"] for item in first["output"]] == ["message", "function_call"]
+        assert first["status"] == "completed"
+        assert second["output"][0]["content"][0]["transcript"] == "It is sunny in Paris."
+        assert caller.of_type("error") == []
+
+
 def test_who_comes_back_may_still_answer(service: Service) -> None:
     with calling(service) as caller:
         call = asked(caller)

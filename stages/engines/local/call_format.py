@@ -75,19 +75,24 @@ def answered(result: str) -> str:
 # ---- what the model may write --------------------------------------------------------------------------
 
 
+def callable_now(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
+    """Those of `tools` that may be called."""
+    return [tool for tool in tools if choice.mode != "none" and choice.name in ("", tool.name)]
+
+
 def grammar(tools: Sequence[Tool], choice: ToolChoice, end: str) -> str:
     """What a model that knows `tools` may write; empty where that is anything. `end`: the token that ends its turn."""
     if not tools:
         return ""
     if choice.mode == "none":
         return f"%llguidance {{}}\nstart: SPEECH {end}\nSPEECH: /[^<]*/\n"
-    callable_now = [tool for tool in tools if choice.name in ("", tool.name)]
+    offered = callable_now(tools, choice)
     calls = [
         f"call_{at}: {json.dumps(_opening(tool.name))} arguments_{at} {json.dumps(_CLOSING)}\n"
         f"arguments_{at}: %json {json.dumps(_arguments_of(tool))}\n"
-        for at, tool in enumerate(callable_now)
+        for at, tool in enumerate(offered)
     ]
-    any_call = " | ".join(f"call_{at}" for at in range(len(callable_now)))
+    any_call = " | ".join(f"call_{at}" for at in range(len(offered)))
     start = "call" if choice.mode == "required" else f"SPEECH {end} | SPEECH call"
     return f"%llguidance {{}}\nstart: {start}\nSPEECH: /[^<]*/\ncall: {any_call}\n{''.join(calls)}"
 
@@ -153,7 +158,7 @@ def _length(schema: dict[str, Any], least: str, most: str, limit: int) -> dict[s
 
 
 class CallReader:
-    """Tells the call in a reply from its words. `must_call`: there are to be no words."""
+    """Tells the call in a reply from its words. `tools` may be called; `must_call`: there are to be no words."""
 
     def __init__(self, tools: Sequence[Tool], *, must_call: bool) -> None:
         self._openings = {_opening(tool.name): tool.name for tool in tools}

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from stages.clauses import Reply
 from stages.contracts import Item, Message, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
-from stages.engines.local.call_format import CallReader, grammar
+from stages.engines.local.call_format import CallReader, callable_now, grammar
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.gguf import read_header
 from stages.engines.local.kv_slot import Engine, Prompter, Slot, ThinkerSettings, next_piece
@@ -282,7 +282,8 @@ class _Writer:
         self._output_tokens = 0
         self._prompt_tokens = 0
         self._cached_tokens: int | None = None
-        self._calls = CallReader(options.tools, must_call=options.tool_choice.mode == "required")
+        choice = options.tool_choice
+        self._calls = CallReader(callable_now(options.tools, choice), must_call=choice.mode == "required")
 
     def write(self, context: StepContext) -> str | None:
         """The reason why the reply is over, or None."""

@@ -78,6 +78,11 @@ def test_a_cancel_amid_a_call_leaves_it_unmade() -> None:
     assert not any(isinstance(event, CallDone) for event in calls_of(context.outputs))
 
 
+def test_a_call_that_must_not_be_made_is_no_call() -> None:
+    stream = Bench(f"Let me look. {CALL}").respond(choice=ToolChoice("none"))
+    assert failure_code(lambda: run_all(stream)) == "bad_call"
+
+
 @pytest.mark.parametrize("reply", ["Well.", "", CALL[:-1]])
 def test_a_reply_without_the_call_that_it_must_make_fails(reply: str) -> None:
     stream = Bench(reply).respond(choice=ToolChoice("required"))
