@@ -93,7 +93,7 @@ class RealtimeDialect:
                 announced = self._announced(response_id)
                 return [*announced, {"type": kind, **self._place(response_id, item_id), "delta": delta}]
             case events.ReplyWords():
-                return [self._word(event, word) for word in event.words] if self.extensions else []
+                return self._words(event) if self.extensions else []
             case events.ReplyAudio(item_id, _, frame):
                 announced = self._announced(frame.response)
                 place = self._place(frame.response, item_id)
@@ -133,8 +133,9 @@ class RealtimeDialect:
         index = outputs.index(item_id) if outputs else 0
         return {"response_id": response_id, "item_id": item_id, "output_index": index, "content_index": 0}
 
-    def _word(self, event: events.ReplyWords, word: SpokenWord) -> Message:
-        return _word(self._place(event.response, event.item), word)
+    def _words(self, event: events.ReplyWords) -> list[Message]:
+        announced, place = self._announced(event.response), self._place(event.response, event.item)
+        return [*announced, *(_word(place, word) for word in event.words)]
 
     def _call(self, event: events.CallStarted | events.CallArguments | events.CallFinished) -> list[Message]:
         outputs = self._outputs.get(event.response)

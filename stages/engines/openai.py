@@ -251,7 +251,9 @@ class _Writer:
         """The last outputs of a reply that came to `end`. A server that counts no tokens is taken to send one each."""
         self.disconnect()
         output_tokens = end.output_tokens or self._pieces
-        done = TextDone(self._reply.text, end.reason, end.prompt_tokens, end.cached_tokens, output_tokens)
+        has_had_its_sentences = self._reply.ended and self._call is None
+        reason = "stop" if has_had_its_sentences else end.reason
+        done = TextDone(self._reply.text, reason, end.prompt_tokens, end.cached_tokens, output_tokens)
         return (*self._reply.finish(), Publish(done))
 
     def disconnect(self) -> None:

@@ -10,6 +10,7 @@ from duplex.realtime.dialect import Message, RealtimeDialect, item_dict
 from media.playout import Frame
 from sessions import events
 from sessions.items import Item
+from sessions.reply import SpokenWord
 from sessions.tool_calls import call_item, output_item
 
 VIEW = events.ResponseView("resp_1", "item_2", 0, ("audio",), in_conversation=True, metadata=(), may_call=True)
@@ -92,9 +93,14 @@ def test_words_and_a_call() -> None:
     assert messages[2]["previous_item_id"] == "item_1"
 
 
-@pytest.mark.parametrize("first", [TEXT, events.ReplyAudio("item_2", 0, Frame("resp_1", 0, b"", False), 0)])
+SOUND = events.ReplyAudio("item_2", 0, Frame("resp_1", 0, b"", False), 0)
+TIMED = events.ReplyWords("resp_1", "item_2", (SpokenWord("Well.", 0, 480),))
+
+
+@pytest.mark.parametrize("first", [TEXT, SOUND, TIMED])
 def test_a_message_is_announced_with_the_first_of_it(first: events.Event) -> None:
     one = dialect()
+    one.extensions = True
     assert types(told(STARTED, by=one)) == ["response.created"]
     assert types(told(first, by=one))[:3] == MESSAGE_BEGUN
     assert not set(types(told(first, by=one))) & set(MESSAGE_BEGUN)

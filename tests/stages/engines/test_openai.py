@@ -139,6 +139,12 @@ def test_with_tools_a_reply_that_had_its_sentences_may_yet_call() -> None:
     assert (done_of(outputs).text, calls_of(outputs)[-1]) == ("One.", CallDone(0, "{}"))
 
 
+def test_who_has_had_their_sentences_ran_into_no_limit() -> None:
+    script = [HEAD, event("One. Two. Three. "), event(reason="length"), DONE]
+    with ChatServer(script) as server, opened(server.url, sentences_max=1) as model:
+        assert done_of(run_all(respond(model, tools=LOOK))).reason == "stop"
+
+
 @pytest.mark.parametrize(
     ("choice", "sent"),
     [
