@@ -120,7 +120,7 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class ResponseView:
     """A response as its client sees it. `status` as on the wire; `reason` completes it. `cut`: where history ends in
-    its sound, unless that was said to its end."""
+    its sound, unless that was said to its end. `may_call`: it may make `calls` of tools, and then have no words."""
 
     id: str
     item: str
@@ -136,6 +136,8 @@ class ResponseView:
     usage: Usage = Usage()
     turn: int = 0
     cut: Cut | None = None
+    may_call: bool = False
+    calls: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,33 @@ class ReplyAudio:
     epoch: int
     frame: Frame
     watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A reply begins to call a tool; `item` has no arguments yet, and stands behind `previous`."""
+
+    response: str
+    item: Item
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of a call's arguments."""
+
+    response: str
+    item: str
+    call_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The call is whole, and the client may carry it out; or it is incomplete, and was never made."""
+
+    response: str
+    item: Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +255,9 @@ Event = (
     | ReplyText
     | ReplyWords
     | ReplyAudio
+    | CallStarted
+    | CallArguments
+    | CallFinished
     | ResponseFinished
     | ResponseLost
     | ResponseDrained

@@ -65,10 +65,21 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Owed:
+    """A response that is to begin once nobody speaks, in `turn`. `spec`: its client has asked for it, while the words
+    before a call are still being said; None: it answers an understood turn, which waits for the response before it."""
+
+    marks: Marks
+    turn: int
+    spec: ResponseSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
 
-    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end.
+    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end. `has_calls`:
+    it may have had nothing to say.
     """
 
     plan: Plan
@@ -77,3 +88,4 @@ class Ended:
     text: str
     sent_samples: int
     cut: Cut | None = None
+    has_calls: bool = False

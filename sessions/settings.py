@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stages.contracts import Tool, ToolChoice
+
 Modality = Literal["audio", "text"]
 
 INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
@@ -44,6 +46,8 @@ class SessionSettings:
     transcription: bool = True
     max_output_tokens: int | None = None
     temperature: float | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +66,5 @@ class ResponseSpec:
     messages: tuple[tuple[str, str], ...] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     idle: bool = False
+    tools: tuple[Tool, ...] | None = None
+    tool_choice: ToolChoice | None = None

@@ -32,6 +32,7 @@ from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, ackno
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
+from sessions.effects import Effect
 from sessions.events import Event, ReplyAudio
 from sessions.settings import SessionSettings
 from stages.contracts import OUT_OF_BAND
@@ -329,7 +330,8 @@ class RealtimeConnection:
             case ask.SessionUpdate():
                 self._update(command)
             case ask.ResponseCreate():
-                call.carry_out(call.conversation.create_response(response_spec(command.response), now_ns))
+                spec = response_spec(command.response, call.conversation.settings)
+                call.carry_out(call.conversation.create_response(spec, now_ns))
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
             case ask.OutputClear():
@@ -359,8 +361,7 @@ class RealtimeConnection:
         call, talk = self._call, self._call.conversation
         match command:
             case ask.ItemCreate():
-                item = item_of(command.item, self._dialect.new_id("item"))
-                call.carry_out(talk.create_item(item, command.previous_item_id))
+                call.carry_out(self._created(command))
             case ask.ItemDelete():
                 call.carry_out(talk.delete_item(command.item_id))
             case ask.ItemRetrieve():
@@ -373,6 +374,12 @@ class RealtimeConnection:
         if self._call.conversation.settings.turn_detection is None:
             raise ClientEventError("turn_detection_off", "turn_detection is null: nobody could confirm that hold")
         self._call.listening.alert()
+
+    def _created(self, command: ask.ItemCreate) -> list[Effect]:
+        talk, item = self._call.conversation, item_of(command.item, self._dialect.new_id("item"))
+        if item.kind == "function_call_output":
+            return talk.answer_call(item, time.monotonic_ns())
+        return talk.create_item(item, command.previous_item_id)
 
     def _heard(self, report: ask.PlaybackAck) -> None:
         places = self._places_of(report)

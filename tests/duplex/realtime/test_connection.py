@@ -222,6 +222,25 @@ def test_every_command_reaches_the_conversation() -> None:
     play(scenario)
 
 
+def test_a_call_of_a_function_and_what_came_of_it_are_items() -> None:
+    async def scenario(one: Bench) -> None:
+        call = {"type": "function_call", "id": "call", "call_id": "c", "name": "look", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c"}
+        create: dict[str, Any] = {"type": "conversation.item.create", "item": output}
+        found = {**create, "item": {**output, "output": "it"}}
+        await one.exchange(item(**call), item(), found, {**found, "event_id": "again"}, create, count=8)
+        kinds = [message["item"]["type"] for message in one.socket.sent if message["type"].endswith("added")]
+        assert kinds == ["function_call", "message", "function_call_output"]
+        assert one.socket.sent[4]["previous_item_id"] == "call", "it stands behind its call"
+        errors = [(error["code"], error["param"], error["event_id"]) for error in one.socket.errors()]
+        assert errors == [
+            ("tool_call_already_answered", "item.call_id", "again"),
+            ("missing_value", "item.output", None),
+        ]
+
+    play(scenario)
+
+
 def test_an_update_is_answered_with_the_session_as_it_then_stands() -> None:
     async def scenario(one: Bench) -> None:
         session = {"instructions": "Be brief.", "extensions": True, "audio": {"input": {"transcription": None}}}

@@ -33,7 +33,7 @@ def patched_output(settings: SessionSettings = DEFAULT, /, **patch: Any) -> Sess
 
 
 def spec(**body: Any) -> ResponseSpec:
-    return response_spec(msgspec.convert(body, ResponseBody))
+    return response_spec(msgspec.convert(body, ResponseBody), DEFAULT)
 
 
 def item(**body: Any) -> Item:
@@ -125,7 +125,6 @@ def test_detection_keeps_what_was_set_for_its_kind() -> None:
         ({"audio": {"output": {"speed": 1.51}}}, "invalid_value", f"{OUTPUT}.speed"),
         ({"audio": {"output": {"voice": "x" * 129}}}, "string_above_max_length", f"{OUTPUT}.voice"),
         ({"audio": {"output": {"voice": {"id": "v"}}}}, "unsupported_voice", f"{OUTPUT}.voice"),
-        ({"tools": [{"type": "function", "name": "f"}]}, "unsupported_tools", "session.tools"),
         ({"audio": {"input": {"turn_detection": {"threshold": 1.1}}}}, "invalid_value", f"{DETECTION}.threshold"),
         ({"audio": {"input": {"turn_detection": {"threshold": -1}}}}, "invalid_value", f"{DETECTION}.threshold"),
         (
@@ -223,7 +222,7 @@ def test_parts_are_joined_and_transcripts_count_as_text() -> None:
 @pytest.mark.parametrize(
     ("body", "code", "param"),
     [
-        ({"type": "function_call_output", "call_id": "c"}, "unsupported_item", "item.type"),
+        ({"type": "item_reference", "id": "i"}, "unsupported_item", "item.type"),
         ({"type": "message", "content": []}, "unsupported_item", "item.type"),
         ({"type": "message", "role": "user"}, "invalid_value", "item.content"),
         (message("  "), "invalid_value", "item.content"),
