@@ -12,8 +12,10 @@ from media.end_of_turn import EndOfTurnSettings, usual_silence_ms
 from media.interruption import InterruptionSettings
 from media.speech_gate import SILENCE_MS_MAX, START_MS_MAX, WINDOW_MS, GateSettings
 
-# Speech that holds a reply on a telephone, where lines crackle and the echo is seldom cancelled: twice the usual.
-HOLD_MS_TELEPHONE = 128
+HOLD_MS = 64  # voice that holds a reply: two windows keep single clicks out, and the hold under 120 ms
+# Voice that holds a reply on a telephone, where lines crackle and the echo is seldom cancelled: a third window. With a
+# fourth, one interruption in twenty is noticed later than 240 ms after its first sound (docs/turn-taking.md).
+HOLD_MS_TELEPHONE = 96
 WAIT_MS_MAX = 60_000  # a longer wait in the settings is a mistake
 
 
@@ -26,7 +28,7 @@ class TurnDetectorSettings:
     """Validated when built; raises `TurnDetectorSettingsError` or, for what is the gate's, `GateSettingsError`.
 
     `threshold`, `start_windows`, `pause_ms`: as in `GateSettings`, for turns while we are silent.
-    `hold_ms`: loud windows in a row that hold our reply; two of them keep single clicks out and the hold under 120 ms.
+    `hold_ms`: loud windows in a row that hold our reply.
     `burst_end_ms`: quiet that ends a burst over our own speech. The closure of a stop consonant is shorter.
     `join_gap_ms`: a burst that begins so soon after another goes on with its evidence ("No, … that is not it").
     `decide_ms_max`: the longest hold. `backchannel_hold_ms_max`: the longest while only a listener's words are known:
@@ -44,7 +46,7 @@ class TurnDetectorSettings:
     pause_ms: int = 96
     end_of_turn: EndOfTurnSettings = field(default_factory=EndOfTurnSettings)
     interruption: InterruptionSettings = field(default_factory=InterruptionSettings)
-    hold_ms: int = 64
+    hold_ms: int = HOLD_MS
     burst_end_ms: int = 128
     join_gap_ms: int = 192
     decide_ms_max: int = 800

@@ -307,7 +307,7 @@ class Conversation:
             return []
         (marks, turn), self._owed = self._owed, None
         prepared, history = self._speaking.prepared, self._remembered.messages()
-        if prepared and prepared.stages == self._planner.stages(ResponseSpec(), self._settings, history):
+        if prepared and self._planner.would_make(prepared, self._settings, history):
             return self._speaking.confirm(self._remembered.last_id, marks)
         return self._start_response(ResponseSpec(), marks, turn, now_ns)
 

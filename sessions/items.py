@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from media.playout import Basis
+from sessions.settings import OUTPUT_RATE
 
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -35,8 +36,8 @@ class ItemError(ValueError):
 class Item:
     """`text` is the transcript of spoken items. `spoken` tells audio from typed text.
 
-    `audio_samples` counts output samples of a spoken assistant item that were sent; `cut` says that it was ended
-    before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
+    `audio_samples` counts samples, at `sample_rate`, of a spoken assistant item that were sent; `cut` says that it was
+    ended before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
     `heard_error_samples`, and it fell into `cut_word`.
     """
 
@@ -51,6 +52,7 @@ class Item:
     heard_basis: Basis = "estimated"
     cut_word: str = ""
     heard_error_samples: int = 0
+    sample_rate: int = OUTPUT_RATE
 
 
 class History:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
 from media.heard_estimate import Path
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
@@ -68,10 +68,10 @@ class _Run:
     life: Response
     trail: Trail
     marks: Marks
+    reply: Reply
     is_prepared: bool = False
     is_touched: bool = False  # something of the present attempt has come, or was made to its end
     is_written: bool = False
-    reply: Reply = field(default_factory=Reply)
     usage: Usage = field(default_factory=Usage)
 
 
@@ -170,7 +170,7 @@ class Speaking:
             return self._heard.last_words(now_ns)
         run = self._runs[self._active]
         sent = self._playout.view(self._active, now_ns).sent
-        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, OUTPUT_RATE), sent)
+        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, run.plan.sample_rate), sent)
 
     def take_ended(self) -> list[Ended]:
         """Responses that have ended since the last call; history is made of them."""
@@ -234,11 +234,11 @@ class Speaking:
             now_ns=now_ns,
         )
         trail = self._events.of(plan.tag.session, plan.tag.response, self._tenant)
-        run = _Run(plan, life_of, trail, marks)
+        run = _Run(plan, life_of, trail, marks, Reply(plan.sample_rate))
         self._runs[plan.tag.response] = run
         self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
-            self._playout.open(plan.tag.response)
+            self._playout.open(plan.tag.response, plan.sample_rate)
         return run
 
     def prepare(self, plan: Plan, now_ns: int) -> list[Effect]:
@@ -393,7 +393,8 @@ class Speaking:
         if run.is_prepared or run.life.phase is not Phase.OUTPUT_OPEN:
             return []
         words = run.reply.take_words()
-        return [Tell(ReplyWords(run.plan.tag.response, run.plan.item, words))] if words else []
+        rate = run.reply.sample_rate
+        return [Tell(ReplyWords(run.plan.tag.response, run.plan.item, words, rate))] if words else []
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
@@ -412,7 +413,7 @@ class Speaking:
         run.life.output(now_ns)
         self._trail(run, now_ns).add(EventKind.SENT, frame.samples)
         effects: list[Effect] = [
-            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
+            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample, run.plan.output_format)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
         ]
         if not run.marks.first_sent_ns:
@@ -443,7 +444,8 @@ class Speaking:
                 case life.Retry(attempt, cause):
                     self._trail(run, now_ns).add(EventKind.RETRIED, attempt, cause=cause)
                     run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
-                    run.reply, run.usage, run.is_written, run.is_touched = Reply(), Usage(), False, False
+                    run.reply, run.usage = Reply(run.plan.sample_rate), Usage()
+                    run.is_written = run.is_touched = False
                     if cause == life.STAGE_LOST:
                         effects.append(Measured("responses_retried", 1))
                 case life.Done():
@@ -483,7 +485,7 @@ class Speaking:
         )
         rest = run.reply.rest_of(cut.text)
         untold = [self._reply_text(run, rest)] if rest else []
-        wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
+        wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         finished = Tell(ResponseFinished(view_out, run.marks.parts()))
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
@@ -556,12 +558,13 @@ class Speaking:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
         return self._heard.cut_of(item)
 
-    def want_cut(self, item: str, samples: int) -> bool:
-        """The client has stopped playing a reply at `samples` that is not over yet. False where there is none such."""
-        is_running = any(run.plan.item == item and not run.life.ended for run in self._runs.values())
-        if is_running:
-            self._heard.want(item, samples)
-        return is_running
+    def want_cut(self, item: str, audio_end_ms: int) -> bool:
+        """The client has stopped playing a reply there that is not over yet. False where there is none such."""
+        running = (run.plan for run in self._runs.values() if run.plan.item == item and not run.life.ended)
+        plan = next(running, None)
+        if plan is not None:
+            self._heard.want(item, ms_to_samples(audio_end_ms, plan.sample_rate))
+        return plan is not None
 
     def truncate(self, item: str, samples: int) -> Cut | None:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
@@ -579,12 +582,16 @@ class Speaking:
             return None
         return self._playout.view(response, now_ns).sent
 
+    def rate_of(self, response: str) -> int:
+        """Of the sound of `response`, of which `sent_of` is known."""
+        return self._playout.rate_of(response)
+
+    def lead_ns(self, now_ns: int) -> int:
+        """How far ahead of the ear what is being said was sent, at most."""
+        sounding = (run.plan for run in self._runs.values() if run.plan.with_audio and not run.life.ended)
+        return max((self._playout.lead_ns(plan.tag.response, now_ns) for plan in sounding), default=0)
+
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""
         run = self._runs.get(response)
         return self._playout.view(response, now_ns) if run and run.plan.with_audio else None
-
-
-def spoken_ms(samples: int) -> int:
-    """Output samples as whole ms."""
-    return samples_to_ms(samples, OUTPUT_RATE)

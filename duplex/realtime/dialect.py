@@ -15,13 +15,13 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from media.audio_format import FORMATS
 from media.chunk import samples_to_ms, samples_to_ms_above
 from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
-from sessions.settings import OUTPUT_RATE
 
 Message = dict[str, Any]
 
@@ -79,8 +79,7 @@ class RealtimeDialect:
             case events.ItemTruncated(item_id, ms, cut):
                 return [_truncated(item_id, ms, cut)]
             case events.ItemRefined(item_id, cut):
-                ended_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-                return [_truncated(item_id, ended_ms, cut)] if self.extensions else []
+                return [_truncated(item_id, cut.ms, cut)] if self.extensions else []
             case events.CallerText() | events.CallerTextFailed():
                 return self._caller_text(event) if self.transcription else []
             case events.ResponseStarted(response, previous):
@@ -140,14 +139,14 @@ def error_message(
     return {"type": "error", "error": body}
 
 
-def acknowledged_message(place: Position) -> Message:
-    """How a report of the client was understood, not yet stamped."""
+def acknowledged_message(place: Position, sample_rate: int) -> Message:
+    """How a report of the client was understood, not yet stamped. `sample_rate`: of the response."""
     return {
         "type": "playback.acknowledged",
         "response_id": place.response,
         "played_samples": place.samples,
         "until_sample": place.until,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": sample_rate,
     }
 
 
@@ -164,14 +163,14 @@ def item_dict(item: Item) -> Message:
         content = _content(item.text, with_audio=item.spoken)
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
-    cut = Cut(item.heard_samples, item.text, item.cut_word, item.heard_basis, item.heard_error_samples)
+    known = (item.heard_basis, item.heard_error_samples, item.sample_rate)
+    cut = Cut(item.heard_samples, item.text, item.cut_word, *known)
     return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
 def _cut(cut: Cut) -> Message:
-    heard_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-    error_ms = samples_to_ms_above(cut.error_samples, OUTPUT_RATE)
-    known = {"heard_ms": heard_ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
+    error_ms = samples_to_ms_above(cut.error_samples, cut.sample_rate)
+    known = {"heard_ms": cut.ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
     return {"cut": True, "cut_word": cut.word, **known}
 
 
@@ -260,24 +259,24 @@ def _word(event: events.ReplyWords, word: SpokenWord) -> Message:
         **_place(event.response, event.item),
         "timestamp_type": "word",
         "text": word.text,
-        "audio_offset_ms": samples_to_ms(word.start, OUTPUT_RATE),
-        "audio_duration_ms": samples_to_ms(word.end - word.start, OUTPUT_RATE),
+        "audio_offset_ms": samples_to_ms(word.start, event.sample_rate),
+        "audio_duration_ms": samples_to_ms(word.end - word.start, event.sample_rate),
         "start_sample": word.start,
         "samples": word.end - word.start,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": event.sample_rate,
     }
 
 
 def _audio(event: events.ReplyAudio) -> Message:
-    frame = event.frame
+    frame, form = event.frame, FORMATS[event.format]
     return {
         "type": AUDIO_DELTA,
         **_place(frame.response, event.item),
-        "delta": base64.b64encode(frame.pcm).decode("ascii"),
+        "delta": base64.b64encode(form.encode(frame.pcm)).decode("ascii"),
         "epoch": event.epoch,
         "start_sample": frame.start_sample,
         "samples": frame.samples,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": form.sample_rate,
         "watermark": event.watermark,
     }
 

@@ -41,7 +41,7 @@ def test_pipecat_1391_a_blip_has_no_effect_on_what_we_say() -> None:
 
 def test_a_telephone_asks_for_longer_speech() -> None:
     call = Call(TurnDetectorSettings(hold_ms=HOLD_MS_TELEPHONE))
-    assert call.hear(96) == []
+    assert call.hear(64) == []
     assert call.hear(32) == [Held(0)]
 
 
