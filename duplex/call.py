@@ -98,8 +98,8 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all calls of the process share. `turn_sound`: None where words alone end turns. `hold_ms_telephone`: how much
-    voice on a telephone holds a reply."""
+    """What all calls of the process share. `turn_sound`: None where words alone end turns. `hold_ms_telephone`: how
+    much voice on a telephone holds a reply."""
 
     stages: Mapping[str, StagePool]
     vad: VadService

@@ -38,7 +38,8 @@ HALTS_VALID = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A finished run. `lateness_p99_ms`: of the callers themselves, the worst call. `turn_end`: what ends turns."""
+    """A finished run. `lateness_p99_ms`: of the callers themselves, the worst call. `turn_end`: what ends turns.
+    `line`: how sound travels."""
 
     engine: str
     seed: int
@@ -48,6 +49,7 @@ class Evaluation:
     errors: tuple[str, ...]
     observations: tuple[Observation, ...]
     turn_end: str = "silence"
+    line: str = "wideband"
 
     @property
     def valid(self) -> bool:
@@ -73,7 +75,7 @@ def _head(run: Evaluation, scores: Scores) -> str:
         "# Turn-taking",
         "",
         f"Engine `{run.engine}`, seed {run.seed} ({part_of(run.seed)}), {len(run.observations)} events in {run.calls} "
-        f"call(s) at once, turns end by {run.turn_end}, {run.seconds:.0f} s; "
+        f"call(s) at once, {run.line} sound both ways, turns end by {run.turn_end}, {run.seconds:.0f} s; "
         f"the callers' own lateness, p99: {run.lateness_p99_ms:.1f} ms.",
     ]
     if not run.valid:

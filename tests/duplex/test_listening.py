@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,11 @@ from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.tasks import stop_task
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService, Window
+from media.audio_format import AudioFormat
 from media.end_of_turn import EndOfTurnSettings
+from media.g711 import MU_LAW
+from media.pcm import float_to_pcm16, pcm16_to_float
+from media.resample import StreamResampler
 from media.speech_gate import WINDOW_SAMPLES
 from media.turn_events import Saying
 from media.turn_settings import TurnDetectorSettings
@@ -428,6 +433,107 @@ def test_the_onset_is_timed_by_its_sample() -> None:
 )
 def test_the_detector_of_each_detection(detection: TurnDetection, wanted: EndOfTurnSettings) -> None:
     assert detector_settings(detection) == TurnDetectorSettings(threshold=0.5, end_of_turn=wanted)
+
+
+# ---- telephones ------------------------------------------------------------------------------------
+
+TELEPHONE = SessionSettings(input_format="audio/pcmu")
+
+
+def telephoned(pcm: bytes, rate: int = OUTPUT_RATE) -> bytes:
+    """`pcm` as it comes over a telephone line."""
+    line = StreamResampler(rate, 8_000)
+    sound = np.concatenate((line.process(pcm16_to_float(pcm)), line.flush()))
+    return MU_LAW.encode(float_to_pcm16(sound))
+
+
+@pytest.mark.parametrize("size", [13, 160, 7_001])
+def test_a_turn_on_a_telephone_reaches_the_encoder_as_it_was_said(size: int) -> None:
+    coded = telephoned(UTTERANCE)
+
+    async def in_pieces(ears: Ears) -> None:
+        for start in range(0, len(coded), size):
+            await say(ears, coded[start : start + size])
+
+    ears = play(in_pieces, lambda: Ears(TELEPHONE))
+    assert ears.listening.received_samples == len(coded) == 2_300 * 8
+    assert at(2_300) - 64 <= ears.listening.newest <= at(2_300), "2 ms wait for what follows"
+    first, _ = ears.span()
+    got = np.frombuffer(ears.sound(), "<i2").astype(float)[at(1_020) - first : at(1_580) - first]
+    said = np.frombuffer(tone(600, INPUT_RATE), "<i2").astype(float)[at(20) : at(580)]
+    assert np.corrcoef(got, said)[0, 1] > 0.999
+
+
+def test_sound_that_comes_after_a_change_of_its_format_is_of_the_new_one_and_none_is_lost() -> None:
+    async def scenario(ears: Ears) -> None:
+        await say(ears, silence(400) + b"\x01")  # half a sample, whose rest never comes
+        ears.talk.update(replace(TELEPHONE, turn_detection=None))
+        ears.listening.settings_changed()
+        assert ears.listening.newest < at(400)
+        await say(ears, telephoned(silence(100)))
+        assert ears.listening.received_samples == 400 * 24 + 100 * 8
+        ears.talk.update(SessionSettings())
+        await say(ears, b"")
+        assert ears.listening.newest == at(500)
+
+    play(scenario)
+
+
+def test_sound_beside_the_messages_has_its_own_format_whatever_the_session_says() -> None:
+    def at_the_track() -> Ears:
+        ears = Ears(TELEPHONE)
+        track = AudioFormat("audio/pcm", 48_000)
+        ports = ListeningPorts(ears.carry_out, lambda *_: None)
+        ears.listening = Listening(ears.talk, ears.vad, ports, client_format=track)
+        return ears
+
+    ears = play(lambda one: say(one, bytes(2 * 48 * 200)), at_the_track)
+    assert at(200) - 16 <= ears.listening.newest <= at(200)
+
+
+class Speaking(Conversation):
+    """Something is always being said."""
+
+    def saying(self, _now_ns: int) -> Saying:
+        return Saying(is_audible=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_ms"),
+    [(SessionSettings(), 64), (TELEPHONE, 96), (SessionSettings(output_format="audio/pcmu"), 64)],
+)
+def test_a_reply_is_held_after_another_window_where_the_caller_is_on_a_telephone(
+    settings: SessionSettings, held_ms: int
+) -> None:
+    def coded(ms: int) -> bytes:
+        return telephoned(tone(ms)) if settings.input_format == "audio/pcmu" else tone(ms)
+
+    async def scenario(ears: Ears) -> None:
+        await say(ears, coded(held_ms - 6))
+        assert not [effect for effect in ears.effects if isinstance(effect, do.Tell)]
+        await say(ears, coded(32))
+        (told,) = [effect.event for effect in ears.effects if isinstance(effect, do.Tell)]
+        assert isinstance(told, TurnHeld)
+
+    play(scenario, lambda: Ears(settings, Speaking))
+
+
+def test_how_much_voice_holds_on_a_telephone_can_be_set_and_follows_the_format() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.talk.update(TELEPHONE)
+        ears.listening.settings_changed()
+        await say(ears, telephoned(tone(150)))
+        assert not [effect for effect in ears.effects if isinstance(effect, do.Tell)]
+        await say(ears, telephoned(tone(32)))
+        assert [type(effect.event) for effect in ears.effects if isinstance(effect, do.Tell)] == [TurnHeld]
+
+    def slow() -> Ears:
+        ears = Ears(None, Speaking)
+        ports = ListeningPorts(ears.carry_out, lambda *_: None)
+        ears.listening = Listening(ears.talk, ears.vad, ports, hold_ms_telephone=160)
+        return ears
+
+    play(scenario, slow)
 
 
 # ---- how finished it sounds ------------------------------------------------------------------------

@@ -248,7 +248,7 @@ def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) 
     async def scenario(one: Bench) -> None:
         one.dialect.extensions = True
         one.call.conversation.speaking.sent_of = lambda *_: 4_800  # type: ignore[method-assign]
-        one.call.conversation.speaking.rate_of = lambda _: 8_000  # type: ignore[method-assign]
+        one.call.conversation.speaking.rate_of = lambda *_: 8_000  # type: ignore[method-assign]
         await one.exchange({"type": "playback.ack", "response_id": "resp_1", "played_samples": played}, count=1)
         place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 8_000}
         assert one.socket.types() == ["playback.acknowledged"]
