@@ -47,7 +47,7 @@ from media.turn_events import (
     TurnStarted,
     Yielded,
 )
-from media.turn_settings import HOLD_MS, HOLD_MS_TELEPHONE, TurnDetectorSettings
+from media.turn_settings import HOLD_MEAN_TELEPHONE, TurnDetectorSettings
 from media.vad import VadState
 from sessions.conversation import Conversation
 from sessions.effects import Effect
@@ -65,12 +65,12 @@ SOUND_LEAD_SAMPLES = INPUT_RATE // 2
 
 
 def detector_settings(
-    detection: TurnDetection, *, by_sound: bool = False, hold_ms: int = HOLD_MS
+    detection: TurnDetection, *, by_sound: bool = False, hold_mean: float = 0.0
 ) -> TurnDetectorSettings:
     """The detector of the asked-for detection; `by_sound`: somebody can tell how finished a turn sounds."""
     end = EndOfTurnSettings(detection.kind, detection.silence_duration_ms, detection.eagerness)
     sound_ms = SOUND_MS if by_sound else None
-    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, hold_ms=hold_ms, sound_ms=sound_ms)
+    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, hold_mean=hold_mean, sound_ms=sound_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Question:
 
 class Listening:
     """`client_format`: of what comes in; None: as the session's settings say. `turn_sound`: None where words alone end
-    turns. `hold_ms_telephone`: how much voice on a telephone holds a reply."""
+    turns. `hold_mean_telephone`: how probably it is voice that holds a reply on a telephone."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Listening:
         *,
         client_format: AudioFormat | None = None,
         turn_sound: TurnSoundService | None = None,
-        hold_ms_telephone: int = HOLD_MS_TELEPHONE,
+        hold_mean_telephone: float = HOLD_MEAN_TELEPHONE,
     ) -> None:
         self._conversation = conversation
         self._vad = vad
@@ -109,7 +109,7 @@ class Listening:
         self._question: _Question | None = None
         self._ports = ports
         self._client_format = client_format
-        self._hold_ms_telephone = hold_ms_telephone
+        self._hold_mean_telephone = hold_mean_telephone
         self._format = self._format_now
         self._aligner = PcmAligner()
         self._resampler = StreamResampler(self._format.sample_rate, INPUT_RATE)
@@ -158,8 +158,8 @@ class Listening:
         return self._client_format or FORMATS[self._conversation.settings.input_format]
 
     def _detector_settings(self, detection: TurnDetection) -> TurnDetectorSettings:
-        hold_ms = self._hold_ms_telephone if self._format_now.is_telephone else HOLD_MS
-        return detector_settings(detection, by_sound=self._turn_sound is not None, hold_ms=hold_ms)
+        hold_mean = self._hold_mean_telephone if self._format_now.is_telephone else 0.0
+        return detector_settings(detection, by_sound=self._turn_sound is not None, hold_mean=hold_mean)
 
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""

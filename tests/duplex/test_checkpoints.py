@@ -102,14 +102,8 @@ def test_a_record_says_where_history_ends(item: Item, status: str, total: int, c
 
 
 def test_a_record_knows_milliseconds_and_no_rate() -> None:
-    known = {
-        "audio_samples": 8_000,
-        "cut": True,
-        "heard_samples": 4_004,
-        "heard_error_samples": 9,
-        "sample_rate": 8_000,
-    }
-    back = item_of(item_record(Item("i", "assistant", "Ye", True, "incomplete", **known), None))  # type: ignore[arg-type]
+    item = Item("i", "assistant", "Ye", True, "incomplete", audio_samples=8_000, cut=True, heard_samples=4_004)
+    back = item_of(item_record(replace(item, heard_error_samples=9, sample_rate=8_000), None))
     assert (back.audio_samples, back.heard_samples, back.heard_error_samples) == (1_000 * MS, 500 * MS, 2 * MS)
     assert back.sample_rate == OUTPUT_RATE
 

@@ -19,7 +19,7 @@ from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.tasks import stop_task
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService, Window
-from media.audio_format import AudioFormat
+from media.audio_format import FORMATS, AudioFormat
 from media.end_of_turn import EndOfTurnSettings
 from media.g711 import MU_LAW
 from media.pcm import float_to_pcm16, pcm16_to_float
@@ -57,13 +57,14 @@ class Ears:
         settings: SessionSettings | None = None,
         conversation: type[Conversation] = Conversation,
         turn_sound: TurnSoundService | None = None,
+        model: type[Loudness] = Loudness,
     ) -> None:
         self._ids: Counter[str] = Counter()
         identity = Identity("sess_1", EPOCH, self._new_id)
         self.talk = conversation(identity, settings or SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
         self.judged = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.vad = VadService(Loudness(self._tell_judged))
+        self.vad = VadService(model(self._tell_judged))
         self.listening = Listening(
             self.talk, self.vad, ListeningPorts(self.carry_out, self._feed), turn_sound=turn_sound
         )
@@ -498,42 +499,62 @@ class Speaking(Conversation):
         return Saying(is_audible=True)
 
 
+class Hum(Loudness):
+    """What is loud is voice, but for what is less so."""
+
+    def probabilities(self, batch: Sequence[Window]) -> list[float]:
+        peaks = [float(np.abs(window).max()) for _, window in batch]
+        return [0.95 if peak > 0.2 else 0.7 if peak > 0.05 else 0.0 for peak in peaks]
+
+
 @pytest.mark.parametrize(
-    ("settings", "held_ms"),
-    [(SessionSettings(), 64), (TELEPHONE, 96), (SessionSettings(output_format="audio/pcmu"), 64)],
+    ("settings", "is_held"),
+    [
+        (SessionSettings(), True),
+        (SessionSettings(output_format="audio/pcmu"), True),
+        (SessionSettings(input_format="audio/pcmu"), False),
+        (SessionSettings(input_format="audio/pcma"), False),
+    ],
 )
-def test_a_reply_is_held_after_another_window_where_the_caller_is_on_a_telephone(
-    settings: SessionSettings, held_ms: int
+def test_what_holds_a_reply_must_be_clear_where_the_caller_is_on_a_telephone(
+    settings: SessionSettings, is_held: bool
 ) -> None:
-    def coded(ms: int) -> bytes:
-        return telephoned(tone(ms)) if settings.input_format == "audio/pcmu" else tone(ms)
+    line, form = StreamResampler(24_000, 8_000), FORMATS[settings.input_format]
+
+    def coded(ms: int, gain: float) -> bytes:
+        sound = pcm16_to_float(tone(ms)) * np.float32(gain)
+        return form.encode(float_to_pcm16(line.process(sound) if form.is_telephone else sound))
+
+    def held(ears: Ears) -> list[str]:
+        return [type(effect.event).__name__ for effect in ears.effects if isinstance(effect, do.Tell)]
 
     async def scenario(ears: Ears) -> None:
-        await say(ears, coded(held_ms - 6))
-        assert not [effect for effect in ears.effects if isinstance(effect, do.Tell)]
-        await say(ears, coded(32))
-        (told,) = [effect.event for effect in ears.effects if isinstance(effect, do.Tell)]
-        assert isinstance(told, TurnHeld)
+        await say(ears, coded(320, 0.4))
+        assert held(ears) == (["TurnHeld"] if is_held else [])
+        await say(ears, coded(96, 1.0))
+        assert held(ears)[0] == "TurnHeld"
 
-    play(scenario, lambda: Ears(settings, Speaking))
+    play(scenario, lambda: Ears(settings, Speaking, model=Hum))
 
 
-def test_how_much_voice_holds_on_a_telephone_can_be_set_and_follows_the_format() -> None:
+def test_how_clear_it_must_be_can_be_set_and_follows_the_format() -> None:
     async def scenario(ears: Ears) -> None:
         ears.talk.update(TELEPHONE)
         ears.listening.settings_changed()
-        await say(ears, telephoned(tone(150)))
+        await say(ears, telephoned(tone(320)))
         assert not [effect for effect in ears.effects if isinstance(effect, do.Tell)]
-        await say(ears, telephoned(tone(32)))
-        assert [type(effect.event) for effect in ears.effects if isinstance(effect, do.Tell)] == [TurnHeld]
+        ears.talk.update(SessionSettings())
+        ears.listening.settings_changed()
+        await say(ears, tone(96))
+        assert next(type(effect.event) for effect in ears.effects if isinstance(effect, do.Tell)) is TurnHeld
 
-    def slow() -> Ears:
-        ears = Ears(None, Speaking)
+    def never() -> Ears:
+        ears = Ears(None, Speaking, model=Hum)
         ports = ListeningPorts(ears.carry_out, lambda *_: None)
-        ears.listening = Listening(ears.talk, ears.vad, ports, hold_ms_telephone=160)
+        ears.listening = Listening(ears.talk, ears.vad, ports, hold_mean_telephone=1.0)
         return ears
 
-    play(scenario, slow)
+    play(scenario, never)
 
 
 # ---- how finished it sounds ------------------------------------------------------------------------

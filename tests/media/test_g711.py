@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import av
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ MU_SEGMENT_ENDS = (-1, 31, 95, 223, 479, 991, 2_015, 4_063, 8_159)
 
 def steps(ends: tuple[int, ...], scale: int) -> NDArray[np.int64]:
     """The decision values from 0 on: 16 even steps in each segment."""
-    pieces = [np.linspace(low, high, 17)[:-1] for low, high in zip(ends, ends[1:], strict=False)]
+    pieces = [np.linspace(low, high, 17)[:-1] for low, high in pairwise(ends)]
     return np.maximum(np.concatenate(pieces) * scale, 0).round().astype(np.int64)
 
 
