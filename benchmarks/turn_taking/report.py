@@ -123,6 +123,8 @@ def _full_duplex_bench(scores: Scores) -> str:
 
 def _own(scores: Scores) -> str:
     named: tuple[tuple[str, Times], ...] = (
+        ("hold told (`turn.held`), interruptions", scores.held_interruption),
+        ("hold told (`turn.held`), backchannels", scores.held_backchannel),
         ("hold latency, interruptions", scores.hold_latency_interruption),
         ("hold latency, backchannels", scores.hold_latency_backchannel),
         ("decision time, interruptions", scores.decision_interruption),
