@@ -181,15 +181,18 @@ class Listening:
     async def hear(self, coded: bytes) -> None:
         """Take sound in the client's format, any number of bytes."""
         if self._format_now != self._format:
-            await self._take(self._resampler.flush())
-            self._format = self._format_now
-            self._aligner.reset()
-            self._resampler = StreamResampler(self._format.sample_rate, INPUT_RATE)
+            await self._change_format(self._format_now)
         aligned = self._aligner.align(self._format.decode(coded))
         self._received += len(aligned) // BYTES_PER_SAMPLE
         slice_bytes = self._format.sample_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
         for start in range(0, len(aligned), slice_bytes):
             await self._take(self._resampler.process(pcm16_to_float(aligned[start : start + slice_bytes])))
+
+    async def _change_format(self, wanted: AudioFormat) -> None:
+        await self._take(self._resampler.flush())
+        self._format = wanted
+        self._aligner.reset()
+        self._resampler = StreamResampler(wanted.sample_rate, INPUT_RATE)
 
     async def _take(self, samples: FloatSamples) -> None:
         """Keep and judge what follows in the input, 16 kHz."""

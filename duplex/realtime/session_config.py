@@ -37,6 +37,7 @@ METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
 INPUT_CHARACTERS_MAX = PROMPT_CHARACTERS_MAX
 USUAL_VOICE = "default"  # what is shown where none was asked for
 USUAL_FORMAT: FormatName = "audio/pcm"
+FORMATS_KNOWN = ", ".join(f"{known.name} at {known.sample_rate} Hz" for known in FORMATS.values())
 NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 
 
@@ -211,10 +212,7 @@ def _format(asked: AudioFormat, param: str) -> FormatName:
         if asked.type == known.name and asked.rate in (None, known.sample_rate):
             return known.name
     rate = "" if asked.rate is None else f" at {asked.rate} Hz"
-    raise ClientEventError("unsupported_format", f"{asked.type[:80]}{rate}: there is {_FORMATS_KNOWN}", param)
-
-
-_FORMATS_KNOWN = ", ".join(f"{known.name} at {known.sample_rate} Hz" for known in FORMATS.values())
+    raise ClientEventError("unsupported_format", f"{asked.type[:80]}{rate}: there is {FORMATS_KNOWN}", param)
 
 
 def check_medium(settings: SessionSettings) -> None:
