@@ -308,7 +308,7 @@ class Conversation:
         self._owed = None
         prepared, history = self._speaking.prepared, self._remembered.messages()
         spec = owed.spec or ResponseSpec()
-        if prepared and prepared.stages == self._planner.stages(spec, self._settings, history):
+        if prepared and self._planner.would_make(prepared, spec, self._settings, history):
             return [*self._speaking.confirm(self._remembered.last_id, owed.marks), *self._enter_ended()]
         return self._start_response(spec, owed.marks, owed.turn, now_ns)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from media.audio_format import FormatName
 from media.playout import Frame
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
-from sessions.settings import Modality
+from sessions.settings import OUTPUT_RATE, Modality
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +159,24 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True)
 class ReplyWords:
-    """Where the next `words` of a reply stand in its sound."""
+    """Where the next `words` of a reply stand in its sound, of `sample_rate`."""
 
     response: str
     item: str
     words: tuple[SpokenWord, ...]
+    sample_rate: int = OUTPUT_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyAudio:
-    """A frame handed to the client now. `watermark`: samples of it that can no longer be recalled."""
+    """A frame handed to the client now. `watermark`: samples of its response that can no longer be recalled. `format`:
+    what it travels in, where it does so in messages."""
 
     item: str
     epoch: int
     frame: Frame
     watermark: int
+    format: FormatName = "audio/pcm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from media.playout import Basis
+from sessions.settings import OUTPUT_RATE
 
 Role = Literal["system", "user", "assistant"]
 ItemKind = Literal["message", "function_call", "function_call_output"]
@@ -39,8 +40,8 @@ class Item:
     A call of the function `name` is an item of the assistant, with its arguments for `text`; the output of one is an
     item of nobody (`system`), with the call's `call_id`.
 
-    `audio_samples` counts output samples of a spoken assistant item that were sent; `cut` says that it was ended
-    before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
+    `audio_samples` counts samples, at `sample_rate`, of a spoken assistant item that were sent; `cut` says that it was
+    ended before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
     `heard_error_samples`, and it fell into `cut_word`.
     """
 
@@ -58,6 +59,7 @@ class Item:
     kind: ItemKind = "message"
     call_id: str = ""
     name: str = ""
+    sample_rate: int = OUTPUT_RATE
 
     @property
     def characters(self) -> int:

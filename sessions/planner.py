@@ -99,7 +99,8 @@ class Planner:
             may_call=bool(tools) and choice.mode != "none",
         )
         stages = self.stages(spec, settings, history)
-        return Plan(spec, tag, item, previous, stages, "audio" in modalities, view)
+        with_audio = "audio" in modalities
+        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format)
 
     def stages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
@@ -116,11 +117,18 @@ class Planner:
         options: dict[LegKind, Options] = {
             "thinker": ThinkerOptions(messages, limit, temperature, not spec.in_conversation, tools, choice),
             "talker": TalkerOptions(voice, settings.speed),
-            "vocoder": VocoderOptions(voice=voice),
+            "vocoder": VocoderOptions(settings.output_rate, voice),
             "observer": ObserverOptions(),
         }
         legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
         return tuple((leg, options[leg.kind]) for leg in legs)
+
+    def would_make(
+        self, plan: Plan, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
+    ) -> bool:
+        """A response of `spec` that begins now is made and heard as `plan` says."""
+        stages = self.stages(spec, settings, history)
+        return plan.stages == stages and plan.output_format == settings.output_format
 
     def stages_of(
         self, plan: Plan, settings: SessionSettings, history: tuple[Message, ...]

@@ -21,8 +21,7 @@ from sessions.items import ITEM_EXISTS, ITEM_NOT_FOUND, ROOT, History, Item, Ite
 from sessions.plan import Ended, Plan
 from sessions.prompt import PromptWindow
 from sessions.response import Phase
-from sessions.settings import OUTPUT_RATE
-from sessions.speaking import Speaking, spoken_ms
+from sessions.speaking import Speaking
 from sessions.tool_calls import Called, check_call, outputs, place_of
 from stages.contracts import Message
 
@@ -145,8 +144,7 @@ class Remembered:
 
     def truncate(self, item_id: str, audio_end_ms: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
-        samples = ms_to_samples(audio_end_ms, OUTPUT_RATE)
-        if not self._history.has(item_id) and self._speaking.want_cut(item_id, samples):
+        if not self._history.has(item_id) and self._speaking.want_cut(item_id, audio_end_ms):
             return [Tell(ItemTruncated(item_id, audio_end_ms))]
         try:
             item = self._history.find(item_id)
@@ -154,11 +152,11 @@ class Remembered:
             return [Tell(CommandRefused(error.code, str(error), "item_id"))]
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
+        samples = ms_to_samples(audio_end_ms, item.sample_rate)
         cut = self._speaking.truncate(item_id, samples) or shortened(item, min(samples, item.audio_samples))
-        ended_ms = spoken_ms(cut.samples)
         if cut.samples >= item.audio_samples and not item.cut:
-            return [Tell(ItemTruncated(item_id, ended_ms))]
-        return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, ended_ms, cut))]
+            return [Tell(ItemTruncated(item_id, cut.ms))]
+        return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, cut.ms, cut))]
 
     # ---- what was said -----------------------------------------------------------------------------
 
@@ -175,6 +173,7 @@ class Remembered:
             status="completed" if ended.whole else "incomplete",
             audio_samples=ended.sent_samples,
             cut=not succeeded,
+            sample_rate=ended.plan.sample_rate,
         )
         if ended.cut is not None:
             item = ended.cut.applied_to(item)
@@ -206,7 +205,7 @@ class Remembered:
         for item_id, cut in cuts:
             if self._history.has(item_id):
                 effects += self._replaced(cut.applied_to(self._history.find(item_id)))
-                effects.append(Tell(ItemTruncated(item_id, spoken_ms(cut.samples), cut)))
+                effects.append(Tell(ItemTruncated(item_id, cut.ms, cut)))
         return effects
 
     def _replaced(self, item: Item) -> list[Effect]:

@@ -40,17 +40,19 @@ class Run:
     is_prepared: bool = False
     is_touched: bool = False
     is_written: bool = False
-    reply: Reply = field(default_factory=Reply)
     usage: Usage = field(default_factory=Usage)
+    reply: Reply = field(init=False)
     calls: Calls = field(init=False)
 
     def __post_init__(self) -> None:
+        self.reply = Reply(self.plan.sample_rate)
         self.calls = Calls(self.plan.tag.response, self.plan.item)
 
     def begin_anew(self, attempt: int) -> None:
         """What there is of the attempt before is void."""
         self.plan = replace(self.plan, tag=structs.replace(self.plan.tag, attempt=attempt))
-        self.reply, self.usage, self.is_written, self.is_touched = Reply(), Usage(), False, False
+        self.reply, self.usage = Reply(self.plan.sample_rate), Usage()
+        self.is_written = self.is_touched = False
         self.calls = Calls(self.plan.tag.response, self.plan.item)
 
     # ---- what the client is told -----------------------------------------------------------------------
@@ -62,8 +64,8 @@ class Run:
         """Words that are new. Alone they are no output: until there is some, another attempt may time them anew."""
         if self.is_prepared or self.life.phase is not Phase.OUTPUT_OPEN:
             return []
-        words = self.reply.take_words()
-        return [Tell(ReplyWords(self.plan.tag.response, self.plan.item, words))] if words else []
+        words, rate = self.reply.take_words(), self.plan.sample_rate
+        return [Tell(ReplyWords(self.plan.tag.response, self.plan.item, words, rate))] if words else []
 
     def news_of_calls(self) -> tuple[list[Effect], list[Called]]:
         """What is new of its calls, and those that have ended with that, where they belong to the conversation."""

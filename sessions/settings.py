@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from media.audio_format import FORMATS, PCM_RATE, FormatName
 from stages.contracts import Tool, ToolChoice
 
 Modality = Literal["audio", "text"]
 
 INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
-OUTPUT_RATE = 24_000
+OUTPUT_RATE = PCM_RATE  # where the client asks for no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """`max_output_tokens` and `temperature` None: the service's default."""
+    """`max_output_tokens` and `temperature` None: the service's default.
+
+    `input_format`, `output_format`: of sound in messages, each way. Responses keep the format that they began with.
+    """
 
     model: str = ""
     instructions: str = ""
@@ -48,6 +52,13 @@ class SessionSettings:
     temperature: float | None = None
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    input_format: FormatName = "audio/pcm"
+    output_format: FormatName = "audio/pcm"
+
+    @property
+    def output_rate(self) -> int:
+        """Samples per second of the responses that begin now."""
+        return FORMATS[self.output_format].sample_rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
 from media.heard_estimate import Path
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
@@ -174,7 +174,7 @@ class Speaking:
             return self._heard.last_words(now_ns)
         run = self._runs[self._active]
         sent = self._playout.view(self._active, now_ns).sent
-        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, OUTPUT_RATE), sent)
+        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, run.plan.sample_rate), sent)
 
     def take_ended(self) -> list[Ended]:
         """Responses that have ended since the last call; history is made of them."""
@@ -247,7 +247,7 @@ class Speaking:
         self._runs[plan.tag.response] = run
         self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
-            self._playout.open(plan.tag.response)
+            self._playout.open(plan.tag.response, plan.sample_rate)
         return run
 
     def prepare(self, plan: Plan, now_ns: int) -> list[Effect]:
@@ -424,7 +424,7 @@ class Speaking:
         run.life.output(now_ns)
         self._trail(run, now_ns).add(EventKind.SENT, frame.samples)
         effects: list[Effect] = [
-            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
+            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample, run.plan.output_format)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
         ]
         if not run.marks.first_sent_ns:
@@ -488,7 +488,7 @@ class Speaking:
         has_calls = bool(view.calls)
         self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, cut if was_cut else None, has_calls))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
-        wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
+        wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
     def _end_sound(self, run: Run, done: life.Done, now_ns: int) -> tuple[LedgerView, Cut]:
@@ -560,12 +560,13 @@ class Speaking:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
         return self._heard.cut_of(item)
 
-    def want_cut(self, item: str, samples: int) -> bool:
-        """The client has stopped playing a reply at `samples` that is not over yet. False where there is none such."""
-        is_running = any(run.plan.item == item and not run.life.ended for run in self._runs.values())
-        if is_running:
-            self._heard.want(item, samples)
-        return is_running
+    def want_cut(self, item: str, audio_end_ms: int) -> bool:
+        """The client has stopped playing a reply there that is not over yet. False where there is none such."""
+        running = (run.plan for run in self._runs.values() if run.plan.item == item and not run.life.ended)
+        plan = next(running, None)
+        if plan is not None:
+            self._heard.want(item, ms_to_samples(audio_end_ms, plan.sample_rate))
+        return plan is not None
 
     def truncate(self, item: str, samples: int) -> Cut | None:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
@@ -583,12 +584,16 @@ class Speaking:
             return None
         return self._playout.view(response, now_ns).sent
 
+    def rate_of(self, response: str) -> int:
+        """Of the sound of `response`, of which `sent_of` is known."""
+        return self._playout.rate_of(response)
+
+    def lead_ns(self, now_ns: int) -> int:
+        """How far ahead of the ear what is being said was sent, at most."""
+        sounding = (run.plan for run in self._runs.values() if run.plan.with_audio and not run.life.ended)
+        return max((self._playout.lead_ns(plan.tag.response, now_ns) for plan in sounding), default=0)
+
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""
         run = self._runs.get(response)
         return self._playout.view(response, now_ns) if run and run.plan.with_audio else None
-
-
-def spoken_ms(samples: int) -> int:
-    """Output samples as whole ms."""
-    return samples_to_ms(samples, OUTPUT_RATE)

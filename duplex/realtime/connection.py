@@ -29,12 +29,12 @@ from duplex.call import Call, Client
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
-from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
+from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
 from sessions.effects import Effect
 from sessions.events import Event, ReplyAudio
-from sessions.settings import SessionSettings
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import OUT_OF_BAND
 
 AUDIO_WAITING_MAX = 2
@@ -386,7 +386,11 @@ class RealtimeConnection:
         for place in places:
             self._call.heard(place.response, place.samples)
         if places and self._dialect.extensions:
-            self._outbox.post(acknowledged_message(places[0]))
+            self._outbox.post(acknowledged_message(places[0], self._rate_of(places[0].response)))
+
+    def _rate_of(self, response: str) -> int:
+        """Samples per second of a response that a report was about."""
+        return OUTPUT_RATE if self._medium is not None else self._call.conversation.speaking.rate_of(response)
 
     def _places_of(self, report: ask.PlaybackAck) -> tuple[Position, ...]:
         """Where the ear is by `report`, within what was sent, and that it is not in what comes behind it; empty where
@@ -402,6 +406,8 @@ class RealtimeConnection:
 
     def _update(self, command: ask.SessionUpdate) -> None:
         settings = apply_patch(self._call.conversation.settings, command.session)
+        if self._medium is not None:
+            check_medium(settings)
         if command.session.extensions is not msgspec.UNSET:
             self._dialect.extensions = command.session.extensions
         self._dialect.transcription = settings.transcription

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from media.audio_format import FORMATS
 from media.chunk import samples_to_ms, samples_to_ms_above
 from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
-from sessions.settings import OUTPUT_RATE
 
 Message = dict[str, Any]
 
@@ -82,8 +82,7 @@ class RealtimeDialect:
             case events.ItemTruncated(item_id, ms, cut):
                 return [_truncated(item_id, ms, cut)]
             case events.ItemRefined(item_id, cut):
-                ended_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-                return [_truncated(item_id, ended_ms, cut)] if self.extensions else []
+                return [_truncated(item_id, cut.ms, cut)] if self.extensions else []
             case events.CallerText() | events.CallerTextFailed():
                 return self._caller_text(event) if self.transcription else []
             case events.ResponseStarted(response, previous):
@@ -135,7 +134,7 @@ class RealtimeDialect:
 
     def _words(self, event: events.ReplyWords) -> list[Message]:
         announced, place = self._announced(event.response), self._place(event.response, event.item)
-        return [*announced, *(_word(place, word) for word in event.words)]
+        return [*announced, *(_word(event, place, word) for word in event.words)]
 
     def _call(self, event: events.CallStarted | events.CallArguments | events.CallFinished) -> list[Message]:
         outputs = self._outputs.get(event.response)
@@ -239,14 +238,14 @@ def error_message(
     return {"type": "error", "error": body}
 
 
-def acknowledged_message(place: Position) -> Message:
-    """How a report of the client was understood, not yet stamped."""
+def acknowledged_message(place: Position, sample_rate: int) -> Message:
+    """How a report of the client was understood, not yet stamped. `sample_rate`: of the response."""
     return {
         "type": "playback.acknowledged",
         "response_id": place.response,
         "played_samples": place.samples,
         "until_sample": place.until,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": sample_rate,
     }
 
 
@@ -265,7 +264,8 @@ def item_dict(item: Item) -> Message:
         content = _content(item.text, with_audio=item.spoken)
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
-    cut = Cut(item.heard_samples, item.text, item.cut_word, item.heard_basis, item.heard_error_samples)
+    known = (item.heard_basis, item.heard_error_samples, item.sample_rate)
+    cut = Cut(item.heard_samples, item.text, item.cut_word, *known)
     return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
@@ -277,9 +277,8 @@ def _item_of_call(item: Item) -> Message:
 
 
 def _cut(cut: Cut) -> Message:
-    heard_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-    error_ms = samples_to_ms_above(cut.error_samples, OUTPUT_RATE)
-    known = {"heard_ms": heard_ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
+    error_ms = samples_to_ms_above(cut.error_samples, cut.sample_rate)
+    known = {"heard_ms": cut.ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
     return {"cut": True, "cut_word": cut.word, **known}
 
 
@@ -344,30 +343,30 @@ def _usage(usage: events.Usage) -> Message:
     }
 
 
-def _word(place: Message, word: SpokenWord) -> Message:
+def _word(event: events.ReplyWords, place: Message, word: SpokenWord) -> Message:
     return {
         "type": "response.audio_timestamp.delta",
         **place,
         "timestamp_type": "word",
         "text": word.text,
-        "audio_offset_ms": samples_to_ms(word.start, OUTPUT_RATE),
-        "audio_duration_ms": samples_to_ms(word.end - word.start, OUTPUT_RATE),
+        "audio_offset_ms": samples_to_ms(word.start, event.sample_rate),
+        "audio_duration_ms": samples_to_ms(word.end - word.start, event.sample_rate),
         "start_sample": word.start,
         "samples": word.end - word.start,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": event.sample_rate,
     }
 
 
 def _audio(event: events.ReplyAudio, place: Message) -> Message:
-    frame = event.frame
+    frame, form = event.frame, FORMATS[event.format]
     return {
         "type": AUDIO_DELTA,
         **place,
-        "delta": base64.b64encode(frame.pcm).decode("ascii"),
+        "delta": base64.b64encode(form.encode(frame.pcm)).decode("ascii"),
         "epoch": event.epoch,
         "start_sample": frame.start_sample,
         "samples": frame.samples,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": form.sample_rate,
         "watermark": event.watermark,
     }
 

@@ -21,9 +21,10 @@ from duplex.realtime.client_events import (
     TurnDetectionPatch,
 )
 from duplex.realtime.tool_config import check_choice, check_name, choice_of, choice_value, tools_list, tools_of
+from media.audio_format import FORMATS, FormatName
 from sessions.items import Item, Role
 from sessions.prompt import PROMPT_CHARACTERS_MAX
-from sessions.settings import OUTPUT_RATE, Modality, ResponseSpec, SessionSettings, TurnDetection
+from sessions.settings import Modality, ResponseSpec, SessionSettings, TurnDetection
 from sessions.tool_calls import call_item, output_item
 from stages.contracts import CALL_CHARACTERS_MAX
 
@@ -38,6 +39,8 @@ METADATA_PAIRS_MAX = 16
 METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
 INPUT_CHARACTERS_MAX = PROMPT_CHARACTERS_MAX
 USUAL_VOICE = "default"  # what is shown where none was asked for
+USUAL_FORMAT: FormatName = "audio/pcm"
+FORMATS_KNOWN = ", ".join(f"{known.name} at {known.sample_rate} Hz" for known in FORMATS.values())
 NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 CALL_ID_CHARACTERS_MAX = 64
 
@@ -73,7 +76,8 @@ def _apply_tools(settings: SessionSettings, patch: SessionPatch) -> SessionSetti
 def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSettings:
     if patch.input is not UNSET:
         if patch.input.format is not UNSET:
-            _check_format(patch.input.format, "session.audio.input.format")
+            name = _format(patch.input.format, "session.audio.input.format")
+            settings = replace(settings, input_format=name)
         if patch.input.transcription is not UNSET:
             settings = replace(settings, transcription=patch.input.transcription is not None)
         if patch.input.turn_detection is not UNSET:
@@ -81,7 +85,8 @@ def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSetting
             settings = replace(settings, turn_detection=None if detection is None else _detection(settings, detection))
     if patch.output is not UNSET:
         if patch.output.format is not UNSET:
-            _check_format(patch.output.format, "session.audio.output.format")
+            name = _format(patch.output.format, "session.audio.output.format")
+            settings = replace(settings, output_format=name)
         if patch.output.speed is not UNSET:
             speed = _between(patch.output.speed, SPEED_MIN, SPEED_MAX, "session.audio.output.speed")
             settings = replace(settings, speed=speed)
@@ -235,15 +240,30 @@ def _check_length(text: str, limit: int, param: str) -> None:
         raise ClientEventError("string_above_max_length", f"{len(text)} characters, {limit} are allowed", param)
 
 
-def _check_format(asked: AudioFormat, param: str) -> None:
-    if asked.type != "audio/pcm" or asked.rate not in (None, OUTPUT_RATE):
-        rate = "" if asked.rate is None else f" at {asked.rate} Hz"
-        raise ClientEventError("unsupported_format", f"{asked.type}{rate}: only audio/pcm at 24000 Hz", param)
+def _format(asked: AudioFormat, param: str) -> FormatName:
+    for known in FORMATS.values():
+        if asked.type == known.name and asked.rate in (None, known.sample_rate):
+            return known.name
+    rate = "" if asked.rate is None else f" at {asked.rate} Hz"
+    raise ClientEventError("unsupported_format", f"{asked.type[:80]}{rate}: there is {FORMATS_KNOWN}", param)
+
+
+def check_medium(settings: SessionSettings) -> None:
+    """Sound travels beside the messages, as Opus: raises `ClientEventError` where another format was asked for."""
+    for way, name in (("input", settings.input_format), ("output", settings.output_format)):
+        if name != USUAL_FORMAT:
+            message = f"{name}: the sound of this connection is Opus, on its track; only {USUAL_FORMAT} can be named"
+            raise ClientEventError("unsupported_format", message, f"session.audio.{way}.format")
+
+
+def _format_dict(name: FormatName) -> dict[str, Any]:
+    """As the API shows it: only PCM has a rate, the others are of telephones."""
+    known = FORMATS[name]
+    return {"type": name} if known.is_telephone else {"type": name, "rate": known.sample_rate}
 
 
 def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
     """The session as `session.created` and `session.updated` show it."""
-    audio_format = {"type": "audio/pcm", "rate": OUTPUT_RATE}
     return {
         "type": "realtime",
         "object": "realtime.session",
@@ -253,12 +273,16 @@ def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
         "output_modalities": list(settings.modalities),
         "audio": {
             "input": {
-                "format": audio_format,
+                "format": _format_dict(settings.input_format),
                 "transcription": {"model": "default"} if settings.transcription else None,
                 "noise_reduction": None,
                 "turn_detection": _detection_dict(settings.turn_detection),
             },
-            "output": {"format": audio_format, "voice": settings.voice or USUAL_VOICE, "speed": settings.speed},
+            "output": {
+                "format": _format_dict(settings.output_format),
+                "voice": settings.voice or USUAL_VOICE,
+                "speed": settings.speed,
+            },
         },
         "tools": tools_list(settings.tools),
         "tool_choice": choice_value(settings.tool_choice),

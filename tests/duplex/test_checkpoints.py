@@ -18,6 +18,7 @@ from duplex.checkpoints import (
     item_record,
     restored,
 )
+from media.audio_format import FORMATS
 from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
 from sessions.records import (
@@ -33,7 +34,7 @@ from sessions.records import (
     replay,
     token_digest,
 )
-from sessions.settings import SessionSettings, TurnDetection
+from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
 from sessions.store import Snapshot
 from sessions.tool_calls import call_item, output_item
 from stages.contracts import Tool, ToolChoice
@@ -78,6 +79,8 @@ SETTINGS = st.builds(
     temperature=st.none() | st.floats(0, 2),
     tools=st.lists(st.builds(Tool, st.text("ab"), st.text("ab"), st.just('{"type":"object"}')), max_size=2).map(tuple),
     tool_choice=st.builds(ToolChoice, st.sampled_from(["auto", "none", "required"]), st.text("ab")),
+    input_format=st.sampled_from(list(FORMATS)),
+    output_format=st.sampled_from(list(FORMATS)),
 )
 
 
@@ -119,6 +122,13 @@ def test_a_record_says_where_history_ends(item: Item, status: str, total: int, c
     record = item_record(item, None)
     assert (record.status, record.audio_ms_total, record.audio_ms_cut) == (status, total, cut)
     assert record.truncated == item.cut
+
+
+def test_a_record_knows_milliseconds_and_no_rate() -> None:
+    item = Item("i", "assistant", "Ye", True, "incomplete", audio_samples=8_000, cut=True, heard_samples=4_004)
+    back = item_of(item_record(replace(item, heard_error_samples=9, sample_rate=8_000), None))
+    assert (back.audio_samples, back.heard_samples, back.heard_error_samples) == (1_000 * MS, 500 * MS, 2 * MS)
+    assert back.sample_rate == OUTPUT_RATE
 
 
 def test_parts_of_a_millisecond_are_lost_downwards() -> None:

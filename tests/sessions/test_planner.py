@@ -57,6 +57,22 @@ def test_a_plan_names_a_response_and_asks_each_stage() -> None:
     ]
 
 
+def test_sound_is_asked_for_at_the_rate_of_its_format() -> None:
+    settings = SessionSettings(output_format="audio/pcma")
+    plan = planner().plan(ResponseSpec(), settings, HISTORY, epoch=8, turn=3, previous=None)
+    assert plan.stages[-1][1] == VocoderOptions(8_000)
+    assert (plan.output_format, plan.sample_rate) == ("audio/pcma", 8_000)
+
+
+def test_what_was_prepared_is_of_use_where_nothing_has_changed() -> None:
+    settings, one = SessionSettings(output_format="audio/pcma"), planner()
+    plan = one.plan(ResponseSpec(), settings, HISTORY, epoch=8, turn=3, previous=None)
+    assert one.would_make(plan, ResponseSpec(), settings, HISTORY)
+    assert not one.would_make(plan, ResponseSpec(), settings, ())
+    assert not one.would_make(plan, ResponseSpec(), replace(settings, output_format="audio/pcmu"), HISTORY)
+    assert not one.would_make(plan, ResponseSpec(), replace(settings, output_format="audio/pcm"), HISTORY)
+
+
 def test_what_is_said_beside_the_conversation_is_of_no_epoch() -> None:
     plan = planner().plan(
         ResponseSpec(in_conversation=False), SessionSettings(), HISTORY, epoch=8, turn=3, previous=None

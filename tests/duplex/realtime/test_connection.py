@@ -280,8 +280,9 @@ def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) 
     async def scenario(one: Bench) -> None:
         one.dialect.extensions = True
         one.call.conversation.speaking.sent_of = lambda *_: 4_800  # type: ignore[method-assign]
+        one.call.conversation.speaking.rate_of = lambda *_: 8_000  # type: ignore[method-assign]
         await one.exchange({"type": "playback.ack", "response_id": "resp_1", "played_samples": played}, count=1)
-        place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 24_000}
+        place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 8_000}
         assert one.socket.types() == ["playback.acknowledged"]
         assert one.socket.sent[0].items() >= place.items()
 
@@ -294,7 +295,7 @@ def test_a_report_of_the_tracks_clock_is_answered_with_where_that_stands() -> No
         one.medium = FakeMedium(one.outbox)
         reports = [{"type": "playback.ack", "rtp_timestamp": ticks} for ticks in (5, 1_920)]
         await one.exchange(*reports, count=1)
-        place = {"response_id": "resp_1", "played_samples": 960, "until_sample": 5_000}
+        place = {"response_id": "resp_1", "played_samples": 960, "until_sample": 5_000, "sample_rate": 24_000}
         assert one.socket.sent[0].items() >= place.items()
 
     play(scenario)
@@ -354,6 +355,18 @@ def test_where_sound_has_a_track_reports_name_its_clock_and_messages_carry_none(
         )
         assert heard == [("resp_1", 960), ("resp_2", 0)]
         assert [error["code"] for error in one.socket.errors()] == ["invalid_value", "unsupported_event"]
+
+    play(scenario)
+
+
+def test_where_sound_has_a_track_no_telephone_can_be_asked_for() -> None:
+    async def scenario(one: Bench) -> None:
+        one.medium = FakeMedium(one.outbox)
+        telephone = {"audio": {"input": {"format": {"type": "audio/pcmu"}}}, "instructions": "Be brief."}
+        await one.exchange({"type": "session.update", "session": telephone}, count=1)
+        (error,) = one.socket.errors()
+        assert (error["code"], error["param"]) == ("unsupported_format", "session.audio.input.format")
+        assert one.call.conversation.settings == SessionSettings()
 
     play(scenario)
 
