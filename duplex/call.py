@@ -25,7 +25,7 @@ from typing import Protocol
 import structlog
 
 from duplex.checkpoints import Recorder
-from duplex.journal import Journal
+from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
@@ -38,7 +38,15 @@ from media.rtp_map import Position
 from media.turn_settings import HOLD_MEAN_TELEPHONE
 from sessions import effects as do
 from sessions.conversation import Conversation
-from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, TurnHeld
+from sessions.events import (
+    CommandRefused,
+    DurabilityRestored,
+    DurabilitySuspended,
+    Event,
+    ReplyAudio,
+    ResponseFinished,
+    TurnHeld,
+)
 from sessions.records import TurnRecord
 from sessions.settings import SessionSettings
 from sessions.takeover import Takeover
@@ -61,7 +69,7 @@ from stages.messages import (
     StepDone,
 )
 
-CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call; a store that is away has been reported by then
+CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the store has not said that it fails
 INTERNAL_ERROR = "internal_error"
 
 _log = structlog.get_logger("duplex.call")
@@ -129,6 +137,7 @@ class Call:
         self._client: Client | None = None
         self._path: Path | None = None
         self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
+        journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed))
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(
@@ -206,10 +215,29 @@ class Call:
 
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""
+        waiting = self._journal.waiting
         flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
-        if not flushed and self._journal.waiting:
-            _log.error("checkpoints_lost", session=self.session, waiting=self._journal.waiting)
+        if not flushed and waiting:
+            _log.error("checkpoints_lost", session=self.session, waiting=waiting)
         return flushed
+
+    def give_up_writing(self) -> None:
+        """There is no more time to wait for the store."""
+        self._journal.give_up()
+
+    @property
+    def is_unstored(self) -> bool:
+        """Whether the store is failing to take what was said last."""
+        return self._journal.suspended
+
+    def _durability(self, suspended: bool) -> None:
+        self._services.metrics.durability_suspended.inc(suspended)
+        _log.warning("durability_suspended" if suspended else "durability_restored", session=self.session)
+        if self._end_reason is None:
+            self._tell(DurabilitySuspended() if suspended else DurabilityRestored())
+
+    def _store_failed(self, kind: str) -> None:
+        self._services.metrics.store_errors.labels(kind).inc()
 
     def _safely(self, act: Callable[[], None]) -> None:
         """Do what somebody asks for who serves other calls as well; where it fails, this call is over."""

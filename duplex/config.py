@@ -47,6 +47,7 @@ class Config(BaseModel):
     # May hold a password.
     redis_url: str | None = Field(default=None, repr=False, pattern=r"^((redis|rediss|unix)://.+)?$")
     retention_hours: int = Field(default=24, ge=1, le=24 * 365)
+    store_outage_s: int = Field(default=30, ge=1, le=600)
     # What it can carry.
     calls_max: int = Field(default=4, ge=1, le=1000)
     call_minutes_max: int = Field(default=60, ge=1)

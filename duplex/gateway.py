@@ -35,6 +35,7 @@ from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.stage_pool import PoolCallbacks, StagePool
+from duplex.store_watch import StoreWatch
 from duplex.tasks import see_through, stop_task
 from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
@@ -43,8 +44,8 @@ from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
-from stages.contracts import Tag
+from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError, StoreFull
+from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
 from stages.graph import Graph, StageNode, address_of
@@ -98,10 +99,12 @@ class Transport:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A call that has begun, and the token with which it can be resumed."""
+    """A call that has begun, and the token with which it can be resumed. `history_lost`: the store has forgotten the
+    last of what was said in the session."""
 
     call: Call
     resume_token: str
+    history_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Gateway:
         self._vad = VadService(vad)
         self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
+        self._store_watch = StoreWatch(store)
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
@@ -187,6 +191,7 @@ class Gateway:
         if self._turn_sound is not None:
             tasks.append(asyncio.create_task(self._turn_sound.run()))
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
+        tasks.append(asyncio.create_task(self._store_watch.run()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -206,16 +211,19 @@ class Gateway:
         calls = list(self._calls.values())
         for call in calls:
             call.end("service_shutdown")
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(DRAIN_S_MAX):
                 await self._empty.wait()
+        except TimeoutError:
+            for call in self._all_calls():
+                call.give_up_writing()
 
     def not_ready(self) -> str | None:
         """Why no call can be taken now, or None where one can."""
         if self._draining:
             return "the service is shutting down"
         missing = [name for name, stage in self._stages.items() if not stage.ready]
-        return f"not connected: {', '.join(missing)}" if missing else None
+        return f"not connected: {', '.join(missing)}" if missing else self._store_watch.trouble
 
     @property
     def calls(self) -> int:
@@ -345,14 +353,16 @@ class Gateway:
         except StoreError as error:
             raise self._store_refused(error) from error
         conversation = self._conversation(ownership, record.epoch, settings, transport)
-        async with self._living(conversation, Journal(self._store, ownership), digest, transport) as call:
+        async with self._living(conversation, self._journal(ownership), digest, transport) as call:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
     async def resumed_call(
-        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = ()
+        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = (), epoch: int = 0
     ) -> AsyncIterator[Admitted]:
-        """A call that goes on with the session of `token`, whose client holds `responses` open. Raises `RefusedError`.
+        """A call that goes on with the session of `token`, whose client holds `responses` open and has seen `epoch`.
+
+        Raises `RefusedError`.
 
         `transport` None: WebSocket.
         """
@@ -361,21 +371,26 @@ class Gateway:
         digest = token_digest(secret)
         await self._make_way(session, digest)
         try:
-            ownership, snapshot = await self._store.acquire(session, self._name, digest, LEASE_TTL_MS)
+            ownership, snapshot = await self._store.acquire(
+                session, self._name, digest, LEASE_TTL_MS, seen_fence=epoch // EPOCHS_PER_FENCE
+            )
             conversation = self._restored(ownership, snapshot, transport)
         except StoreError as error:
             raise self._store_refused(error) from error
         except (StoredDataError, msgspec.DecodeError) as error:
             _log.error("session_unreadable", session=session, error=type(error).__name__)
             raise RefusedError("session_unreadable", "the session is damaged", retry_after_s=None) from error
+        if snapshot.went_back:
+            self.metrics.store_errors.labels("StoreWentBack").inc()
+            _log.error("history_lost", session=session, fence=ownership.fence)
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")
             previous.leave_stages()
             self._former.setdefault(session, []).append(previous)
-        journal = Journal(self._store, ownership, snapshot.entries)
+        journal = self._journal(ownership, snapshot.entries)
         async with self._living(conversation, journal, digest, transport, responses) as call:
-            yield Admitted(call, token)
+            yield Admitted(call, token, snapshot.went_back)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
         """End the session's present call, and wait until all of it is written: what was said last must not be lost."""
@@ -397,7 +412,11 @@ class Gateway:
             return RefusedError("session_not_resumable", message, retry_after_s=None)
         self.metrics.store_errors.labels(type(error).__name__).inc()
         _log.error("store_refused", error=type(error).__name__)
-        return RefusedError("store_unavailable", f"the session could not be opened: {error}")
+        code = "store_full" if isinstance(error, StoreFull) else "store_unavailable"
+        return RefusedError(code, f"the session could not be opened: {error}")
+
+    def _journal(self, ownership: Ownership, earlier: Sequence[bytes] = ()) -> Journal:
+        return Journal(self._store, ownership, earlier, outage_ns_max=self.config.store_outage_s * 1_000_000_000)
 
     def _conversation(
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
@@ -469,6 +488,9 @@ class Gateway:
         for stage in self._stages.values():
             stage.audit_session(call.session)
 
+    def _all_calls(self) -> list[Call]:
+        return [*self._calls.values(), *(call for former in self._former.values() for call in former)]
+
     def _forget(self, call: Call) -> None:
         session = call.session
         if self._calls.get(session) is call:
@@ -498,7 +520,9 @@ class Gateway:
 
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
-        calls = [*self._calls.values(), *(call for former in self._former.values() for call in former)]
+        calls = self._all_calls()
+        self.metrics.store_ready.set(self._store_watch.trouble is None)
+        self.metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))

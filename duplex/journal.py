@@ -3,29 +3,55 @@
 Rules
 * All decisions are in `duplex.log_queue`; this file carries its writes to the store, one at a time.
 * `failed` is set at most once, with the reason that ends the call.
+* While what was to be written is not, `JournalPorts.suspended` has said so; each failure is told to `store_failed`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import structlog
 
-from duplex.log_queue import LogQueue, Write
-from sessions.records import TurnRecord
+from duplex.log_queue import OUTAGE_NS_MAX, LogQueue, Write
+from sessions.records import Compacted, TurnRecord
 from sessions.store import Ownership, SessionStore, StaleOwner, StoreError, StoreTrouble
 
 _log = structlog.get_logger("duplex.journal")
 
 
+@dataclass(frozen=True, slots=True)
+class JournalPorts:
+    """What a journal asks and tells of the call that it belongs to.
+
+    `whole`: all that was given to `write`, as one entry. `suspended`: whether the conversation would be cut short if
+    this process died now. `store_failed`: the kind of a failure.
+    """
+
+    whole: Callable[[], Compacted]
+    suspended: Callable[[bool], None]
+    store_failed: Callable[[str], None]
+
+
 class Journal:
     """The log of one session, under one ownership. `earlier`: the entries of owners before."""
 
-    def __init__(self, store: SessionStore, ownership: Ownership, earlier: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        ownership: Ownership,
+        earlier: Sequence[bytes] = (),
+        *,
+        outage_ns_max: int = OUTAGE_NS_MAX,
+    ) -> None:
         self._store = store
         self._ownership = ownership
-        self._queue = LogQueue(store.limits, earlier)
+        self._outage_s_max = outage_ns_max / 1e9
+        self._queue = LogQueue(store.limits, earlier, outage_ns_max=outage_ns_max)
+        self._ports: JournalPorts | None = None
+        self._is_suspended = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -40,6 +66,15 @@ class Journal:
     def waiting(self) -> int:
         return self._queue.waiting
 
+    @property
+    def suspended(self) -> bool:
+        """Whether the store is failing to take what waits."""
+        return self._queue.suspended
+
+    def attach(self, ports: JournalPorts) -> None:
+        """Before the first `write`."""
+        self._ports = ports
+
     def compaction_due(self) -> bool:
         """Whether a `Compacted` of the whole conversation should be written now."""
         return self._queue.compaction_due()
@@ -47,6 +82,11 @@ class Journal:
     def write(self, entry: TurnRecord) -> None:
         """Take `entry`; it is written as soon as the store allows."""
         self._queue.write(entry)
+        self._told()
+
+    def give_up(self) -> None:
+        """What waits is lost: there is no more time."""
+        self._queue.give_up()
         self._told()
 
     def _told(self) -> None:
@@ -58,36 +98,72 @@ class Journal:
         else:
             self._idle.set()
         self._wake.set()
+        if self._ports is not None and self._queue.suspended is not self._is_suspended:
+            self._is_suspended = self._queue.suspended
+            self._ports.suspended(self._is_suspended)
 
     async def run(self) -> None:
         """Write until cancelled or failed."""
         while not self.failed.done():
             self._wake.clear()
             while (write := self._queue.next_write()) is not None:
-                await self._write(write)
-                self._told()
+                await self._ask(write)
             await self._wake.wait()
 
-    async def _write(self, write: Write) -> None:
-        put = self._store.compact if write.compacts else self._store.append
+    async def _ask(self, write: Write) -> None:
         try:
-            await put(self._ownership, write.seq, write.entry)
+            if self._queue.must_reclaim:
+                await self._reclaim()
+            else:
+                await self._write(write)
         except StoreError as error:
-            self.errors += 1
-            pause_ms = self._queue.failed(error)
-            is_usual = isinstance(error, StoreTrouble | StaleOwner)  # a takeover is no fault
-            report = _log.warning if is_usual else _log.error
-            report("store_write_failed", session=self.session, error=type(error).__name__)
+            pause_ms = self._failed(error)
             if self._queue.end_reason is None:
                 await asyncio.sleep(pause_ms / 1000)
         else:
-            self._queue.written()
+            self._told()
+
+    async def _write(self, write: Write) -> None:
+        put = self._store.compact if write.compacts else self._store.append
+        await put(self._ownership, write.seq, write.entry)
+        self._queue.written()
+
+    async def _reclaim(self) -> None:
+        """Own the session again, above the fence that is known here. Without its token: who holds it now keeps it."""
+        held = self._ownership
+        self._ownership, _ = await self._store.acquire(
+            held.session, held.owner, None, held.lease_ttl_ms, seen_fence=held.fence
+        )
+        assert self._ports is not None, "a call that writes has told what it is made of"
+        self._queue.reclaimed(self._ports.whole())
+        _log.error("store_went_back", session=self.session, fence=self._ownership.fence)
+
+    def _failed(self, error: StoreError) -> int:
+        self.errors += 1
+        kind = type(error).__name__
+        pause_ms = self._queue.failed(error, time.monotonic_ns())
+        is_usual = isinstance(error, StoreTrouble | StaleOwner)  # a takeover is no fault
+        report = _log.warning if is_usual else _log.error
+        report("store_write_failed", session=self.session, error=kind)
+        if self._ports is not None:
+            self._ports.store_failed(kind)
+        self._told()
+        return pause_ms
 
     async def flush(self, ns_max: int) -> bool:
-        """Wait until everything was written, at most `ns_max`; False where it was not."""
+        """Wait until everything was written, at most `ns_max`; False where it was not.
+
+        Where the store is failing, wait for it as long as a call would.
+        """
+        is_idle = await self._until_idle(ns_max / 1e9)
+        if not is_idle and self.suspended:
+            is_idle = await self._until_idle(self._outage_s_max)
+        return is_idle and not self.failed.done()
+
+    async def _until_idle(self, s_max: float) -> bool:
         try:
-            async with asyncio.timeout(ns_max / 1e9):
+            async with asyncio.timeout(s_max):
                 await self._idle.wait()
         except TimeoutError:
             return False
-        return not self.failed.done()
+        return True

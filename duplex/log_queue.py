@@ -3,11 +3,16 @@
 Theory of operation
     `write` takes entries; `next_write` says what the store is to be asked now, one write at a time, and says the same
     until the store's answer has been told by `written` or `failed`. A write that failed for a reason that may pass is
-    repeated as it was, since the store knows a repeated one. Any other failure, and more waiting entries than are
-    allowed, ends the log: a conversation that cannot be kept is not continued as if it were.
+    repeated as it was, since the store knows a repeated one; from then until it is written, that the conversation
+    outlives this process is `suspended`. Any other failure, more waiting entries than are allowed, and a store that has
+    been failing for longer than `outage_ns_max` end the log: a conversation that cannot be kept is not continued as if
+    it were.
+
+    A store may have gone back, after a fail-over to a replica that lagged. Then the session is to be acquired anew
+    (`must_reclaim`), above the fence that is known here, and all of it is written as one entry.
 
 Rules
-* Entries are numbered 1, 2, 3… under this ownership.
+* Entries are numbered 1, 2, 3… under each ownership.
 * `end_reason` is set at most once; then nothing waits any more, and nothing more is taken.
 """
 
@@ -18,11 +23,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessions.records import Compacted, TurnRecord, encode_entry
-from sessions.store import LogLimits, OwnerError, StoreError, StoreTrouble
+from sessions.store import (
+    LeaseHeld,
+    LogLimits,
+    OwnerError,
+    SequenceGap,
+    StoreError,
+    StoreFull,
+    StoreTrouble,
+    StoreWentBack,
+)
 
 WAITING_MAX = 512  # minutes of lively talk; the store has long been away by then
 RETRY_MS_MIN = 50
 RETRY_MS_MAX = 2_000
+# A store that hangs is killed after five seconds and back after one more; a fail-over takes ten to twenty.
+OUTAGE_NS_MAX = 30_000_000_000
+
+# What may pass: trouble, a store that is full until its operator makes room, a lease that runs out. Anything else is
+# said again however often one asks.
+_PASSING = (StoreTrouble, StoreFull, LeaseHeld)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +57,11 @@ class Write:
 class LogQueue:
     """The log of one session, under one ownership. `earlier`: the entries of owners before."""
 
-    def __init__(self, limits: LogLimits, earlier: Sequence[bytes] = ()) -> None:
+    def __init__(self, limits: LogLimits, earlier: Sequence[bytes] = (), *, outage_ns_max: int = OUTAGE_NS_MAX) -> None:
         self._limits = limits
+        self._outage_ns_max = outage_ns_max
+        self._failing_since_ns: int | None = None
+        self._must_reclaim = False
         self._waiting: deque[TurnRecord] = deque()
         self._seq = 0
         self._pause_ms = RETRY_MS_MIN
@@ -60,6 +83,16 @@ class LogQueue:
     def end_reason(self) -> str | None:
         """Why nothing more is written, or None where all is well."""
         return self._end_reason
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the store lacks what was to be written, and would still lack it if this process died now."""
+        return self._failing_since_ns is not None
+
+    @property
+    def must_reclaim(self) -> bool:
+        """Whether the session is to be acquired again before the next write."""
+        return self._must_reclaim
 
     def compaction_due(self) -> bool:
         """Whether a `Compacted` of the whole conversation should be written now."""
@@ -91,21 +124,47 @@ class LogQueue:
         self._waiting.popleft()
         self._seq = write.seq
         self._pause_ms = RETRY_MS_MIN
+        self._failing_since_ns = None
         earlier = (0, 0) if write.compacts else (self._stored_entries, self._stored_bytes)
         self._stored_entries, self._stored_bytes = earlier[0] + 1, earlier[1] + len(write.entry)
 
-    def failed(self, error: StoreError) -> int:
-        """The store has not taken the present write. How long to wait before it is repeated, in ms.
+    def reclaimed(self, whole: Compacted) -> None:
+        """The session was acquired again; `whole` is all that was taken so far."""
+        if self._end_reason is not None:
+            return
+        self._must_reclaim, self._current = False, None
+        self._seq = self._stored_entries = self._stored_bytes = 0
+        self._waiting = deque([whole])
 
-        Ends the log where `error` cannot pass.
+    def give_up(self) -> None:
+        """There is no more time to write what waits."""
+        if self._waiting:
+            self._end("store_unavailable")
+
+    def failed(self, error: StoreError, now_ns: int) -> int:
+        """The store has not taken the present write, or has not given the session back. How long to wait before it is
+        asked again, in ms.
+
+        Ends the log where `error` cannot pass, or has not for too long.
         """
-        if not isinstance(error, StoreTrouble):
+        if self._went_back(error):
+            self._must_reclaim = True
+        elif not isinstance(error, _PASSING):
             self._end("session_replaced" if isinstance(error, OwnerError) else "store_refused")
+        if self._failing_since_ns is None:
+            self._failing_since_ns = now_ns
+        if now_ns - self._failing_since_ns >= self._outage_ns_max:
+            self._end("store_full" if isinstance(error, StoreFull) else "store_unavailable")
         pause_ms = self._pause_ms
         self._pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
         return pause_ms
+
+    def _went_back(self, error: StoreError) -> bool:
+        """Whether the store has forgotten what it had acknowledged: a later fence, or an entry that was written."""
+        return isinstance(error, StoreWentBack) or (isinstance(error, SequenceGap) and error.expected <= self._seq)
 
     def _end(self, reason: str) -> None:
         self._end_reason = self._end_reason or reason
         self._waiting.clear()
         self._current = None
+        self._failing_since_ns = None

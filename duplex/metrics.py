@@ -87,10 +87,17 @@ class Metrics:
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self.durability_suspended = Counter(
+            "duplex_durability_suspended", "Times that a call went on unstored for a while", registry=registry
+        )
 
     def _add_present(self, registry: CollectorRegistry) -> None:
         """Gauges that are read when asked."""
         self.calls = Gauge("duplex_calls", "Calls in progress", registry=registry)
+        self.calls_unstored = Gauge(
+            "duplex_calls_unstored", "Calls that go on while the store takes nothing of them", registry=registry
+        )
+        self.store_ready = Gauge("duplex_store_ready", "1 while the store takes writes", registry=registry)
         self.pool_streams = Gauge(
             "duplex_pool_streams",
             "Streams asked of a stage and not over, those of lost processes among them",

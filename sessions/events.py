@@ -17,6 +17,16 @@ from sessions.settings import OUTPUT_RATE, Modality
 
 
 @dataclass(frozen=True, slots=True)
+class DurabilitySuspended:
+    """The store is failing: were the service to die now, the last of the conversation would be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityRestored:
+    """All of the conversation is stored again."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechStarted:
     item: str
     audio_start_ms: int
@@ -241,7 +251,9 @@ class CommandRefused:
 
 
 Event = (
-    SpeechStarted
+    DurabilitySuspended
+    | DurabilityRestored
+    | SpeechStarted
     | TurnHeld
     | TurnResumed
     | SpeechStopped

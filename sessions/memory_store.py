@@ -3,7 +3,8 @@
 Theory of operation
     Each operation decides and writes without awaiting, so it is as atomic as a script in the server. The fault hook
     is asked once per operation and can lose the request (nothing happened), lose the reply (it happened, and the
-    caller is not told) or refuse the connection.
+    caller is not told), refuse the connection, or say that there is no room. `go_back` makes of the store what a
+    replica that lagged would be.
 
 Rules
 * Same contract as the server's store; one suite runs against both.
@@ -12,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,12 +32,12 @@ from sessions.store import (
     SessionExists,
     SessionUnknown,
     Snapshot,
-    StaleOwner,
     StoreFull,
     StoreTimeout,
     StoreUnavailable,
     TokenRefused,
     check_entry_size,
+    check_fence,
     check_new_record,
 )
 
@@ -49,6 +51,7 @@ class Fault(enum.Enum):
     REQUEST_LOST = "request lost"
     REPLY_LOST = "reply lost"
     UNAVAILABLE = "unavailable"
+    FULL = "full"
 
 
 @dataclass(slots=True)
@@ -65,6 +68,13 @@ class _Session:
 
     def held(self, fence: int, seq: int) -> bytes | None:
         return next((entry for of, number, entry in self.entries if (of, number) == (fence, seq)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a store held."""
+
+    sessions: dict[str, _Session]
 
 
 class MemorySessionStore:
@@ -95,18 +105,19 @@ class MemorySessionStore:
         return Ownership(record.session, owner, record.fence, lease_ttl_ms)
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
     ) -> tuple[Ownership, Snapshot]:
         after = self._enter("acquire")
         held = self._find(session)
         self._check_claim(held, owner, token_digest)
-        held.fence, held.owner, held.seq, held.covered = held.fence + 1, owner, 0, 0
+        went_back = held.fence < seen_fence
+        held.fence, held.owner, held.seq, held.covered = max(held.fence, seen_fence) + 1, owner, 0, 0
         self._touch(held, lease_ttl_ms)
         record = msgspec.structs.replace(held.record, fence=held.fence)
         self._leave(after)
         return (
             Ownership(session, owner, held.fence, lease_ttl_ms),
-            Snapshot(record, tuple(entry for _, _, entry in held.entries)),
+            Snapshot(record, tuple(entry for _, _, entry in held.entries), went_back),
         )
 
     async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
@@ -154,12 +165,22 @@ class MemorySessionStore:
     async def close(self) -> None:
         self._closed = True
 
+    def moment(self) -> Moment:
+        """All that is stored now."""
+        return Moment(copy.deepcopy(self._sessions))
+
+    def go_back(self, moment: Moment) -> None:
+        """Forget what was written since."""
+        self._sessions = copy.deepcopy(moment.sessions)
+
     def _enter(self, operation: str) -> Fault | None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         fault = self._faults(operation)
         if fault is Fault.UNAVAILABLE:
             raise StoreUnavailable(operation)
+        if fault is Fault.FULL:
+            raise StoreFull(operation)
         if fault is Fault.REQUEST_LOST:
             raise StoreTimeout(operation)
         return fault
@@ -210,7 +231,7 @@ class MemorySessionStore:
     def _owned(self, ownership: Ownership) -> _Session:
         held = self._find(ownership.session)
         if (held.fence, held.owner) != (ownership.fence, ownership.owner):
-            raise StaleOwner(ownership.session, held.fence)
+            check_fence(ownership, held.fence)
         return held
 
     @staticmethod

@@ -64,7 +64,8 @@ return {'OK'}
 """
 )
 
-# owner, '1' if a token is shown, its digest, lease TTL, retention. OK: fence, record, entries.
+# owner, '1' if a token is shown, its digest, lease TTL, retention, greatest fence seen. OK: fence, record, entries,
+# the fence before.
 ACQUIRE = Script(
     _PRELUDE
     + """
@@ -83,7 +84,7 @@ else
     return {'HELD', held[2], remaining_ms}
   end
 end
-local fence = held[1] + 1
+local fence = math.max(held[1], ARGV[6]) + 1
 redis.call('XADD', log, string.format('%d-0', fence), 'claim', owner)
 redis.call('XDEL', log, held[1] .. '-0')
 redis.call('HSET', hash, 'fence', fence, 'owner', owner, 'seq', '0', 'covered', '0')
@@ -94,7 +95,7 @@ for _, stored in ipairs(redis.call('XRANGE', log, '-', '+')) do
     entries[#entries + 1] = stored[2][2]
   end
 end
-return {'OK', fence, held[5], entries}
+return {'OK', fence, held[5], entries, tonumber(held[1])}
 """
 )
 

@@ -8,7 +8,8 @@ Theory of operation
 Rules
 * Every call has one deadline that covers the wait for a connection, the way there and back. Past it the outcome is
   unknown, the connection is dropped, and nothing is repeated here: the caller repeats the call as it was.
-* What the server says is read by type and status word, never by its text.
+* What the server says is read by type and status word (the first of an error reply), never by its text.
+* A server that is no primary any more has its connections dropped: the next one may lead to the one that is.
 * Neither keys nor contents are logged.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import msgspec
@@ -40,7 +41,7 @@ from sessions.store import (
     SessionExists,
     SessionUnknown,
     Snapshot,
-    StaleOwner,
+    StoreError,
     StoreFull,
     StoreRefused,
     StoreTimeout,
@@ -48,6 +49,7 @@ from sessions.store import (
     StoreUnsuitable,
     TokenRefused,
     check_entry_size,
+    check_fence,
     check_new_record,
     valid_session_id,
 )
@@ -63,6 +65,14 @@ CONNECTIONS_MAX = 128
 
 VALKEY_MIN = Version("8")
 REDIS_MIN = Version("7.0")
+
+# What a probe writes, and for how long.
+PROBE_KEY = "duplex:probe"
+PROBE_MS = 60_000
+
+_PASSING = frozenset({"LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"})
+_NO_PRIMARY = frozenset({"READONLY", "MASTERDOWN"})
+_FULL = frozenset({"OOM", "MISCONF"})  # MISCONF: the disk does not take what it must
 
 Reply = list[Any]
 
@@ -104,18 +114,19 @@ class RedisSessionStore:
         return ownership
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
     ) -> tuple[Ownership, Snapshot]:
-        arguments = (owner, int(token_digest is not None), token_digest or b"", lease_ttl_ms, self._retention_ms)
-        reply = await self._run(redis_scripts.ACQUIRE, session, *arguments)
+        claim = (owner, int(token_digest is not None), token_digest or b"")
+        reply = await self._run(redis_scripts.ACQUIRE, session, *claim, lease_ttl_ms, self._retention_ms, seen_fence)
         match reply[0]:
             case b"TOKEN":
                 raise TokenRefused(session)
             case b"HELD":
                 raise LeaseHeld(session, reply[1].decode(), int(reply[2]))
-        _, fence, stored, entries = reply
+        _, fence, stored, entries, before = reply
         record = msgspec.structs.replace(decode_record(stored), fence=fence)
-        return Ownership(session, owner, fence, lease_ttl_ms), Snapshot(record, tuple(entries))
+        snapshot = Snapshot(record, tuple(entries), went_back=before < seen_fence)
+        return Ownership(session, owner, fence, lease_ttl_ms), snapshot
 
     async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
         check_entry_size(ownership.session, entry, self.limits.entry_bytes_max)
@@ -127,7 +138,9 @@ class RedisSessionStore:
 
     async def renew(self, ownership: Ownership) -> None:
         arguments = (ownership.fence, ownership.owner, ownership.lease_ttl_ms, self._retention_ms)
-        await self._run(redis_scripts.RENEW, ownership.session, *arguments)
+        reply = await self._run(redis_scripts.RENEW, ownership.session, *arguments)
+        if reply[0] == b"STALE":
+            check_fence(ownership, int(reply[1]))
 
     async def delete(self, session: str) -> bool:
         if not valid_session_id(session):
@@ -137,7 +150,7 @@ class RedisSessionStore:
 
     async def ping(self) -> None:
         async with self._call("ping"):
-            await self._redis.ping()
+            await self._redis.set(PROBE_KEY, "", px=PROBE_MS)
 
     async def verify(self) -> None:
         """Check once, at start, that the server is recent enough and evicts nothing. Raises `StoreUnsuitable`."""
@@ -154,6 +167,8 @@ class RedisSessionStore:
         arguments = (ownership.fence, ownership.owner, seq, entry, ownership.lease_ttl_ms, self._retention_ms)
         reply = await self._run(script, ownership.session, *arguments, *limits)
         match reply[0]:
+            case b"STALE":
+                check_fence(ownership, int(reply[1]))
             case b"GAP":
                 raise SequenceGap(ownership.session, int(reply[1]))
             case b"FULL":
@@ -167,11 +182,8 @@ class RedisSessionStore:
             raise SessionUnknown(session)
         async with self._call("script"):
             reply = await self._evaluate(script, session_keys(session), arguments)
-        match reply[0]:
-            case b"UNKNOWN":
-                raise SessionUnknown(session)
-            case b"STALE":
-                raise StaleOwner(session, int(reply[1]))
+        if reply[0] == b"UNKNOWN":
+            raise SessionUnknown(session)
         return reply
 
     async def _evaluate(self, script: Script, keys: tuple[str, str], arguments: tuple[bytes | str | int, ...]) -> Reply:
@@ -191,19 +203,37 @@ class RedisSessionStore:
                 yield
         except (TimeoutError, exceptions.TimeoutError) as error:
             raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
-        except exceptions.OutOfMemoryError as error:
-            raise StoreFull(f"{what}: the server is out of memory") from error
-        except (exceptions.ConnectionError, exceptions.InvalidResponse) as error:
+        except exceptions.RedisError as error:
             if deadline.expired():
                 raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
-            raise StoreUnavailable(f"{what}: {type(error).__name__}") from error
-        except exceptions.ResponseError as error:
-            raise StoreRefused(f"{what}: {type(error).__name__}") from error
+            if _status(error) in _NO_PRIMARY:
+                with suppress(exceptions.RedisError):  # one that takes its time to close is closed all the same
+                    await self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise _failure(what, error) from error
 
 
 def session_keys(session: str) -> tuple[str, str]:
     """The hash and the stream of a session."""
     return f"duplex:session:{{{session}}}", f"duplex:session:{{{session}}}:log"
+
+
+def _status(error: exceptions.RedisError) -> str:
+    """The status word of what the server replied; for what it did not say, the client's own first word."""
+    return error.status_code or str(error).partition(" ")[0]
+
+
+def _failure(what: str, error: exceptions.RedisError) -> StoreError:
+    """By who must act. Raises what is none of the store's."""
+    status = _status(error)
+    if status in _FULL:
+        return StoreFull(f"{what}: the server takes no more ({status})")
+    if status in _PASSING:
+        return StoreUnavailable(f"{what}: the server cannot take it now ({status})")
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError | exceptions.ResponseError):
+        return StoreRefused(f"{what}: {type(error).__name__}")
+    if isinstance(error, exceptions.ConnectionError | exceptions.InvalidResponse):
+        return StoreUnavailable(f"{what}: {type(error).__name__}")
+    raise error
 
 
 def check_server(facts: Mapping[str, Any]) -> None:

@@ -25,12 +25,13 @@ Errors, by who must act
     │   ├── SequenceGap
     │   ├── EntryTooLarge
     │   └── LogFull            compact, then append again
-    ├── StoreTrouble           nobody yet: repeat the call, it may pass
-    │   ├── StoreTimeout       the outcome is unknown
-    │   └── StoreUnavailable
+    ├── StoreTrouble           nobody yet: repeat the call as it was, it may pass
+    │   ├── StoreTimeout       no answer: it may have happened
+    │   └── StoreUnavailable   a connection that broke (it may have happened), or a server that cannot answer now
     └── OperatorError          the operator of the store
-        ├── StoreFull
+        ├── StoreFull          makes room; the call may be repeated as it was until then
         ├── StoreRefused
+        ├── StoreWentBack      the store has lost what it had acknowledged
         └── StoreUnsuitable
 """
 
@@ -145,7 +146,10 @@ class StoreTimeout(StoreTrouble):
 
 
 class StoreUnavailable(StoreTrouble):
-    """No connection, or the store is still starting."""
+    """No connection, one that broke, or a server that starts, fails over or is busy with a script.
+
+    With a connection that broke, it may have happened.
+    """
 
 
 class OperatorError(StoreError):
@@ -153,11 +157,23 @@ class OperatorError(StoreError):
 
 
 class StoreFull(OperatorError):
-    """The store is out of memory and takes no more writes."""
+    """The store is out of memory, or its disk takes no more: nothing was written. It may pass."""
 
 
 class StoreRefused(OperatorError):
-    """The store refused the command: rights, a failing disk, a read-only replica."""
+    """The store refused the command: rights, or what is there is not ours."""
+
+
+class StoreWentBack(OperatorError):
+    """The session's fence is `fence` again, though a later one was given out: writes that were acknowledged are lost.
+
+    So it is after a fail-over to a replica that lagged. Only `acquire` with the fence that was seen helps.
+    """
+
+    def __init__(self, session: str, fence: int) -> None:
+        super().__init__(f"the store has gone back: the fence of session {session} is {fence}")
+        self.session = session
+        self.fence = fence
 
 
 class StoreUnsuitable(OperatorError):
@@ -176,10 +192,14 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a new owner starts from: the record under its fence, and the entries, oldest first."""
+    """What a new owner starts from: the record under its fence, and the entries, oldest first.
+
+    `went_back`: the store had forgotten a later owner, and with it what that one wrote.
+    """
 
     record: SessionRecord
     entries: tuple[bytes, ...]
+    went_back: bool = False
 
 
 class Appended(enum.Enum):
@@ -232,9 +252,9 @@ class SessionStore(Protocol):
         ...
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
     ) -> tuple[Ownership, Snapshot]:
-        """Take the session over: fence + 1.
+        """Take the session over: one above its fence, and above `seen_fence`, the greatest that anybody has seen.
 
         With the right token at once; without one, when the lease has run out or is `owner`'s own. A TTL of 0
         leaves it free for the next. Raises `SessionUnknown`, `TokenRefused` or `LeaseHeld`.
@@ -245,7 +265,8 @@ class SessionStore(Protocol):
         """Store entry `seq` (1 for the owner's first) and renew the lease.
 
         The same entry again is DUPLICATE, as is any that a compaction by this owner covers.
-        Raises `SessionUnknown`, `StaleOwner`, `SequenceGap`, `EntryTooLarge` or `LogFull`.
+        Raises `SessionUnknown`, `StaleOwner`, `StoreWentBack`, `SequenceGap`, `EntryTooLarge` or `LogFull`. A gap at an
+        entry that was stored already means that the store has gone back, too.
         """
         ...
 
@@ -254,7 +275,7 @@ class SessionStore(Protocol):
         ...
 
     async def renew(self, ownership: Ownership) -> None:
-        """Extend the lease and retention. Raises `SessionUnknown` or `StaleOwner`."""
+        """Extend the lease and retention. Raises `SessionUnknown`, `StaleOwner` or `StoreWentBack`."""
         ...
 
     async def delete(self, session: str) -> bool:
@@ -262,7 +283,7 @@ class SessionStore(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Return if the store answers."""
+        """Return if the store answers and takes writes."""
         ...
 
     async def close(self) -> None:
@@ -281,6 +302,14 @@ def check_new_record(record: SessionRecord) -> None:
         raise ValueError(f"{record.session!r} cannot be the id of a session")
     if record.fence != FIRST_FENCE:
         raise ValueError(f"a new session starts at fence {FIRST_FENCE}, not {record.fence}")
+
+
+def check_fence(ownership: Ownership, fence: int) -> None:
+    """For one whose session is not its own any more: raises `StoreWentBack` where the present `fence` is an earlier
+    one, since fences only rise, and else `StaleOwner`."""
+    if fence < ownership.fence:
+        raise StoreWentBack(ownership.session, fence)
+    raise StaleOwner(ownership.session, fence)
 
 
 def check_entry_size(session: str, entry: bytes, size_max: int) -> None:

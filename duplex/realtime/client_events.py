@@ -88,14 +88,20 @@ class SessionUpdate(ClientEvent, frozen=True, tag="session.update"):
     session: SessionPatch
 
 
+# Numbers in JSON are exact up to 2**53 (RFC 8259, section 6), and each takeover adds 2**20.
+EPOCH_SEEN_MAX = 1 << 52
+
+
 class SessionResume(ClientEvent, frozen=True, tag="session.resume"):
     """Extension: go on with an earlier session. Must be the first event of a connection.
 
-    `responses`: those of which the client has seen the beginning and not the end.
+    `responses`: those of which the client has seen the beginning and not the end. `epoch`: the greatest that it has
+    seen; the session goes on above it, also where the store has forgotten it.
     """
 
     token: str
     responses: Annotated[list[EventId], Meta(max_length=OPEN_RESPONSES_MAX)] = []
+    epoch: Annotated[int, Meta(ge=0, le=EPOCH_SEEN_MAX)] = 0
 
 
 class InputAppend(ClientEvent, frozen=True, tag="input_audio_buffer.append"):

@@ -449,8 +449,12 @@ def created_message(session: str, settings: SessionSettings, resume_token: str, 
     return {"type": "session.created", "session": body}
 
 
-def resumed_message(call: Call, resume_token: str, items: list[Message]) -> Message:
-    """`session.resumed`: the session as it stands, its items, and what was received of the input."""
+def resumed_message(call: Call, resume_token: str, items: list[Message], *, history_lost: bool = False) -> Message:
+    """`session.resumed`: the session as it stands, its items, and what was received of the input.
+
+    `history_lost`: the store has lost the last of them.
+    """
     body = session_dict(call.session, call.conversation.settings) | {"resume_token": resume_token}
     received = {"input_samples_received": call.listening.received_samples, "epoch": call.conversation.epoch}
-    return {"type": "session.resumed", "session": body, "items": items, **received}
+    lost = {"history_lost": True} if history_lost else {}
+    return {"type": "session.resumed", "session": body, "items": items, **received, **lost}

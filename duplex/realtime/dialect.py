@@ -106,6 +106,10 @@ class RealtimeDialect:
                 return [_lost(response_id)]
             case events.ResponseDrained():
                 return [_drained(event)] if self.extensions else []
+            case events.DurabilitySuspended():
+                return [{"type": "session.durability.suspended"}] if self.extensions else []
+            case events.DurabilityRestored():
+                return [{"type": "session.durability.restored"}] if self.extensions else []
             case events.CommandRefused(code, message, param):
                 return [error_message(code, message, param=param, event_id=self.answered)]
 

@@ -1,7 +1,7 @@
 """The WebSocket endpoint of the Realtime API: admission, handshake, the connection's life, and its close code.
 
 Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
-1011 a fault of the service; 1013 the store is away, try again later; 4001 another connection took the session.
+1011 a fault of the service; 1013 the store is away or full, try again later; 4001 another connection took the session.
 
 Rule
 * Whoever waits for the client, be it to speak or only to take what is sent, stops waiting when the call ends.
@@ -50,6 +50,7 @@ _CLOSE_CODES = {
     "idle": 1008,
     "session_replaced": 4001,
     "store_unavailable": 1013,
+    "store_full": 1013,
     "refused": 1008,
 }
 CLOSE_FAULT = 1011
@@ -151,11 +152,12 @@ class _Visit:
                 return
         await self._gateway.forget(admitted.call.session)
         self._dialect.answered = first.event_id
-        async with self._gateway.resumed_call(first.token, responses=first.responses) as admitted:
+        async with self._gateway.resumed_call(first.token, responses=first.responses, epoch=first.epoch) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = [item_dict(item) for item in admitted.call.conversation.items]
-            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items))
+            lost = admitted.history_lost
+            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items, history_lost=lost))
             await self._converse(admitted, None)
 
     async def _first_command(self, call: Call, created: Message) -> ask.Command | None:

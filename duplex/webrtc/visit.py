@@ -216,11 +216,13 @@ class RtcVisit:
 
     async def _resume(self, asked: ask.SessionResume) -> None:
         self._outbox.clear()
-        async with self._gateway.resumed_call(asked.token, TRANSPORT, responses=asked.responses) as admitted:
+        token, responses = asked.token, asked.responses
+        async with self._gateway.resumed_call(token, TRANSPORT, responses=responses, epoch=asked.epoch) as admitted:
             self._begin(admitted.call)
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = _newest([item_dict(item) for item in admitted.call.conversation.items])
-            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items))
+            lost = admitted.history_lost
+            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items, history_lost=lost))
             await self._converse(admitted)
 
     async def _converse(self, admitted: Admitted) -> ask.SessionResume | None:
@@ -293,6 +295,7 @@ _FAREWELL = {
     "too_many_messages": "messages came faster than they can be answered",
     "too_many_sources": "sound came from more senders than the one that began",
     "store_unavailable": "what is said cannot be stored; try again later",
+    "store_full": "there is no room to store what is said; try again later",
     "internal_error": "a fault of the service has ended this call; connect again and resume",
 }
 

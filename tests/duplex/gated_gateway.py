@@ -48,10 +48,10 @@ class GatedStore(MemorySessionStore):
         return await super().create(record, owner, lease_ttl_ms)
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int
+        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
     ) -> tuple[Ownership, Snapshot]:
         await self.gates["acquire"].passage()
-        return await super().acquire(session, owner, token_digest, lease_ttl_ms)
+        return await super().acquire(session, owner, token_digest, lease_ttl_ms, seen_fence=seen_fence)
 
 
 class GatedGateway:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from duplex import log_queue
-from duplex.journal import Journal
+from duplex.journal import Journal, JournalPorts
 from duplex.log_queue import WAITING_MAX
 from duplex.tasks import stop_task
 from sessions.memory_store import Fault, MemorySessionStore
@@ -43,11 +43,25 @@ class Faults:
         self._left = list(faults)
         self._for_ever = for_ever
         self.asked = 0
+        self._many = asyncio.Event()
+        self._wanted = 0
+
+    def begin(self, *faults: Fault) -> None:
+        self._left = list(faults)
+
+    def end(self) -> None:
+        self._left, self._for_ever = [], None
+
+    async def until_asked(self, times: int) -> None:
+        self._wanted = times
+        await self._many.wait()
 
     def __call__(self, operation: str) -> Fault | None:
         if operation != self._operation:
             return None
         self.asked += 1
+        if self.asked == self._wanted:
+            self._many.set()
         return self._left.pop(0) if self._left else self._for_ever
 
 
@@ -157,14 +171,156 @@ def test_a_store_that_stays_away_ends_the_journal_when_too_much_waits() -> None:
 
 def test_a_flush_is_bounded() -> None:
     async def scenario() -> None:
-        store = memory(Faults("append", for_ever=Fault.REQUEST_LOST))
-        journal = Journal(store, await opened(store))
-        running = asyncio.create_task(journal.run())
+        journal = Journal(memory(), Ownership(SESSION, "gw_1", 1, 10_000))
         assert await journal.flush(0), "there was nothing to write"
         journal.write(item(1))
-        assert not await journal.flush(1)
+        assert not await journal.flush(1), "nobody writes"
         assert journal.waiting == 1
+
+    asyncio.run(scenario())
+
+
+class Call:
+    """What a journal asks and tells."""
+
+    def __init__(self, journal: Journal, *entries: TurnRecord) -> None:
+        self.journal = journal
+        self.entries = list(entries)
+        self.suspended: list[bool] = []
+        self.failures: list[str] = []
+        self.failed = asyncio.Event()
+        journal.attach(JournalPorts(self._whole, self.suspended.append, self._store_failed))
+
+    def write(self, entry: ItemAppended) -> None:
+        self.entries.append(entry)
+        self.journal.write(entry)
+
+    def _whole(self) -> Compacted:
+        return Compacted(tuple(e.item for e in self.entries if isinstance(e, ItemAppended)), b"{}", 1 << 20)
+
+    def _store_failed(self, kind: str) -> None:
+        self.failures.append(kind)
+        self.failed.set()
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_what_is_not_stored_is_told_until_it_is(fault: Fault) -> None:
+    async def scenario() -> None:
+        faults = Faults("append", for_ever=fault)
+        store = memory(faults)
+        call = Call(Journal(store, await opened(store)))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(0))
+        await asyncio.wait_for(call.failed.wait(), S_MAX)
+        assert (call.suspended, call.journal.suspended) == ([True], True)
+        faults.end()
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        call.write(item(1))
+        assert await call.journal.flush(S_MAX * NS_PER_S)
         await stop_task(running)
+        assert (call.suspended, call.journal.suspended) == ([True, False], False)
+        assert len(call.failures) == call.journal.errors
+        assert await stored(store) == call.entries
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("fault", "reason"), [(Fault.REQUEST_LOST, "store_unavailable"), (Fault.FULL, "store_full")])
+def test_a_store_that_stays_away_ends_the_journal_in_time(fault: Fault, reason: str) -> None:
+    async def scenario() -> None:
+        store = memory(Faults("append", for_ever=fault))
+        call = Call(Journal(store, await opened(store), outage_ns_max=1))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(0))
+        assert await asyncio.wait_for(call.journal.failed, S_MAX) == reason
+        await asyncio.wait_for(running, S_MAX)
+        assert call.suspended[-1:] != [True], "whoever is told that the call ends needs no more"
+
+    asyncio.run(scenario())
+
+
+def test_a_flush_waits_for_a_store_that_fails_as_long_as_a_call_would() -> None:
+    async def scenario() -> None:
+        faults = Faults("append", for_ever=Fault.UNAVAILABLE)
+        store = memory(faults)
+        call = Call(Journal(store, await opened(store)))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(0))
+        await asyncio.wait_for(call.failed.wait(), S_MAX)
+        flushing = asyncio.create_task(call.journal.flush(1))
+        asked = faults.asked
+        await asyncio.wait_for(faults.until_asked(asked + 10), S_MAX)
+        assert not flushing.done()
+        faults.end()
+        assert await asyncio.wait_for(flushing, S_MAX)
+        await stop_task(running)
+        assert await stored(store) == call.entries
+
+    asyncio.run(scenario())
+
+
+def test_a_flush_ends_with_the_time_of_a_shutdown() -> None:
+    async def scenario() -> None:
+        store = memory(Faults("append", for_ever=Fault.UNAVAILABLE))
+        call = Call(Journal(store, await opened(store)))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(0))
+        await asyncio.wait_for(call.failed.wait(), S_MAX)
+        flushing = asyncio.create_task(call.journal.flush(1))
+        call.journal.give_up()
+        assert not await asyncio.wait_for(flushing, S_MAX)
+        assert await call.journal.failed == "store_unavailable"
+        await stop_task(running)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+def test_a_store_that_went_back_has_all_of_it_again(fault: Fault | None) -> None:
+    async def scenario() -> None:
+        faults = Faults("acquire", *([fault] if fault else []))
+        store = memory(faults)
+        first = await opened(store)
+        await store.append(first, 1, encode_entry(item(0)))
+        replica = store.moment()
+        ownership = Ownership(SESSION, "gw_1", 2, 10_000)
+        faults.end()
+        assert (await store.acquire(SESSION, "gw_1", token_digest("x"), 10_000))[0] == ownership
+        faults.begin(*([fault] if fault else []))
+        call = Call(Journal(store, ownership, (encode_entry(item(0)),)), item(0))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(1))
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        store.go_back(replica)
+        call.write(item(2))
+        call.write(item(3))
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        call.write(item(4))
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        await stop_task(running)
+        assert (call.failures[0], call.suspended) == ("StoreWentBack", [True, False])
+        fence = 3 + (fault is Fault.REPLY_LOST)
+        after, snapshot = await store.acquire(SESSION, "reader", token_digest("x"), 0)
+        assert after.fence == fence + 1
+        whole, *rest = [decode_entry(entry) for entry in snapshot.entries]
+        assert isinstance(whole, Compacted)
+        assert [item.id for item in whole.items] == [f"item_{number}" for number in range(4)]
+        assert rest == [item(4)]
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_went_back_to_another_is_not_taken_from_them() -> None:
+    async def scenario() -> None:
+        store = memory()
+        await store.create(SessionRecord(SESSION, "default", 0, b"{}", token_digest("x")), "gw_0", 10_000)
+        call = Call(Journal(store, Ownership(SESSION, "gw_1", 2, 10_000), outage_ns_max=1))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(1))
+        assert await asyncio.wait_for(call.journal.failed, S_MAX) == "store_unavailable"
+        await asyncio.wait_for(running, S_MAX)
+        assert call.failures == ["StoreWentBack", "LeaseHeld"]
+        assert await stored(store) == []
 
     asyncio.run(scenario())
 

@@ -9,17 +9,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from duplex.log_queue import RETRY_MS_MAX, RETRY_MS_MIN, WAITING_MAX, LogQueue, Write
+from duplex.log_queue import OUTAGE_NS_MAX, RETRY_MS_MAX, RETRY_MS_MIN, WAITING_MAX, LogQueue, Write
 from sessions.records import Compacted, ItemAppended, ItemRecord, TurnRecord, encode_entry
 from sessions.store import (
+    LeaseHeld,
     LogLimits,
     SequenceGap,
     SessionUnknown,
     StaleOwner,
     StoreError,
     StoreFull,
+    StoreRefused,
     StoreTimeout,
     StoreUnavailable,
+    StoreWentBack,
 )
 
 
@@ -64,13 +67,13 @@ def test_a_failure_that_may_pass_is_repeated_with_growing_pauses() -> None:
     queue = LogQueue(LogLimits())
     queue.write(item(1))
     write = queue.next_write()
-    pauses = [queue.failed(StoreTimeout("no answer")) for _ in range(8)]
+    pauses = [queue.failed(StoreTimeout("no answer"), 0) for _ in range(8)]
     assert pauses == [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]
     assert queue.next_write() is write
     queue.written()
     queue.write(item(2))
     queue.next_write()
-    assert queue.failed(StoreUnavailable("away")) == RETRY_MS_MIN, "the next one begins anew"
+    assert queue.failed(StoreUnavailable("away"), 0) == RETRY_MS_MIN, "the next one begins anew"
     assert pauses[-1] == RETRY_MS_MAX
 
 
@@ -80,7 +83,7 @@ def test_a_failure_that_may_pass_is_repeated_with_growing_pauses() -> None:
         (StaleOwner("sess", 2), "session_replaced"),
         (SessionUnknown("sess"), "store_refused"),
         (SequenceGap("sess", 3), "store_refused"),
-        (StoreFull("full"), "store_refused"),
+        (StoreRefused("no rights"), "store_refused"),
     ],
 )
 def test_a_failure_that_cannot_pass_ends_the_log(error: StoreError, reason: str) -> None:
@@ -88,12 +91,86 @@ def test_a_failure_that_cannot_pass_ends_the_log(error: StoreError, reason: str)
     queue.write(item(1))
     queue.write(item(2))
     queue.next_write()
-    queue.failed(error)
+    queue.failed(error, 0)
     assert (queue.end_reason, queue.waiting, queue.next_write()) == (reason, 0, None)
     queue.write(item(3))
     queue.written()  # an answer that comes late
-    queue.failed(StoreFull("full"))
+    queue.failed(StoreFull("full"), 0)
     assert (queue.end_reason, queue.waiting, queue.seq) == (reason, 0, 0)
+
+
+@pytest.mark.parametrize("error", [StoreTimeout("lost"), StoreUnavailable("away"), StoreFull("full")])
+def test_the_promise_is_suspended_from_a_failure_until_it_is_written(error: StoreError) -> None:
+    queue = LogQueue(LogLimits())
+    queue.write(item(1))
+    write = queue.next_write()
+    assert not queue.suspended, "nothing has failed"
+    queue.failed(error, 5)
+    queue.write(item(2))
+    assert (queue.suspended, queue.waiting, queue.next_write()) == (True, 2, write)
+    queue.written()
+    assert not queue.suspended
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(StoreUnavailable("away"), "store_unavailable"), (StoreFull("full"), "store_full")]
+)
+def test_an_outage_that_lasts_too_long_ends_the_log(error: StoreError, reason: str) -> None:
+    queue = LogQueue(LogLimits(), outage_ns_max=1_000)
+    queue.write(item(1))
+    queue.write(item(2))
+    for began_ns in (0, 10_000):
+        queue.next_write()
+        queue.failed(StoreTimeout("lost"), began_ns)
+        queue.failed(error, began_ns + 999)
+        assert queue.end_reason is None
+        if not began_ns:
+            queue.written()
+    queue.failed(error, 11_000)
+    assert (queue.end_reason, queue.waiting, queue.suspended) == (reason, 0, False)
+    assert OUTAGE_NS_MAX == 30_000_000_000
+
+
+@pytest.mark.parametrize("error", [StoreWentBack("sess", 1), SequenceGap("sess", 1), SequenceGap("sess", 2)])
+def test_a_store_that_has_gone_back_gets_all_of_it_anew(error: StoreError) -> None:
+    queue = LogQueue(limits(3), (b"earlier",))
+    for number in range(2):
+        queue.write(item(number))
+    write_all(queue)
+    queue.write(item(2))
+    assert queue.next_write() is not None
+    queue.failed(error, 0)
+    assert (queue.must_reclaim, queue.suspended, queue.waiting) == (True, True, 1)
+    queue.failed(LeaseHeld("sess", "gw_0", 100), 1)
+    queue.write(item(3))
+    assert (queue.must_reclaim, queue.end_reason) == (True, None)
+    queue.reclaimed(WHOLE)
+    assert not queue.must_reclaim
+    assert queue.suspended, "until it is written"
+    queue.write(item(4))
+    whole, last = Write(1, encode_entry(WHOLE), compacts=True), Write(2, encode_entry(item(4)), compacts=False)
+    assert write_all(queue) == [whole, last]
+    assert not queue.suspended
+    assert not queue.compaction_due(), "what the store had is not there any more"
+
+
+def test_a_session_that_another_has_cannot_be_reclaimed() -> None:
+    queue = LogQueue(LogLimits())
+    queue.write(item(1))
+    queue.next_write()
+    queue.failed(StoreWentBack("sess", 1), 0)
+    queue.failed(StaleOwner("sess", 9), 0)
+    queue.reclaimed(WHOLE)  # an answer that comes late
+    assert (queue.end_reason, queue.waiting) == ("session_replaced", 0)
+
+
+def test_who_has_no_more_time_gives_up_what_waits() -> None:
+    queue = LogQueue(LogLimits())
+    queue.give_up()
+    assert queue.end_reason is None, "nothing is lost by it"
+    queue.write(item(1))
+    queue.give_up()
+    assert (queue.end_reason, queue.waiting) == ("store_unavailable", 0)
 
 
 def test_more_than_may_wait_ends_the_log() -> None:
@@ -166,7 +243,7 @@ class LogQueueMachine(RuleBasedStateMachine):
         if outcome is None:
             self.queue.written()
         else:
-            self.queue.failed(outcome())
+            self.queue.failed(outcome(), 0)
 
     def store(self, write: Write) -> None:
         """As a store does it: the next one, or one that it has."""

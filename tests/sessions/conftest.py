@@ -21,6 +21,13 @@ def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def other_valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a second server, to which one fails over."""
+    with embedded_server(tmp_path_factory.mktemp("other")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with debian_server(tmp_path_factory.mktemp("redis")) as url:
         yield url

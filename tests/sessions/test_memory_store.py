@@ -22,9 +22,11 @@ from sessions.store import (
     SequenceGap,
     SessionUnknown,
     StaleOwner,
+    StoreError,
     StoreFull,
     StoreTimeout,
     StoreUnavailable,
+    StoreWentBack,
 )
 from tests.sessions.store_backends import HOUR_MS, TOKEN, Clock, new_record
 
@@ -112,6 +114,14 @@ def test_a_lost_reply_means_done_and_a_lost_request_means_not_done() -> None:
     asyncio.run(scenario())
 
 
+ERRORS: dict[Fault, type[StoreError]] = {
+    Fault.REQUEST_LOST: StoreTimeout,
+    Fault.REPLY_LOST: StoreTimeout,
+    Fault.UNAVAILABLE: StoreUnavailable,
+    Fault.FULL: StoreFull,
+}
+
+
 @pytest.mark.parametrize("operation", ["create", "acquire", "append", "compact", "renew", "delete", "ping"])
 @pytest.mark.parametrize("fault", list(Fault))
 def test_every_operation_can_fail(operation: str, fault: Fault) -> None:
@@ -131,9 +141,28 @@ def test_every_operation_can_fail(operation: str, fault: Fault) -> None:
             "ping": store.ping,
         }
         faults.armed[operation] = fault
-        with pytest.raises(StoreUnavailable if fault is Fault.UNAVAILABLE else StoreTimeout):
+        with pytest.raises(ERRORS[fault]):
             await calls[operation]()
         assert not faults.armed, "the fault fired"
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_goes_back_has_forgotten_later_owners() -> None:
+    store = MemorySessionStore(Clock())
+    record = new_record()
+
+    async def scenario() -> None:
+        first = await store.create(record, "a", HOUR_MS)
+        moment = store.moment()
+        await store.append(first, 1, b"x")
+        second, _ = await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        for _ in range(2):
+            store.go_back(moment)
+            with pytest.raises(StoreWentBack) as gone:
+                await store.append(second, 1, b"y")
+            assert gone.value.fence == 1
+            assert await store.append(first, 1, b"other") is Appended.OK
 
     asyncio.run(scenario())
 

@@ -82,6 +82,26 @@ def test_a_session_is_made_once(backend: Backend) -> None:
     backend.run(scenario)
 
 
+def test_a_new_owner_is_above_whatever_fence_was_seen(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.create(record, "a", HOUR_MS)
+        await store.append(first, 1, b"one")
+        fences = []
+        for seen in (0, 1, 2, 3, 9, 7, 1 << 33, 0):
+            owner, snapshot = await store.acquire(record.session, "b", TOKEN, HOUR_MS, seen_fence=seen)
+            assert snapshot.record.fence == owner.fence
+            fences.append((owner.fence, snapshot.went_back))
+            assert await store.append(owner, 1, b"next") is Appended.OK
+        top = (1 << 33) + 1
+        assert fences[:6] == [(2, False), (3, False), (4, False), (5, False), (10, True), (11, False)]
+        assert fences[6:] == [(top, True), (top + 1, False)]
+        assert await entries_of(store, record.session) == (b"one",) + (b"next",) * 8
+
+    backend.run(scenario, LogLimits())
+
+
 def test_a_retried_creation_after_a_takeover_is_refused(backend: Backend) -> None:
     record = new_record()
 
