@@ -160,7 +160,7 @@ class Gateway:
         self._vad = VadService(vad)
         self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
-        self._store_watch = StoreWatch(store)
+        self.store_watch = StoreWatch(store)
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
@@ -191,7 +191,7 @@ class Gateway:
         if self._turn_sound is not None:
             tasks.append(asyncio.create_task(self._turn_sound.run()))
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
-        tasks.append(asyncio.create_task(self._store_watch.run()))
+        tasks.append(asyncio.create_task(self.store_watch.run()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -223,7 +223,7 @@ class Gateway:
         if self._draining:
             return "the service is shutting down"
         missing = [name for name, stage in self._stages.items() if not stage.ready]
-        return f"not connected: {', '.join(missing)}" if missing else self._store_watch.trouble
+        return f"not connected: {', '.join(missing)}" if missing else self.store_watch.trouble
 
     @property
     def calls(self) -> int:
@@ -521,7 +521,7 @@ class Gateway:
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
         calls = self._all_calls()
-        self.metrics.store_ready.set(self._store_watch.trouble is None)
+        self.metrics.store_ready.set(self.store_watch.trouble is None)
         self.metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]

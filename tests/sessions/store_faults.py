@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -28,7 +30,7 @@ from tests.sessions.fault_proxy import (
     fault_proxy,
 )
 
-TIMEOUT_MS = 60
+TIMEOUT_MS = 250  # long enough that no healthy call comes near it, on a busy machine
 NOWHERE = ("127.0.0.1", "1")  # a primary that is never reached: TCP port 1 is nobody's
 BUSY_MS = 1  # after so long, the server says that a script is too slow
 
@@ -157,6 +159,12 @@ ROWS = (
     Row("no password", befall(Says("NOAUTH Authentication required.")), healed, StoreRefused),
 )
 FAILING = tuple(row for row in ROWS if row.error is not None)
+
+
+def params(rows: tuple[Row, ...]) -> list[Any]:
+    """For `parametrize`; those that wait for deadlines are slow."""
+    marks = {row: [pytest.mark.slow] if row.error is StoreTimeout else [] for row in rows}
+    return [pytest.param(row, id=row.name, marks=marks[row]) for row in rows]
 
 
 @asynccontextmanager

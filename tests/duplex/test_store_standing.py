@@ -1,0 +1,67 @@
+"""When no session can be kept, and why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duplex import store_watch
+from duplex.store_standing import StoreStanding
+from duplex.store_watch import StoreWatch
+from duplex.tasks import stop_task
+from sessions.memory_store import Fault, MemorySessionStore
+from sessions.store import StoreError, StoreFull, StoreRefused, StoreTimeout, StoreUnavailable
+
+S_MAX = 5
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (StoreTimeout("lost"), "the store does not answer"),
+        (StoreUnavailable("away"), "the store is away"),
+        (StoreFull("full"), "the store is full"),
+        (StoreRefused("no rights"), "the store refuses what it is asked"),
+    ],
+)
+def test_two_failures_in_a_row_are_trouble_and_one_answer_ends_it(error: StoreError, trouble: str) -> None:
+    standing = StoreStanding()
+    said = []
+    for answers in (False, True, False, False, True):
+        if answers:
+            standing.answered()
+        else:
+            standing.failed(error)
+        said.append(standing.trouble)
+    assert said == [None, None, None, trouble, None]
+
+
+def test_the_present_failure_is_the_one_that_is_told() -> None:
+    standing = StoreStanding()
+    for error in (StoreTimeout("lost"), StoreUnavailable("away"), StoreFull("full")):
+        standing.failed(error)
+    assert standing.trouble == "the store is full"
+
+
+def test_the_store_is_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_watch, "PROBE_INTERVAL_S", 0)
+
+    async def scenario() -> None:
+        probes, changed = list[str | None](), asyncio.Event()
+        faults = [None, Fault.UNAVAILABLE, Fault.UNAVAILABLE, Fault.FULL, None]
+
+        def befall(_operation: str) -> Fault | None:
+            probes.append(watch.trouble)
+            if len(probes) > len(faults):
+                changed.set()
+                return None
+            return faults[len(probes) - 1]
+
+        watch = StoreWatch(MemorySessionStore(lambda: 0, faults=befall))
+        running = asyncio.create_task(watch.run())
+        await asyncio.wait_for(changed.wait(), S_MAX)
+        await stop_task(running)
+        assert probes[:6] == [None, None, None, "the store is away", "the store is full", None]
+
+    asyncio.run(scenario())
