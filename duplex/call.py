@@ -215,10 +215,10 @@ class Call:
 
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""
-        waiting = self._journal.waiting
         flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
-        if not flushed and waiting:
-            _log.error("checkpoints_lost", session=self.session, waiting=waiting)
+        unwritten = self._journal.waiting + self._journal.lost
+        if not flushed and unwritten:
+            _log.error("checkpoints_lost", session=self.session, waiting=unwritten)
         return flushed
 
     def give_up_writing(self) -> None:

@@ -67,6 +67,11 @@ class Journal:
         return self._queue.waiting
 
     @property
+    def lost(self) -> int:
+        """How many entries will not be written any more."""
+        return self._queue.lost
+
+    @property
     def suspended(self) -> bool:
         """Whether the store is failing to take what waits."""
         return self._queue.suspended

@@ -62,6 +62,7 @@ class LogQueue:
         self._outage_ns_max = outage_ns_max
         self._failing_since_ns: int | None = None
         self._must_reclaim = False
+        self._lost = 0
         self._waiting: deque[TurnRecord] = deque()
         self._seq = 0
         self._pause_ms = RETRY_MS_MIN
@@ -88,6 +89,11 @@ class LogQueue:
     def suspended(self) -> bool:
         """Whether the store lacks what was to be written, and would still lack it if this process died now."""
         return self._failing_since_ns is not None
+
+    @property
+    def lost(self) -> int:
+        """How many entries still waited when the log ended."""
+        return self._lost
 
     @property
     def must_reclaim(self) -> bool:
@@ -165,6 +171,7 @@ class LogQueue:
 
     def _end(self, reason: str) -> None:
         self._end_reason = self._end_reason or reason
+        self._lost += len(self._waiting)
         self._waiting.clear()
         self._current = None
         self._failing_since_ns = None

@@ -91,6 +91,8 @@ export class DuplexClient extends EventTarget {
     this._link = null;
     /** @type {string | null} */
     this._resumeToken = null;
+    /** The greatest that the session was seen at: it goes on above that, also where the service has forgotten it. */
+    this._epoch = 0;
     /** The conversation stands on the present link. */
     this._stands = false;
     /** Typed messages that the service has not confirmed, by item. @type {Map<string, string>} */
@@ -278,7 +280,7 @@ export class DuplexClient extends EventTarget {
     const standing = link.ready(this._resumeToken ? "session.resumed" : "session.created");
     const stream = await link.open();
     this.dispatchEvent(new CustomEvent("track", { detail: { stream } }));
-    if (this._resumeToken) link.send({ type: "session.resume", token: this._resumeToken });
+    if (this._resumeToken) link.send({ type: "session.resume", token: this._resumeToken, epoch: this._epoch });
     const failed = link.lost.then((error) => Promise.reject(error));
     failed.catch(() => {});
     await Promise.race([standing, failed]);
@@ -371,6 +373,7 @@ export class DuplexClient extends EventTarget {
    * @param {any} event
    */
   _note(link, event) {
+    this._epoch = Math.max(this._epoch, event.epoch ?? event.response?.epoch ?? 0);
     if (event.type === "session.created") this._begin(link, event);
     if (event.type === "session.resumed") this._goOn(link, event);
     if (event.type === "session.updated") this._updatesDue = Math.max(0, this._updatesDue - 1);
@@ -385,6 +388,7 @@ export class DuplexClient extends EventTarget {
    */
   _begin(link, created) {
     this._resumeToken = created.session.resume_token ?? null;
+    this._epoch = 0;
     this._updatesDue = Object.keys(this.options.session ?? {}).length ? 1 : 0;
     this._catchUp(link);
   }

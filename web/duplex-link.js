@@ -32,7 +32,7 @@ const REPORT_BACKLOG_BYTES_MAX = 16_384;
 const MESSAGE_BYTES_MAX = 65_536;
 
 /** What the service says before it hangs up although another connection may go on with the conversation. */
-const INTERRUPTION_CODES = new Set(["service_shutdown", "slow_client", "store_unavailable", "internal_error"]);
+const INTERRUPTION_CODES = new Set(["service_shutdown", "slow_client", "store_unavailable", "store_full", "internal_error"]);
 /** Refusals that no repetition changes. */
 const FINAL_CODES = new Set([
   "missing_token",

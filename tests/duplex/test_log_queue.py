@@ -132,6 +132,7 @@ def test_an_outage_that_lasts_too_long_ends_the_log(error: StoreError, reason: s
             queue.written()
     queue.failed(error, 11_000)
     assert state(queue) == (reason, 0, False)
+    assert queue.lost == 1
     assert OUTAGE_NS_MAX == 30_000_000_000
 
 

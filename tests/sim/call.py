@@ -100,7 +100,7 @@ class Journal:
     def _answered(self, result: object) -> None:
         pause_ms = 0
         if isinstance(result, StoreError):
-            pause_ms = self.queue.failed(result)
+            pause_ms = self.queue.failed(result, self._shell.clock.now_ns)
         else:
             self.queue.written()
         if self.queue.end_reason is not None:

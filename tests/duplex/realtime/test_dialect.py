@@ -201,6 +201,18 @@ def test_a_response_out_of_band_is_no_part_of_the_conversation() -> None:
     assert finished[-1]["response"]["metadata"] == {"a": "b"}
 
 
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        (events.DurabilitySuspended(), "session.durability.suspended"),
+        (events.DurabilityRestored(), "session.durability.restored"),
+    ],
+)
+def test_whoever_opted_in_is_told_whether_what_is_said_is_stored(event: events.Event, kind: str) -> None:
+    assert told(event) == [{"type": kind}]
+    assert told(event, dialect(extensions=False)) == []
+
+
 def test_events_of_ours_are_for_those_who_asked() -> None:
     drained = events.ResponseDrained("resp_1", "orphaned", 5_000.0, ())
     one = dialect(extensions=False)
