@@ -92,16 +92,9 @@ class RedisSessionStore:
         self.limits = limits or LogLimits()
         self._retention_ms = retention_ms
         self._call_timeout_s = call_timeout_ms / 1000
-        # The client's own time limits stand behind `_call`'s, for where it swallows the cancellation.
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=connections_max,
-            timeout=None,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=self._call_timeout_s,
-            socket_connect_timeout=self._call_timeout_s,
-        )
-        self._redis = Redis.from_pool(pool)
+        self._redis = _client(url, connections_max, self._call_timeout_s)
+        # Probes have a connection of their own: they wait for no session's, and take none.
+        self._probing = _client(url, 1, self._call_timeout_s)
         self._closed = False
 
     async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
@@ -150,7 +143,7 @@ class RedisSessionStore:
 
     async def ping(self) -> None:
         async with self._call("ping"):
-            await self._redis.set(PROBE_KEY, "", px=PROBE_MS)
+            await self._probing.set(PROBE_KEY, "", px=PROBE_MS)
 
     async def verify(self) -> None:
         """Check once, at start, that the server is recent enough and evicts nothing. Raises `StoreUnsuitable`."""
@@ -160,7 +153,8 @@ class RedisSessionStore:
 
     async def close(self) -> None:
         self._closed = True
-        await self._redis.aclose(close_connection_pool=True)
+        for client in (self._redis, self._probing):
+            await client.aclose(close_connection_pool=True)
 
     async def _write(self, script: Script, ownership: Ownership, seq: int, entry: bytes) -> Appended:
         limits = (self.limits.entries_max, self.limits.bytes_max)
@@ -207,9 +201,27 @@ class RedisSessionStore:
             if deadline.expired():
                 raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
             if _status(error) in _NO_PRIMARY:
-                with suppress(exceptions.RedisError):  # one that takes its time to close is closed all the same
-                    await self._redis.connection_pool.disconnect(inuse_connections=False)
+                await self._forget_connections()
             raise _failure(what, error) from error
+
+    async def _forget_connections(self) -> None:
+        for client in (self._redis, self._probing):
+            with suppress(exceptions.RedisError):  # one that takes its time to close is closed all the same
+                await client.connection_pool.disconnect(inuse_connections=False)
+
+
+def _client(url: str, connections_max: int, timeout_s: float) -> Redis:
+    """It waits for a free connection as long as its caller does. Its own time limits stand behind `_call`'s, for where
+    it swallows the cancellation."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections_max,
+        timeout=None,
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+    )
+    return Redis.from_pool(pool)
 
 
 def session_keys(session: str) -> tuple[str, str]:
