@@ -96,16 +96,20 @@ class Journal:
 
     def _told(self) -> None:
         """The queue has changed: let those go on who wait for it."""
-        if self._queue.end_reason is not None and not self.failed.done():
-            self.failed.set_result(self._queue.end_reason)
+        if self._queue.end_reason is not None:
+            self._end(self._queue.end_reason)
+        elif self._ports is not None and self._queue.suspended is not self._is_suspended:
+            self._is_suspended = self._queue.suspended
+            self._ports.suspended(self._is_suspended)
         if self._queue.waiting:
             self._idle.clear()
         else:
             self._idle.set()
         self._wake.set()
-        if self._ports is not None and self._queue.suspended is not self._is_suspended:
-            self._is_suspended = self._queue.suspended
-            self._ports.suspended(self._is_suspended)
+
+    def _end(self, reason: str) -> None:
+        if not self.failed.done():
+            self.failed.set_result(reason)
 
     async def run(self) -> None:
         """Write until cancelled or failed."""

@@ -61,6 +61,7 @@ class LogQueue:
         self._limits = limits
         self._outage_ns_max = outage_ns_max
         self._failing_since_ns: int | None = None
+        self._suspended = False
         self._must_reclaim = False
         self._lost = 0
         self._waiting: deque[TurnRecord] = deque()
@@ -87,8 +88,8 @@ class LogQueue:
 
     @property
     def suspended(self) -> bool:
-        """Whether the store lacks what was to be written, and would still lack it if this process died now."""
-        return self._failing_since_ns is not None
+        """Whether the store has failed to take something, and has not had all since."""
+        return self._suspended
 
     @property
     def lost(self) -> int:
@@ -131,6 +132,7 @@ class LogQueue:
         self._seq = write.seq
         self._pause_ms = RETRY_MS_MIN
         self._failing_since_ns = None
+        self._suspended = self._suspended and bool(self._waiting)
         earlier = (0, 0) if write.compacts else (self._stored_entries, self._stored_bytes)
         self._stored_entries, self._stored_bytes = earlier[0] + 1, earlier[1] + len(write.entry)
 
@@ -153,6 +155,7 @@ class LogQueue:
 
         Ends the log where `error` cannot pass, or has not for too long.
         """
+        self._suspended = self._end_reason is None
         if self._went_back(error):
             self._must_reclaim = True
         elif not isinstance(error, _PASSING):
@@ -174,4 +177,4 @@ class LogQueue:
         self._lost += len(self._waiting)
         self._waiting.clear()
         self._current = None
-        self._failing_since_ns = None
+        self._suspended = False
