@@ -318,7 +318,7 @@ class Call:
         written, self._written = self._written, None
         if written is not None:
             # What was decided took it for sent, and is carried out by now.
-            self.carry_out(self.conversation.written(written.response, written.samples))
+            self.carry_out(self.conversation.written(written.response, written.samples, time.monotonic_ns()))
 
     @contextmanager
     def _ending_where_unresponsive(self) -> Iterator[None]:

@@ -429,12 +429,12 @@ class Conversation:
     def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
         """The path to the caller's ear is now this."""
         self._speaking.go_by(path, now_ns)
-        return self._remembered.refine()
+        return self._refine(now_ns)
 
-    def written(self, response: str, samples: int) -> list[Effect]:
+    def written(self, response: str, samples: int, now_ns: int) -> list[Effect]:
         """Of `response`, whose epoch has just ended, no more than `samples` have left, though more were handed out."""
         self._speaking.written(response, samples)
-        return self._remembered.refine()
+        return self._refine(now_ns)
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame for the client and what follows from it; empty where none is due."""

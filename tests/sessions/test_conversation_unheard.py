@@ -68,7 +68,7 @@ def test_what_was_taken_back_unwritten_is_not_in_history() -> None:
     talk.send(31)
     talk.start(48_000)
     assert talk.texts[-1] == ("assistant", "one two three")
-    effects = talk.do(talk.core.written("resp_1", 3 * WORD_SAMPLES - 480))
+    effects = talk.do(talk.core.written("resp_1", 3 * WORD_SAMPLES - 480, talk.now_ns))
     assert kinds(effects) == ["SaveItem", "ItemRefined"]
     assert talk.texts[-1] == ("assistant", "one two")
-    assert talk.core.written("resp_1", 3 * WORD_SAMPLES) == []
+    assert talk.core.written("resp_1", 3 * WORD_SAMPLES, talk.now_ns) == []
