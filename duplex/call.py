@@ -89,8 +89,8 @@ class Client(Protocol):
         ...
 
     def drop_audio(self) -> Position | None:
-        """Forget audio that was queued and not yet written. Where that would have been heard, had it been written: how
-        much of which response has been."""
+        """Forget audio that was queued and not yet written. Where there was some: how much of which response has
+        left."""
         ...
 
 
