@@ -10,7 +10,8 @@ Theory of operation
 Rules
 * Chunks are contiguous, in order, once each; exactly one is final. Anything else is a bug upstream and raises.
 * A frame is `frame_samples` long, but for the last of a response. `sent` never passes `generated`.
-* Responses play one after the other; a cut ends one at what was sent and drops the rest.
+* Responses play one after the other; a cut ends one at what was sent and drops the rest. What a client throws away of
+  that takes no time at its ear.
 * A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
   sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
 * `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not; but for a report that puts an
@@ -276,6 +277,13 @@ class Playout:
         if ledger in self._queue:
             self._queue.remove(ledger)
         return view
+
+    def recall(self, response: str, now_ns: int) -> None:
+        """The client throws away what it has not played of `response`, which was cut: what follows sounds at once."""
+        pacing = self._known[response].pacing
+        pacing.take_back(pacing.due_by(now_ns))
+        ends_ns = (ledger.pacing.end_ns for ledger in self._known.values())
+        self._play_end_ns = min(self._play_end_ns, max(now_ns, *ends_ns))
 
     def take_back(self, response: str, samples: int) -> None:
         """Of `response`, which was cut, no more than `samples` were sent after all: the rest was not written yet."""

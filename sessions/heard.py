@@ -130,12 +130,18 @@ class Heard:
             certain, arriving = self._playout.arrived(response, now_ns)
             kept.cut_at(arriving, view.basis, least=certain, most=view.sent)
         elif not whole:
-            kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+            self._throw_away(kept, view, now_ns)
         self._replies[item] = kept
         while len(self._replies) > REPLIES_MAX:
             _, oldest = self._replies.popitem(last=False)
             self._playout.forget(oldest.response)
         return view, kept.as_cut()
+
+    def _throw_away(self, kept: _Reply, view: LedgerView, now_ns: int) -> None:
+        """What the ear has not had of it by now it never will have."""
+        kept.plays_on = False
+        kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+        self._playout.recall(kept.response, now_ns)
 
     @staticmethod
     def _truncate(kept: _Reply, samples: int) -> None:
@@ -199,7 +205,7 @@ class Heard:
         if not (self._recalls or gone):
             return []
         replies = ((item, kept) for item, kept in self._replies.items() if response in (None, kept.response))
-        sounding = ((item, kept) for item, kept in replies if kept.cut is None or (gone and kept.plays_on))
+        sounding = ((item, kept) for item, kept in replies if kept.cut is None or kept.plays_on)
         return [item for item, kept in sounding if self._playout.view(kept.response, now_ns).heard < kept.sent]
 
     def last_words(self, now_ns: int) -> str:
@@ -210,8 +216,7 @@ class Heard:
         """The caller interrupts a reply that is over, and of which they had yet to hear the end."""
         kept = self._replies[item]
         view = self._playout.view(kept.response, now_ns)
-        kept.plays_on = False
-        kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+        self._throw_away(kept, view, now_ns)
         return kept.as_cut()
 
 

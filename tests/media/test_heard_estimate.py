@@ -100,8 +100,10 @@ def test_samples_are_due_one_after_the_other_and_after_each_gap() -> None:
 def test_what_was_taken_back_is_never_due() -> None:
     for taken_at, samples in ((100, 60), (60, 60), (50, 50), (40, 40), (10, 10), (0, 0)):
         pacing = Pacing(RATE)
+        assert pacing.end_ns == 0
         for start_ms in (100, 120, 200):
             pacing.record(start_ms * MS, 20)
+        assert pacing.end_ns == 220 * MS
         pacing.take_back(taken_at)
         assert pacing.due_by(900 * MS) == samples
         assert pacing.due_ns(samples + 1) is None

@@ -114,6 +114,35 @@ def test_what_fails_is_played_as_far_as_it_came() -> None:
     assert call.end(340, recalled=False) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", error_samples=200 * 24)
 
 
+def test_what_fails_and_still_sounds_may_be_interrupted_like_any_reply() -> None:
+    """Its client plays on what it has, until it hears that somebody speaks, and throws the rest away."""
+    call = Call()
+    call.play_until(340)
+    call.end(340, recalled=False)
+    assert call.heard.unplayed(360 * MS) == ["item_r1"]
+    assert call.heard.last_words(360 * MS) == "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"
+    assert call.heard.cut_off("item_r1", 360 * MS) == Cut(360 * 24, "w0 w1 w2", "w3")
+    assert call.heard.report("r1", 350 * 24, 400 * MS) == "item_r1", "which it may put right"
+    assert call.heard.unplayed(400 * MS) == []
+
+
+def test_what_fails_has_been_heard_as_far_as_it_came_in_time() -> None:
+    call = Call()
+    call.play_until(340)
+    call.end(340, recalled=False)
+    assert call.heard.unplayed(540 * MS) == []
+
+
+def test_what_follows_a_cut_sounds_at_once() -> None:
+    """The client has thrown away the 200 ms that were ahead of the ear."""
+    call = Call()
+    call.play_until(340)
+    call.end(340)
+    call.begin("r2")
+    call.play_until(340)
+    assert call.playout.view("r2", 400 * MS).heard == 60 * 24
+
+
 def test_a_cut_between_two_words_falls_into_none() -> None:
     call = Call()
     call.play_until(300)
