@@ -8,7 +8,7 @@ Theory of operation
     Where the peer throws away what it has not played yet, the cut is what was heard: as it reports, else as the pacing
     lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, what was sent
     will be heard: all of it, or where the peer has fallen silent what it got before. What has arrived is told later.
-    Who is gone hears no more.
+    What a client could throw away and plays on may still be interrupted. Who is gone hears no more.
 
     Each cut has bounds, *least* and *most*, between which the truth lies. They close as more becomes known.
 
