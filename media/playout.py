@@ -88,6 +88,7 @@ class _Ledger:
     heard_min: int = 0
     acked: int = 0
     acked_ns: int | None = None
+    lag_ns: int = 0  # the longest between a sample's moment and the report that it was heard
 
 
 class Playout:
@@ -106,7 +107,6 @@ class Playout:
         self._play_end_ns = 0
         self._underruns = 0
         self._path = Path()
-        self._lag_ns: int | None = None  # between a sample's moment and the report that it was heard, the last time
 
     @property
     def underruns(self) -> int:
@@ -242,7 +242,7 @@ class Playout:
         reported = min(samples, ledger.sent)
         due_ns = ledger.pacing.due_ns(samples) if ledger.acked <= samples < ledger.sent else None
         if due_ns is not None:  # what has been played to its end says nothing of when that was
-            self._lag_ns = now_ns - due_ns
+            ledger.lag_ns = max(ledger.lag_ns, now_ns - due_ns)
             self.go_by(self._path, now_ns)
         ledger.acked = ledger.heard_min = max(ledger.acked, reported)
         ledger.acked_ns = now_ns
@@ -251,8 +251,9 @@ class Playout:
         """The path to the ear is now this. Where reports have shown how long it is, that is known better."""
         for response, ledger in self._known.items():
             ledger.heard_min = self.view(response, now_ns).heard
-        if self._lag_ns is not None:
-            path = replace(path, delay_ns_max=min(max(self._lag_ns, path.delay_ns_min), DELAY_NS_MAX))
+        lag_ns = max((ledger.lag_ns for ledger in self._known.values()), default=0)
+        if lag_ns:  # the longest of the last replies: within one, a buffer that ran low makes it shorter
+            path = replace(path, delay_ns_max=min(max(lag_ns, path.delay_ns_min), DELAY_NS_MAX))
         self._path = path
 
     def arrived(self, response: str, now_ns: int) -> tuple[int, int]:

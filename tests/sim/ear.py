@@ -36,10 +36,13 @@ class Ear:
     def __init__(self) -> None:
         self._spans: dict[str, list[_Span]] = {}
         self._flushed: set[str] = set()
-        self.torn: set[str] = set()
-        """Responses that went on after some of them had been thrown away."""
+        self._torn: set[str] = set()
         self.quiet_from_ns = 0
         """When everything has been played that is on its way."""
+
+    def knows(self, response: str) -> bool:
+        """Something of it has come, and did not go on after it was thrown away."""
+        return response in self._spans and response not in self._torn
 
     def unplayed(self, at_ns: int) -> list[str]:
         """Responses of which something is yet to be played by then."""
@@ -51,7 +54,7 @@ class Ear:
         start_sample, end_sample = samples
         spans = self._spans.setdefault(response, [])
         if response in self._flushed:
-            self.torn.add(response)
+            self._torn.add(response)
         start_ns = max(self.quiet_from_ns, earliest_ns)
         last = spans[-1] if spans else None
         if last is not None and (last.end_ns, last.start_sample + last.samples) == (start_ns, start_sample):

@@ -44,9 +44,9 @@ class HeardWatch:
         self._untold_samples = ms_to_samples(waiting_ms + untold_ms, OUTPUT_RATE)
         self._playing_on: set[str] = set()  # items of which all that was sent will be heard, as history has it
 
-    def _knows(self, response: str | None) -> bool:
+    def _knows(self, response: str) -> bool:
         """Something can be said of what was heard of it."""
-        return self._player.headset.reports != "lies" and response not in self._player.ear.torn
+        return self._player.headset.reports != "lies" and self._player.ear.knows(response)
 
     def sounds(self, response: str, ledger: LedgerView) -> None:
         """A frame of `response` is sent, of which the ledger says this."""
