@@ -51,9 +51,10 @@ class HeardWatch:
     def sounds(self, response: str, ledger: LedgerView) -> None:
         """A frame of `response` is sent, of which the ledger says this."""
         if self._knows(response):
-            self._check(response, ledger.heard, ledger.error_samples, acked=ledger.basis == "acked")
+            most = ledger.heard + ledger.error_samples
+            self._check(response, ledger.heard, most, acked=ledger.basis == "acked")
 
-    def _check(self, response: str, heard: int, error: int, *, acked: bool) -> None:
+    def _check(self, response: str, heard: int, most: int, *, acked: bool) -> None:
         player = self._player
         truth = player.ear.heard(response, self._clock.now_ns)
         untold = 0 if acked else self._untold_samples
@@ -61,7 +62,14 @@ class HeardWatch:
             untold += ms_to_samples(ASK_MS, OUTPUT_RATE)  # until the first question that is not answered
         assert heard <= truth + untold, f"of {response} {heard} are heard, and the ear has had {truth}"
         late = ms_to_samples(player.report_late_ns // MS + player.headset.jitter_ms + 1, OUTPUT_RATE)
-        assert truth <= heard + error + late, f"of {response} {truth} were heard, of at most {heard} + {error}"
+        assert truth <= most + late, f"of {response} {truth} were heard, of at most {most}"
+
+    def _most_stopped(self, most: int, sent: int) -> int:
+        """Of a reply that was stopped when at most so much was heard: a stop takes its time to the client, and reaches
+        one that does not read whenever it reads again."""
+        headset = self._player.headset
+        way = ms_to_samples(headset.down_ms + headset.jitter_ms, OUTPUT_RATE)
+        return sent if self._player.has_stalled else most + way
 
     # ---- history -----------------------------------------------------------------------------------
 
@@ -73,7 +81,8 @@ class HeardWatch:
         assert kept.least <= kept.cut <= kept.most <= kept.sent, "a cut lies between its bounds"
         assert item.heard_samples == kept.cut
         if not kept.plays_on:
-            self._check(kept.response, kept.cut, kept.most - kept.cut, acked=kept.basis == "acked")
+            most = self._most_stopped(kept.most, kept.sent)
+            self._check(kept.response, kept.cut, most, acked=kept.basis == "acked")
         if known is not None and known.cut:
             was_taken_back = kept.sent < item.audio_samples
             self._check_moved(known, item, may_fall=was_taken_back or item.id in self._playing_on)
@@ -107,7 +116,6 @@ class HeardWatch:
             assert abs(claim - truth) <= TRUNCATED_SAMPLES_MAX, f"history has {claim} of {response}, the ear {truth}"
             return
         self._counts["histories estimated" if item.cut else "replies presumed whole"] += 1
-        way = ms_to_samples(player.headset.down_ms + player.headset.jitter_ms, OUTPUT_RATE)
         assert claim <= truth + self._untold_samples, f"history has {claim} of {response}, the ear {truth}"
-        most = claim + item.heard_error_samples + way
-        assert truth <= most or player.has_stalled, f"history has {claim} of {response}, the ear {truth}"
+        most = self._most_stopped(claim + item.heard_error_samples, item.audio_samples)
+        assert truth <= most, f"history has {claim} of {response}, the ear {truth}, of at most {most}"
