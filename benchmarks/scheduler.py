@@ -21,8 +21,8 @@ from stages.scheduler import FIRST, STEADY, Batch, Ready, StageScheduler
 
 Say = Callable[[str], None]
 
-WAITING = (10, 100, 1_000)
-TENANTS = 4
+# How many steps wait, and of how many tenants: of few, and of as many as have accounts of their own.
+CROWDS = ((10, 4), (100, 4), (1_000, 4), (100, 64), (1_000, 64))
 DECISIONS = 4_000
 WHOLE_NS = 300_000_000_000  # so long a response may last
 BATCH_MAX = 8
@@ -85,13 +85,13 @@ class Fifo:
 
 async def scheduler(say: Say) -> bool:
     """Print the cost of decisions, then the waits of first chunks."""
-    for waiting in WAITING:
+    for waiting, tenants in CROWDS:
         for batch_max in (1, BATCH_MAX):
-            own_us = decision_us(StageScheduler(1, batch_max), waiting)
-            floor_us = decision_us(Fifo(batch_max), waiting)
+            own_us = decision_us(StageScheduler(1, batch_max), waiting, tenants)
+            floor_us = decision_us(Fifo(batch_max), waiting, tenants)
             say(
-                f"{waiting:>5} steps wait, batches of {batch_max}: {own_us:6.1f} µs of CPU for each batch; in order of "
-                f"arrival {floor_us:5.1f} µs; ratio {own_us / floor_us:.1f}"
+                f"{waiting:>5} steps of {tenants:>2} tenants wait, batches of {batch_max}: {own_us:6.1f} µs of CPU for "
+                f"each batch; in order of arrival {floor_us:5.1f} µs; ratio {own_us / floor_us:.1f}"
             )
     for batch_ns in BATCH_NS:
         say(f"{RESPONSES} responses play; a batch of n chunks takes {batch_ns / 1e6:.0f} ms + n · {CHUNK_NS / 1e6} ms")
@@ -100,13 +100,14 @@ async def scheduler(say: Say) -> bool:
     return True
 
 
-def decision_us(scheduling: Scheduling, waiting: int) -> float:
-    """µs of CPU for a batch that starts and ends, and whose streams offer their next steps, beside `waiting` others."""
+def decision_us(scheduling: Scheduling, waiting: int, tenants: int) -> float:
+    """µs of CPU for a batch that starts and ends, and whose streams offer their next steps, beside `waiting` others of
+    `tenants`."""
 
     def ready(key: str, now_ns: int) -> Ready:
         number = int(key)
         lead_ns, deadline_ns = number % 7 * 50_000_000, now_ns + WHOLE_NS
-        return Ready(key, "chunk", STEADY, now_ns, lead_ns, f"t{number % TENANTS}", "steady", deadline_ns)
+        return Ready(key, "chunk", STEADY, now_ns, lead_ns, f"t{number % tenants}", "steady", deadline_ns)
 
     for number in range(waiting):
         scheduling.offer(ready(str(number), 0))

@@ -29,7 +29,7 @@ from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
 from media.speech_gate import VAD_SAMPLE_RATE, WINDOW_SAMPLES
 from media.turn_detector import TurnDetector
-from media.turn_events import SILENT
+from media.turn_events import SILENT, HeardWindow
 from media.turn_settings import TurnDetectorSettings
 from media.vad import CONTEXT_SAMPLES, STATE_SHAPE, SileroVad
 from sessions import effects as do
@@ -45,6 +45,7 @@ PIECE_S = 0.02
 PIECE_BYTES = 2 * int(OUTPUT_RATE * PIECE_S)
 PAUSE_S = 1.5  # after each sentence, so that its turn ends
 ROUNDS = 5
+SPEECH_DB = -26.0
 EPOCH = 1 << 20
 
 Hear = Callable[[bytes], Coroutine[None, None, None]]
@@ -194,6 +195,7 @@ def _logic_ns(probabilities: Sequence[Sequence[float]]) -> float:
         began_ns = time.process_time_ns()
         for detector, heard in zip(detectors, probabilities, strict=True):
             for number, probability in enumerate(heard, 1):
-                detector.window(probability, number * WINDOW_SAMPLES, SILENT, number * window_ns)
+                window = HeardWindow(probability, number * WINDOW_SAMPLES, SPEECH_DB)
+                detector.window(window, SILENT, number * window_ns)
         spent.append(time.process_time_ns() - began_ns)
     return percentile(spent, 0.5)

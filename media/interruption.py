@@ -38,6 +38,8 @@ class InterruptionSettings:
     0.5 s that LiveKit (docs.livekit.io, turn handling, `min_duration`) and the 0.8 s that Hume (dev.hume.ai,
     `min_interruption_ms`) ask for. `yield_ms_sure`: the same where the voice is clear and one word of content is known.
     `yield_ms_doubtful`: where the words are a listener's, the voice is uneven or we have been fooled just now.
+    `yield_ms_far`: the same for a far voice, whatever it says: a caller who has put the telephone down must still get
+    through, and what is said in the background mostly ends before.
     `sure_mean`, `sure_spread`: a clear voice, from this mean and up to this standard deviation of the probabilities.
     `doubtful_mean`, `doubtful_spread`: an uneven one, under this mean or over this deviation. Silero gives a
     synthetic voice means of 0.87 to 0.99 and deviations up to 0.20, and a modulated hum a mean of 0.76.
@@ -47,6 +49,7 @@ class InterruptionSettings:
     yield_ms: int = 640
     yield_ms_sure: int = 320
     yield_ms_doubtful: int = 1_200
+    yield_ms_far: int = 2_400
     sure_mean: float = 0.9
     sure_spread: float = 0.15
     doubtful_mean: float = 0.8
@@ -54,7 +57,7 @@ class InterruptionSettings:
     echo_share: float = 0.6
 
     def __post_init__(self) -> None:
-        if not WINDOW_MS <= self.yield_ms_sure <= self.yield_ms <= self.yield_ms_doubtful:
+        if not WINDOW_MS <= self.yield_ms_sure <= self.yield_ms <= self.yield_ms_doubtful <= self.yield_ms_far:
             raise InterruptionSettingsError(
                 "surer evidence must not ask for longer voice, nor any for less than a window"
             )
@@ -67,18 +70,20 @@ class InterruptionSettings:
 class Burst:
     """Voice without a longer gap: how much of it there is, and how steady."""
 
-    __slots__ = ("_count", "_loud", "_sum", "_sum_of_squares")
+    __slots__ = ("_count", "_loud", "_sum", "_sum_of_db", "_sum_of_squares")
 
     def __init__(self) -> None:
         self._count = self._loud = 0
-        self._sum = self._sum_of_squares = 0.0
+        self._sum = self._sum_of_squares = self._sum_of_db = 0.0
 
-    def add(self, probability: float, threshold: float) -> None:
-        """One window. Those that are neither loud nor faint are gaps, and count for nothing."""
+    def add(self, probability: float, threshold: float, db: float) -> None:
+        """One window at a level of `db`. Those that are neither loud nor faint are gaps, and count for nothing."""
         if probability < threshold - HYSTERESIS:
             return
         self._count += 1
-        self._loud += probability >= threshold
+        if probability >= threshold:
+            self._loud += 1
+            self._sum_of_db += db
         self._sum += probability
         self._sum_of_squares += probability * probability
 
@@ -86,12 +91,18 @@ class Burst:
         """`other` goes on with this one."""
         self._count += other._count
         self._loud += other._loud
+        self._sum_of_db += other._sum_of_db
         self._sum += other._sum
         self._sum_of_squares += other._sum_of_squares
 
     @property
     def voiced_ms(self) -> int:
         return self._loud * WINDOW_MS
+
+    @property
+    def level_db(self) -> float:
+        """The mean level of what was loud; 0 where nothing was."""
+        return self._sum_of_db / self._loud if self._loud else 0.0
 
     @property
     def mean(self) -> float:
@@ -138,11 +149,13 @@ def _not_ours(said: tuple[str, ...], ours: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of a burst. `is_guarded`: noise or echo has held us in vain just now."""
+    """All that is known of a burst. `is_guarded`: noise or echo has held us in vain just now. `is_far`: the voice is
+    much softer than the caller's usual one (`media.voice_level`)."""
 
     burst: Burst
     heard: Heard
     is_guarded: bool
+    is_far: bool
     settings: InterruptionSettings
 
     @property
@@ -159,6 +172,8 @@ class Evidence:
     def yield_ms(self) -> int:
         """How long the voice must last to be an interruption."""
         settings = self.settings
+        if self.is_far:
+            return settings.yield_ms_far
         if self.is_doubtful:
             return settings.yield_ms_doubtful
         is_clear = self.burst.mean >= settings.sure_mean and self.burst.spread <= settings.sure_spread
@@ -173,11 +188,11 @@ class Evidence:
     @property
     def reason_to_yield(self) -> YieldReason | None:
         """Why this is an interruption, once it is one."""
-        if self.interrupts_in_words:
+        if self.interrupts_in_words and not self.is_far:
             return "words"
         lasts = not self.heard.is_echo and self.burst.voiced_ms >= self.yield_ms
         return "duration" if lasts else None
 
     def leans_to_yield(self, elapsed_ms: int) -> bool:
         """With no time left to wait: the caller has the benefit of the doubt if half of `elapsed_ms` was voice."""
-        return not self.heard.is_echo and not self.is_doubtful and 2 * self.burst.voiced_ms >= elapsed_ms
+        return not (self.heard.is_echo or self.is_far or self.is_doubtful) and 2 * self.burst.voiced_ms >= elapsed_ms

@@ -41,6 +41,10 @@ STOP_BAND_START = 1.14
 OUTPUT_BLOCK_SAMPLES = 4_096
 
 
+# With so few phases, the windows of each are read where they lie; with more, gathering them all at once costs less.
+STRIDED_PHASES_MAX = 8
+
+
 class ResampleError(ValueError):
     """A sample rate that is not among `SAMPLE_RATES`: the configuration or the peer that named it must change."""
 
@@ -130,7 +134,20 @@ class StreamResampler:
     def _filter(self, history: FloatSamples, start: int, output: FloatSamples) -> None:
         """Fill `output` with the outputs number `start` and following, counted from the next one."""
         bank = self._bank
+        if bank.up <= STRIDED_PHASES_MAX:
+            for offset in range(min(bank.up, len(output))):
+                self._filter_phase(history, start + offset, output[offset :: bank.up])
+            return
         positions = self._position + bank.down * np.arange(start, start + len(output))
         places, phases = np.divmod(positions, bank.up)
         windows = sliding_window_view(history, 2 * bank.half + 1)
         np.vecdot(windows[places], bank.phases[phases], out=output)
+
+    def _filter_phase(self, history: FloatSamples, first: int, output: FloatSamples) -> None:
+        """Fill `output` with every `up`th output from number `first` on: all of one phase, `down` samples apart."""
+        bank = self._bank
+        place, phase = divmod(self._position + bank.down * first, bank.up)
+        step = history.itemsize
+        shape, strides = (len(output), 2 * bank.half + 1), (bank.down * step, step)
+        windows: FloatSamples = np.ndarray(shape, history.dtype, history, place * step, strides)
+        np.vecdot(windows, bank.phases[phase], out=output)

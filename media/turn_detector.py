@@ -8,13 +8,16 @@ Theory of operation
 
         FREE ──start──► TURN ──end──► FREE              a turn while we are silent, or may not be interrupted
         FREE ──hold──► HELD ──resume──► DOUBTED         speech over our own; our reply is held, then goes on
+        FREE ──alert──► ALERTED ──confirm──► HELD       the client has noticed speech before we hear it too
+        ALERTED ──dismiss──► FREE                       we never heard it
         HELD, DOUBTED ──yield──► TURN                   it was an interruption
         DOUBTED ──hold──► HELD                          another burst of it
         DOUBTED ──start──► TURN                         it outlasted our reply, or answers it
         DOUBTED ──drop──► FREE                          it was none
 
     Where noise or our own echo has fooled us, holding by sound alone is suspended for a while: a provisional turn is
-    still opened (`Held` and `Resumed` at once), so that words or long speech still interrupt.
+    still opened (`Held` and `Resumed` at once), so that words or long speech still interrupt. Then the client is not
+    believed either.
 
 Rules
 * The moves stand in `_TRANSITIONS`; what is not there is a bug.
@@ -51,6 +54,7 @@ from media.speech_gate import (
 )
 from media.turn_events import (
     SILENT,
+    HeardWindow,
     Held,
     Resumed,
     ResumeWhy,
@@ -66,14 +70,17 @@ from media.turn_events import (
     YieldWhy,
 )
 from media.turn_settings import TurnDetectorSettings
+from media.voice_level import VoiceLevel
 
 NS_PER_MS = 1_000_000
 
 
 class DetectorState(Enum):
-    """`FREE`: no turn. `HELD`, `DOUBTED`: a provisional turn, our reply held or going on. `TURN`: a real one."""
+    """`FREE`: no turn. `ALERTED`: a provisional one by the client's word, our reply held. `HELD`, `DOUBTED`: one that
+    we have heard, our reply held or going on. `TURN`: a real one."""
 
     FREE = auto()
+    ALERTED = auto()
     HELD = auto()
     DOUBTED = auto()
     TURN = auto()
@@ -81,6 +88,9 @@ class DetectorState(Enum):
 
 class DetectorStep(Enum):
     START = auto()
+    ALERT = auto()
+    CONFIRM = auto()
+    DISMISS = auto()
     HOLD = auto()
     RESUME = auto()
     YIELD = auto()
@@ -90,6 +100,9 @@ class DetectorStep(Enum):
 
 _TRANSITIONS: dict[tuple[DetectorState, DetectorStep], DetectorState] = {
     (DetectorState.FREE, DetectorStep.START): DetectorState.TURN,
+    (DetectorState.FREE, DetectorStep.ALERT): DetectorState.ALERTED,
+    (DetectorState.ALERTED, DetectorStep.CONFIRM): DetectorState.HELD,
+    (DetectorState.ALERTED, DetectorStep.DISMISS): DetectorState.FREE,
     (DetectorState.FREE, DetectorStep.HOLD): DetectorState.HELD,
     (DetectorState.HELD, DetectorStep.RESUME): DetectorState.DOUBTED,
     (DetectorState.HELD, DetectorStep.YIELD): DetectorState.TURN,
@@ -119,6 +132,7 @@ class TurnDetector:
         self._saying = SILENT
         self._state = DetectorState.FREE
         self._window_end = 0
+        self._voice = VoiceLevel()
         self._rising = Burst()  # the loud windows in a row up to now
         # Of the present turn:
         self._onset = 0
@@ -128,6 +142,7 @@ class TurnDetector:
         # Of the present provisional turn:
         self._our_words = ""
         self._heard = NOTHING_HEARD
+        self._is_far = False
         self._burst = Burst()
         self._burst_end: int | None = None  # where the last burst ended; None while it lasts
         self._opened_ns = self._held_ns = self._resumed_ns = self._voiced_ns = 0
@@ -156,6 +171,8 @@ class TurnDetector:
     def next_deadline_ns(self) -> int | None:
         """When `tick` is due next; None where only sound matters."""
         settings = self._settings
+        if self._state is DetectorState.ALERTED:
+            return self._held_ns + settings.confirm_ms_max * NS_PER_MS
         if self._state is DetectorState.HELD:
             listens = self._heard.meaning is Meaning.BACKCHANNEL
             hold_ms_max = settings.backchannel_hold_ms_max if listens else settings.decide_ms_max
@@ -167,18 +184,29 @@ class TurnDetector:
 
     # ---- in ----------------------------------------------------------------------------------------
 
-    def window(self, probability: float, window_end: int, saying: Saying, now_ns: int) -> tuple[TurnEvent, ...]:
-        """Take the `WINDOW_SAMPLES` samples before `window_end`, heard while we were `saying` something."""
+    def window(self, heard: HeardWindow, saying: Saying, now_ns: int) -> tuple[TurnEvent, ...]:
+        """Take what was heard while we were `saying` something."""
         events = self._act_on_deadlines(now_ns)
         self._saying = saying
         if saying.is_audible:
             self._our_words = saying.words  # their echo may be heard, and understood, when we are silent again
-        self._window_end = window_end
-        self._listen(probability, now_ns)
-        for event in self._gate.window(probability, window_end, stricter=saying.may_be_held):
+        self._window_end = heard.end
+        self._listen(heard, now_ns)
+        for event in self._gate.window(heard.probability, heard.end, stricter=saying.may_be_held):
             events += self._gate_event(event, now_ns)
         events += self._decide(now_ns)
         return (*events, *self._ask())
+
+    def alert(self, saying: Saying, now_ns: int) -> tuple[TurnEvent, ...]:
+        """The client has noticed speech while we are `saying` something: hold it until we hear that speech too."""
+        events = self._act_on_deadlines(now_ns)
+        self._saying = saying
+        if self._state is DetectorState.FREE and saying.may_be_held and not self._is_guarded(now_ns):
+            self._begin(self._window_end, now_ns)
+            self._begin_hold(now_ns)
+            self._move(DetectorStep.ALERT)
+            events.append(Held(self._onset))
+        return tuple(events)
 
     def transcript(self, text: str, settled: bool, now_ns: int) -> tuple[TurnEvent, ...]:
         """All that the present turn has said so far; `settled` where that covers its sound up to the present pause."""
@@ -218,6 +246,8 @@ class TurnDetector:
     def force_end(self) -> tuple[TurnEvent, ...]:
         """End the turn now (a manual commit). What was provisional becomes real, but cuts nothing."""
         events: list[TurnEvent] = []
+        if self._state is DetectorState.ALERTED:
+            events += self._dismiss("committed")
         if self._state is DetectorState.HELD:
             events.append(self._resume("committed"))
         if self._state is DetectorState.DOUBTED:
@@ -231,6 +261,8 @@ class TurnDetector:
     def reset(self) -> tuple[TurnEvent, ...]:
         """Forget the turn, provisional or real, whose end the caller of this sees to; only a hold is ended here."""
         events: list[TurnEvent] = [self._resume("reset")] if self._state is DetectorState.HELD else []
+        if self._state is DetectorState.ALERTED:
+            events.append(self._dismiss("reset")[0])
         if self._state is DetectorState.DOUBTED:
             self._drop()
         elif self._state is DetectorState.TURN:
@@ -240,16 +272,19 @@ class TurnDetector:
 
     # ---- sound -------------------------------------------------------------------------------------
 
-    def _listen(self, probability: float, now_ns: int) -> None:
+    def _listen(self, heard: HeardWindow, now_ns: int) -> None:
         """Let the window count as evidence."""
         threshold = self._settings.threshold
-        is_loud = probability >= threshold
+        is_loud = heard.probability >= threshold
         if not is_loud:
             self._rising = Burst()
         else:
-            self._rising.add(probability, threshold)
+            self._rising.add(heard.probability, threshold, heard.level_db)
+        if is_loud and self._state is DetectorState.TURN:
+            self._voice.learn(heard.level_db)
         if self._is_provisional and self._burst_end is None:
-            self._burst.add(probability, threshold)
+            self._burst.add(heard.probability, threshold, heard.level_db)
+            self._is_far = self._voice.is_far(self._burst.level_db, self._burst.voiced_ms, so_far=self._is_far)
             self._voiced_ns = now_ns if is_loud else self._voiced_ns
 
     def _forget_sound(self) -> None:
@@ -283,13 +318,20 @@ class TurnDetector:
 
     def _open(self, onset: int, now_ns: int) -> list[TurnEvent]:
         """Speech began: a turn, provisional if it is over our own."""
-        self._onset = onset
-        self._text, self._is_settled = "", False
+        if self._state is DetectorState.ALERTED:
+            if self._saying.may_be_held:
+                return self._confirm(now_ns)
+            return [*self._dismiss(self._why_not_held), *self._open(onset, now_ns)]
+        self._begin(onset, now_ns)
         if not self._saying.may_be_held:
             return [self._start()]
-        self._opened_ns = now_ns
-        self._heard = NOTHING_HEARD
         return self._hold(onset, self._rising, now_ns)
+
+    def _begin(self, onset: int, now_ns: int) -> None:
+        """Know nothing yet of a turn since `onset`."""
+        self._onset, self._opened_ns = onset, now_ns
+        self._text, self._is_settled = "", False
+        self._heard, self._is_far = NOTHING_HEARD, False
 
     def _paused(self, sample: int, now_ns: int) -> list[TurnEvent]:
         """The gate has announced a silence since `sample`; in a provisional turn the burst is over."""
@@ -307,29 +349,35 @@ class TurnDetector:
     def _is_guarded(self, now_ns: int) -> bool:
         return now_ns < self._guarded_until_ns
 
+    @property
+    def _why_not_held(self) -> ResumeWhy:
+        return "not_interruptible" if self._saying.is_audible else "floor_free"
+
     def _evidence(self, now_ns: int) -> Evidence:
-        return Evidence(self._burst, self._heard, self._is_guarded(now_ns), self._settings.interruption)
+        return Evidence(self._burst, self._heard, self._is_guarded(now_ns), self._is_far, self._settings.interruption)
 
     def _decide(self, now_ns: int) -> list[TurnEvent]:
         """Draw the conclusions of what has just been heard."""
+        if self._state is DetectorState.ALERTED and not self._saying.may_be_held:
+            return self._dismiss(self._why_not_held)
         if self._state is DetectorState.HELD:
             return self._decide_held(now_ns)
         return self._decide_doubted(now_ns) if self._state is DetectorState.DOUBTED else []
 
     def _decide_held(self, now_ns: int) -> list[TurnEvent]:
         if not self._saying.may_be_held:
-            why: ResumeWhy = "not_interruptible" if self._saying.is_audible else "floor_free"
-            return [self._resume(why), self._start()]
-        reason = self._evidence(now_ns).reason_to_yield
-        if reason is not None:
-            return [self._yield(reason)]
-        return [self._resume_by_evidence("short", now_ns)] if self._heard.is_echo else []
+            return [self._resume(self._why_not_held), self._start()]
+        evidence = self._evidence(now_ns)
+        if evidence.reason_to_yield is not None:
+            return [self._yield(evidence.reason_to_yield)]
+        is_none = evidence.heard.is_echo or evidence.is_far
+        return [self._resume_by_evidence("short", now_ns)] if is_none else []
 
     def _decide_doubted(self, now_ns: int) -> list[TurnEvent]:
         evidence = self._evidence(now_ns)
+        reason = evidence.reason_to_yield
         # A burst that is over interrupts by its words alone: its length has been judged.
-        reason = evidence.reason_to_yield if self._burst_end is None or evidence.interrupts_in_words else None
-        if reason is not None:
+        if reason == "words" or (reason == "duration" and self._burst_end is None):
             if not self._saying.may_be_held:
                 return [self._start()]
             return [self._yield("late_words" if reason == "words" else reason)]
@@ -342,14 +390,12 @@ class TurnDetector:
     def _is_addressed(self, now_ns: int) -> bool:
         """Now that the floor is free: is the caller speaking on, or have they answered us over our last words?"""
         speaks_on = self._burst_end is None and not self._is_guarded(now_ns)
-        return not self._heard.is_echo and (speaks_on or self._heard.meaning is not Meaning.NOTHING)
+        return not (self._heard.is_echo or self._is_far) and (speaks_on or self._heard.meaning is not Meaning.NOTHING)
 
     @property
     def _is_new_burst(self) -> bool:
         """Speech begins again after the last burst, as confidently as the first did."""
-        settings = self._settings
-        needed_ms = settings.hold_ms if self._saying.may_be_held else settings.start_windows * WINDOW_MS
-        return self._burst_end is not None and self._rising.voiced_ms >= needed_ms
+        return self._burst_end is not None and self._gate.is_onset(stricter=self._saying.may_be_held)
 
     def _speak_again(self, now_ns: int) -> list[TurnEvent]:
         """The provisional turn goes on with another burst, unless it was an echo or has lasted for too long."""
@@ -369,7 +415,10 @@ class TurnDetector:
     def _act_on_deadlines(self, now_ns: int) -> list[TurnEvent]:
         events: list[TurnEvent] = []
         while (deadline_ns := self.next_deadline_ns()) is not None and now_ns >= deadline_ns:
-            if self._state is DetectorState.HELD:
+            if self._state is DetectorState.ALERTED:
+                events += self._dismiss("unconfirmed")
+                self._note_vain_hold(now_ns)
+            elif self._state is DetectorState.HELD:
                 events.append(self._decide_at_last(now_ns))
             else:
                 events.append(self._drop())
@@ -408,18 +457,34 @@ class TurnDetector:
         self._move(DetectorStep.START)
         return TurnStarted(self._onset, self._window_end)
 
-    def _hold(self, onset: int, burst: Burst, now_ns: int) -> list[TurnEvent]:
+    def _begin_hold(self, now_ns: int) -> None:
         if now_ns - self._resumed_ns > self._settings.guard_ms * NS_PER_MS:
             self._vain_holds = 0
-        self._burst, self._burst_end = burst, None
-        # The burst grows by itself from here on.
-        self._rising = Burst()
-        self._held_ns = self._voiced_ns = now_ns
+        self._held_ns = now_ns
+
+    def _confirm(self, now_ns: int) -> list[TurnEvent]:
+        """What the client has noticed is heard. It stays held since it was noticed."""
+        self._hear_burst(self._rising, now_ns)
+        self._move(DetectorStep.CONFIRM)
+        return []
+
+    def _dismiss(self, why: ResumeWhy) -> list[TurnEvent]:
+        self._move(DetectorStep.DISMISS)
+        return [Resumed(why), TurnDropped(self._onset)]
+
+    def _hear_burst(self, burst: Burst, now_ns: int) -> None:
+        """It grows by itself from here on."""
+        self._burst, self._burst_end, self._rising = burst, None, Burst()
+        self._voiced_ns = now_ns
+
+    def _hold(self, onset: int, burst: Burst, now_ns: int) -> list[TurnEvent]:
+        self._begin_hold(now_ns)
+        self._hear_burst(burst, now_ns)
         self._move(DetectorStep.HOLD)
         held: list[TurnEvent] = [Held(onset)]
-        if self._is_guarded(now_ns):
+        if self._is_far or self._is_guarded(now_ns):
             self._resumed_ns = now_ns
-            held.append(self._resume("guarded"))
+            held.append(self._resume("far" if self._is_far else "guarded"))
         return held
 
     def _resume(self, why: ResumeWhy) -> TurnEvent:
@@ -429,15 +494,20 @@ class TurnDetector:
     def _resume_by_evidence(self, otherwise: ResumeWhy, now_ns: int) -> TurnEvent:
         """It was no interruption, as far as is known: say why, and learn from it."""
         evidence = self._evidence(now_ns)
+        self._note_vain_hold(now_ns)
+        if evidence.heard.is_echo:
+            return self._resume("echo")
+        if evidence.is_far:
+            return self._resume("far")
+        if evidence.heard.meaning is Meaning.BACKCHANNEL:
+            return self._resume("backchannel")
+        return self._resume("noise" if evidence.is_uneven else otherwise)
+
+    def _note_vain_hold(self, now_ns: int) -> None:
         self._resumed_ns = now_ns
         self._vain_holds += 1
         if self._vain_holds >= self._settings.vain_holds_max:
             self._guard(now_ns)
-        if evidence.heard.is_echo:
-            return self._resume("echo")
-        if evidence.heard.meaning is Meaning.BACKCHANNEL:
-            return self._resume("backchannel")
-        return self._resume("noise" if evidence.is_uneven else otherwise)
 
     def _yield(self, why: YieldWhy) -> TurnEvent:
         self._vain_holds = 0

@@ -1,4 +1,7 @@
-"""What a `TurnDetector` is told of our speech, and what it says of the caller's. Positions are 16 kHz samples."""
+"""What a `TurnDetector` is told of our speech and the caller's sound, and what it says of turns.
+
+Positions are samples at 16 kHz.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,26 @@ YieldWhy = Literal["words", "late_words", "duration"]
 ResumeWhy = Literal[
     "backchannel",
     "echo",
+    "far",
     "noise",
     "short",
     "undecided",
+    "unconfirmed",
     "guarded",
     "floor_free",
     "not_interruptible",
     "committed",
     "reset",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class HeardWindow:
+    """`WINDOW_SAMPLES` of the caller's sound before sample `end`: how probably they are speech, and how loud."""
+
+    probability: float
+    end: int
+    level_db: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +86,8 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Confident speech over our own since `onset_sample`: stop playing, lose nothing. Opens a provisional turn, unless
-    one is open already."""
+    """Confident speech over our own since `onset_sample`, or the client says so: stop playing, lose nothing. Opens a
+    provisional turn, unless one is open already."""
 
     onset_sample: int
 

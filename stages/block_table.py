@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from stages.contracts import DataRef
 from stages.event_log import NO_TRAIL, EventKind, EventLog, Trail
@@ -43,6 +43,8 @@ class FanOutError(ArenaError):
 
 
 class BlockState(Enum):
+    __hash__ = object.__hash__  # members are looked up at each move of a block; Enum's own is a call of Python
+
     FREE = auto()
     WRITING = auto()
     DOOMED = auto()  # withdrawn amid the write
@@ -52,6 +54,8 @@ class BlockState(Enum):
 
 
 class BlockEvent(Enum):
+    __hash__ = object.__hash__
+
     ACQUIRE = auto()
     WRITTEN = auto()
     WITHDRAW = auto()
@@ -73,12 +77,14 @@ _TRANSITIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """Whose payload it is: the stream `key` of `session`, both by their whole names."""
 
     session: str
     key: str
+
+
+NOBODY = Owner("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class _Block:
 
     ref: DataRef
     state: BlockState = BlockState.FREE
-    owner: Owner = Owner("", "")
+    owner: Owner = NOBODY
     trail: Trail = NO_TRAIL
     reader: int = 0
     leased_ns: int = 0
@@ -135,8 +141,8 @@ class BlockTable:
         self._blocks = [_Block(DataRef(worker, incarnation, index, 0, 0)) for index in range(self.size.blocks)]
         # The last one freed is used first: its pages are there, and warm.
         self._free = list(reversed(range(self.size.blocks)))
-        self._owned: Counter[Owner] = Counter()
-        self._session_blocks: Counter[str] = Counter()
+        self._owned: dict[Owner, int] = {}
+        self._session_blocks: dict[str, int] = {}
         self._leased: dict[int, None] = {}  # the oldest lease first
         self._used_peak = 0
         self._refused = 0
@@ -149,18 +155,18 @@ class BlockTable:
         """A block for `length` bytes, to be written now. None where none is free or the session has its share."""
         if length > self.size.block_bytes:
             raise ArenaError(f"{length} bytes never fit a block of {self.size.block_bytes}")
-        if not self._free or self._session_blocks[owner.session] >= self.size.session_blocks_max:
+        if not self._free or self._session_blocks.get(owner.session, 0) >= self.size.session_blocks_max:
             self._refused += 1
             return None
         index = self._free.pop()
         block = self._blocks[index]
         block.ref = DataRef(self.worker, self.incarnation, index, block.ref.generation + 1, length)
-        block.owner = owner
-        block.trail = self.events.of(owner.session, owner.key)
+        if block.owner != owner:  # the block that a stream gives back is mostly the one that it is given next
+            block.owner, block.trail = owner, self.events.of(owner.session, owner.key)
         block.state = _after(block, BlockEvent.ACQUIRE)
         _note(block, EventKind.ACQUIRED)
-        self._owned[owner] += 1
-        self._session_blocks[owner.session] += 1
+        self._owned[owner] = self._owned.get(owner, 0) + 1
+        self._session_blocks[owner.session] = self._session_blocks.get(owner.session, 0) + 1
         self._used_peak = max(self._used_peak, self.size.blocks - len(self._free))
         return block.ref
 
@@ -278,7 +284,7 @@ def _note(block: _Block, kind: EventKind, cause: str = "") -> None:
     block.trail.add(kind, block.ref.length, state=f"block_{block.ref.block}", cause=cause)
 
 
-def _strike(counts: Counter[K], whose: K) -> None:
+def _strike(counts: dict[K, int], whose: K) -> None:
     counts[whose] -= 1
     if not counts[whose]:
         del counts[whose]

@@ -54,8 +54,7 @@ class ControlPayloadError(SendError):
     """A payload was to be sent on a control link: a bug of the sender."""
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """Write the encoded frame on `link`. `may_wait`: together with what else is sent there in this moment."""
 
     link: int
@@ -63,8 +62,7 @@ class Write:
     may_wait: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Copy `payload` to the block `ref`, then say `placed`. The frame that names it is `encoded`."""
 
     link: int
@@ -74,15 +72,13 @@ class Place:
     encoded: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Stream `key` should send nothing more for now."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class GoOn:
+class GoOn(msgspec.Struct, frozen=True):
     """All that stream `key` has sent is on its way."""
 
     key: str
@@ -108,12 +104,12 @@ class _Lane:
     window: Credit = field(default_factory=lambda: Credit(LINK_WINDOW_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
-class _Parcel:
+class _Parcel(msgspec.Struct, frozen=True):
     """A payload frame on its way out; `encoded` is empty where its payload needs a block."""
 
     link: int
     frame: PayloadFrame
+    payload: bytes
     encoded: bytes
 
 
@@ -224,12 +220,14 @@ class Outgoing:
     def _parcel(self, link: int, lane: _Lane, frame: PayloadFrame) -> _Parcel:
         if lane.role == "control":
             raise ControlPayloadError(f"a {type(frame).__name__} was to go over a control link")
-        size = len(payload_of(frame))
-        if size <= INLINE_BYTES_MAX or not lane.lends or self._table is None:
-            return _Parcel(link, frame, _encoded(frame))
-        if size > self._table.size.block_bytes:
-            raise FrameTooLargeError(f"a payload of {size} bytes fits no block of {self._table.size.block_bytes}")
-        return _Parcel(link, frame, b"")
+        payload = payload_of(frame)
+        if len(payload) <= INLINE_BYTES_MAX or not lane.lends or self._table is None:
+            return _Parcel(link, frame, payload, _encoded(frame))
+        if len(payload) > self._table.size.block_bytes:
+            raise FrameTooLargeError(
+                f"a payload of {len(payload)} bytes fits no block of {self._table.size.block_bytes}"
+            )
+        return _Parcel(link, frame, payload, b"")
 
     def _try(self, parcel: _Parcel) -> Write | Place | None:
         """Take what the parcel needs, all or nothing."""
@@ -240,13 +238,13 @@ class Outgoing:
             window.take(HEADER_BYTES + len(parcel.encoded))
             return Write(parcel.link, parcel.encoded)
         assert self._table is not None, "only a payload for the arena is not encoded yet"
-        payload, tag = payload_of(parcel.frame), parcel.frame.tag
-        ref = self._table.acquire(Owner(tag.session, tag.key), len(payload))
+        tag = parcel.frame.tag
+        ref = self._table.acquire(Owner(tag.session, tag.key), len(parcel.payload))
         if ref is None:
             return None
         encoded = _encoded(with_payload(parcel.frame, b"", ref))
         window.take(HEADER_BYTES + len(encoded))
-        return Place(parcel.link, tag, ref, payload, encoded)
+        return Place(parcel.link, tag, ref, parcel.payload, encoded)
 
     def placed(self, place: Place, now_ns: int) -> list[SendEffect]:
         """The payload has been copied to its block."""

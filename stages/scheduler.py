@@ -7,11 +7,11 @@ Theory of operation
     unless a caller is about to hear a gap; and age tells among equals. Between tenants the accounts of
     `stages.tenant_shares` say who may go.
 
-    Steps of one kind and one batch key can be computed together. Whoever heads a batch is joined by those of his group
-    that wait now, most urgent first, up to `batch_max`; so batches fill while the threads are busy and are small when
-    they are not. With several threads, a step leaves a free one alone while a batch of its group is running that will
-    be back before its `start_by`: the streams in that batch are the company worth waiting for. There are no timers; the
-    wait ends with that batch.
+    Steps of one kind and one batch key can be computed together; `stages.lanes` has them in order. Whoever heads a
+    batch is joined by those of his group that wait now, most urgent first, up to `batch_max`; so batches fill while the
+    threads are busy and are small when they are not. With several threads, a step leaves a free one alone while a batch
+    of its group is running that will be back before its `start_by`: the streams in that batch are the company worth
+    waiting for. There are no timers; the wait ends with that batch.
 
 Rules
 * A stream has at most one step offered or running. At most `concurrency` batches run at once. Nobody owns a place in
@@ -29,11 +29,11 @@ Rules
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
+from stages.lanes import Group, Lane, Place, first, foremost
 from stages.service_times import KindService, ServiceTimes
 from stages.tenant_shares import Account, TenantService, TenantShares
 
@@ -95,30 +95,17 @@ class SchedulerStatistics:
     tenants: tuple[TenantService, ...]
 
 
-_Group = tuple[str, str]  # kind and batch key
-_Place = tuple[int, int, str]  # start by, order of arrival, stream
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The waiting steps of one tenant and one group, by `start_by`."""
-
-    account: Account
-    group: _Group
-    places: list[_Place] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     ready: Ready
-    place: _Place
-    lane: _Lane
+    place: Place
+    lane: Lane
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
     batch: Batch
-    group: _Group
+    batch_key: str
     predicted_ns: int
     charges: tuple[tuple[Account, int], ...]
 
@@ -131,7 +118,7 @@ class StageScheduler:
         self._concurrency = concurrency
         self._batch_max = batch_max
         self._waiting: dict[str, _Waiting] = {}
-        self._lanes: dict[tuple[str, _Group], _Lane] = {}
+        self._groups: dict[tuple[str, str], Group] = {}
         # The earliest deadline of all that has waited since the last look: nothing expires before.
         self._next_expiry_ns = NEVER_NS
         self._running: dict[int, _Running] = {}
@@ -155,14 +142,17 @@ class StageScheduler:
         assert ready.key not in self._waiting, f"stream {ready.key} offered twice"
         assert ready.key not in self._busy, f"stream {ready.key} offered while it runs"
         self._order += 1
-        account = self._shares.enter(ready.tenant)
-        group = (ready.kind, ready.batch_key)
-        lane = self._lanes.setdefault((account.tenant, group), _Lane(account, group))
         place = (self._start_by_ns(ready), self._order, ready.key)
-        insort(lane.places, place)
+        lane = self._group(ready.kind, ready.batch_key).enter(self._shares.enter(ready.tenant), place)
         self._next_expiry_ns = min(self._next_expiry_ns, ready.deadline_ns)
         self._waiting[ready.key] = _Waiting(ready, place, lane)
         self._waiting_peak = max(self._waiting_peak, len(self._waiting))
+
+    def _group(self, kind: str, batch_key: str) -> Group:
+        group = self._groups.get((kind, batch_key))
+        if group is None:
+            group = self._groups[kind, batch_key] = Group(kind, batch_key)
+        return group
 
     def _start_by_ns(self, ready: Ready) -> int:
         slack_ns = URGENCY_SLACK_NS[ready.urgency]
@@ -207,10 +197,10 @@ class StageScheduler:
 
     def _take(self, key: str) -> _Waiting:
         waiting = self._waiting.pop(key)
-        lane = waiting.lane
-        del lane.places[bisect_left(lane.places, waiting.place)]
-        if not lane.places:
-            del self._lanes[lane.account.tenant, lane.group]
+        group = waiting.lane.group
+        group.leave(waiting.lane, waiting.place)
+        if not group.waiting:
+            del self._groups[group.kind, group.batch_key]
         return waiting
 
     # ---- running ---------------------------------------------------------------------------------
@@ -220,57 +210,52 @@ class StageScheduler:
         assert not self._may_expire(now_ns), "what is overdue is never started"
         if len(self._running) >= self._concurrency:
             return None
-        lanes = [lane for lane in self._lanes.values() if not self._awaits_company(lane, now_ns)]
-        if not lanes:
+        startable = [group.lanes(self._startable_until_ns(group, now_ns)) for group in self._groups.values()]
+        accounts = [lane.account for lanes in startable for lane in lanes]
+        if not accounts:
             return None
-        self._shares.begin(lane.account for lane in lanes)
-        return self._begin(self._gather(self._foremost(lanes)), now_ns)
+        entitled_ns = self._shares.begin(accounts)
+        heads = [head for lanes in startable if (head := foremost(lanes, entitled_ns))]
+        return self._begin(self._gather(min(heads, key=first)), now_ns)
 
-    def _awaits_company(self, lane: _Lane, now_ns: int) -> bool:
-        """Whether a batch of the lane's group is out whose streams can still join the lane's most urgent step."""
-        start_by_ns = lane.places[0][0]
-        if not lane.group[1] or now_ns >= start_by_ns:
-            return False
-        if sum(len(other.places) for other in self._lanes_of(lane.group)) >= self._batch_max:
-            return False
-        return any(
-            running.group == lane.group
-            and running.predicted_ns
-            and running.batch.started_ns + running.predicted_ns < start_by_ns
+    def _startable_until_ns(self, group: Group, now_ns: int) -> int | None:
+        """Steps of `group` that are to be started later wait for company: for a batch of theirs that is out, whose
+        streams can still join them. None where no step waits for that."""
+        if not group.batch_key or group.waiting >= self._batch_max:
+            return None
+        back_ns = [
+            running.batch.started_ns + running.predicted_ns
             for running in self._running.values()
-        )
+            if running.predicted_ns and (running.batch.kind, running.batch_key) == (group.kind, group.batch_key)
+        ]
+        return max(now_ns, min(back_ns)) if back_ns else None
 
-    def _lanes_of(self, group: _Group) -> list[_Lane]:
-        return [lane for lane in self._lanes.values() if lane.group == group]
-
-    def _foremost(self, lanes: Sequence[_Lane]) -> _Lane:
-        """Of those whose tenants may go, the lane with the most urgent step."""
-        entitled_ns = self._shares.entitled_ns(lane.account for lane in lanes)
-        return min((lane for lane in lanes if lane.account.used_ns <= entitled_ns), key=lambda lane: lane.places[0])
-
-    def _gather(self, lane: _Lane) -> list[_Waiting]:
+    def _gather(self, lane: Lane) -> list[_Waiting]:
         """The most urgent step of `lane`, and who can go with it."""
-        gathered = [self._take(lane.places[0][2])]
-        lanes = self._lanes_of(lane.group) if lane.group[1] else []
-        while lanes and len(gathered) < self._batch_max:
-            joined = self._foremost(lanes)
-            gathered.append(self._take(joined.places[0][2]))
-            if not joined.places:
-                lanes.remove(joined)
+        group = lane.group
+        gathered = [self._take(lane.first_key)]
+        entitled_ns: int | None = None
+        while group.batch_key and group.waiting and len(gathered) < self._batch_max:
+            if entitled_ns is None or not lane.places:  # the least served may be another one now
+                entitled_ns = self._shares.entitled_ns(one.account for one in group.lanes())
+            joined = foremost(group.lanes(), entitled_ns)
+            assert joined is not None, "the least served may always go"
+            lane = joined
+            gathered.append(self._take(lane.first_key))
         return gathered
 
     def _begin(self, gathered: Sequence[_Waiting], now_ns: int) -> Batch:
-        group = gathered[0].lane.group
+        kind, batch_key = gathered[0].ready.kind, gathered[0].ready.batch_key
         keys = tuple(one.ready.key for one in gathered)
         queued_ns = tuple(now_ns - one.ready.ready_ns for one in gathered)
-        predicted_ns = self._times.predicted_ns(group[0])
+        predicted_ns = self._times.predicted_ns(kind)
         charges = tuple(
             (one.lane.account, self._shares.charge(one.lane.account, predicted_ns // len(gathered))) for one in gathered
         )
         self._batches += 1
         self._started += len(gathered)
-        batch = Batch(self._batches, group[0], keys, queued_ns, now_ns)
-        self._running[batch.number] = _Running(batch, group, predicted_ns, charges)
+        batch = Batch(self._batches, kind, keys, queued_ns, now_ns)
+        self._running[batch.number] = _Running(batch, batch_key, predicted_ns, charges)
         self._busy.update(keys)
         self._queued_ns_max = max(self._queued_ns_max, *queued_ns)
         self._batch_sizes[len(keys) - 1] += 1

@@ -82,9 +82,11 @@ class TenantShares:
         """Of the accounts `waiting`, those that have used no more than this may go."""
         return min(account.used_ns for account in waiting) + SHARE_LEAD_NS
 
-    def begin(self, waiting: Iterable[Account]) -> None:
-        """A batch is chosen among steps of the accounts `waiting`."""
-        self._floor_ns = max(self._floor_ns, min(account.used_ns for account in waiting))
+    def begin(self, waiting: Iterable[Account]) -> int:
+        """A batch is chosen among steps of the accounts `waiting`. Gives their `entitled_ns`."""
+        entitled_ns = self.entitled_ns(waiting)
+        self._floor_ns = max(self._floor_ns, entitled_ns - SHARE_LEAD_NS)
+        return entitled_ns
 
     def charge(self, account: Account, predicted_ns: int) -> int:
         """A step starts that is expected to take `predicted_ns`. Gives what `settle` is to be told."""

@@ -16,6 +16,7 @@ Definitions
         latency   end of the caller's turn -> the answer, mean over the turns taken
         stop latency   how long both speak at once after an interruption, mean over those that yielded
     our own, from the first voiced sample
+        hold told       -> `turn.held` arrives: the service feeds no more; what has been sent still plays
         hold latency    -> the reply's samples stop at the ear, for `HOLD_NS_MIN` at least
         decision time   -> the service gives the reply up, or goes on with it
         pause inserted  how long a reply that went on stood still, per backchannel
@@ -120,6 +121,13 @@ def silent_after_ns(seen: Observation) -> int | None:
 def hold(seen: Observation) -> Stop | None:
     """The first stop that is long enough to be meant."""
     return next((stop for stop in stops(seen) if stop.lasts(HOLD_NS_MIN)), None)
+
+
+def held_ns(seen: Observation) -> int | None:
+    """From the first voiced sample to the service's word that it holds the reply; None where it never says so."""
+    told = (note.at_ns for note in seen.notes if note.mark is Mark.HELD and note.at_ns >= seen.start_ns)
+    first_ns = next(told, None)
+    return None if first_ns is None else first_ns - seen.start_ns
 
 
 def decision_ns(seen: Observation) -> int | None:
@@ -239,6 +247,8 @@ class Scores:
     tor_question_latency: Times
     tor_pause: Rate
     stop_latency: Times
+    held_interruption: Times
+    held_backchannel: Times
     hold_latency_interruption: Times
     hold_latency_backchannel: Times
     decision_interruption: Times
@@ -280,6 +290,8 @@ def score(observations: Sequence[Observation]) -> Scores:
         tor_question_latency=times(answer_ns(seen) for seen in questions if takes_over(seen)),
         tor_pause=rate(paused, takes_early),
         stop_latency=times(map(overlap_ns, yielded)),
+        held_interruption=times(map(held_ns, interruptions)),
+        held_backchannel=times(map(held_ns, backchannels)),
         hold_latency_interruption=times(map(_hold_latency_ns, interruptions)),
         hold_latency_backchannel=times(map(_hold_latency_ns, backchannels)),
         decision_interruption=times(map(decision_ns, interruptions)),

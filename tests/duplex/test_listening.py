@@ -6,15 +6,16 @@ The gate, the conversation and the thread of the VAD are the real ones; the mode
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 
 import numpy as np
 import pytest
 
+from duplex.asked_streams import UNOPENED_FEEDS_MAX
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS, Listening, ListeningPorts, detector_settings
-from duplex.stage_pool import UNOPENED_FEEDS_MAX
 from duplex.tasks import stop_task
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService, Window
@@ -24,12 +25,13 @@ from media.turn_events import Saying
 from media.turn_settings import TurnDetectorSettings
 from sessions import effects as do
 from sessions.conversation import Conversation
-from sessions.events import SpeechStarted, TurnHeld, TurnResumed
+from sessions.events import Event, SpeechStarted, TurnHeld, TurnResumed
 from sessions.planner import Identity, ReplyDefaults
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
 
 EPOCH = 1 << 20
+SECOND_NS = 1_000_000_000
 S_MAX = 5
 
 
@@ -52,13 +54,14 @@ class Ears:
         settings: SessionSettings | None = None,
         conversation: type[Conversation] = Conversation,
         turn_sound: TurnSoundService | None = None,
+        model: type[Loudness] = Loudness,
     ) -> None:
         self._ids: Counter[str] = Counter()
         identity = Identity("sess_1", EPOCH, self._new_id)
         self.talk = conversation(identity, settings or SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
         self.judged = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.vad = VadService(Loudness(self._tell_judged))
+        self.vad = VadService(model(self._tell_judged))
         self.listening = Listening(
             self.talk, self.vad, ListeningPorts(self.carry_out, self._feed), turn_sound=turn_sound
         )
@@ -106,6 +109,10 @@ class Ears:
     def told(self, turn: int = 1) -> list[Item]:
         """Everything that is no audio."""
         return [item for tag, item in self.fed if not isinstance(item, AudioIn) and tag.turn == turn]
+
+    def events(self) -> list[Event]:
+        """What the client is told."""
+        return [effect.event for effect in self.effects if isinstance(effect, do.Tell)]
 
     def ends(self) -> list[EndOfTurn]:
         return [item for _, item in self.fed if isinstance(item, EndOfTurn)]
@@ -405,9 +412,19 @@ def test_a_recording_that_is_sent_at_once_after_a_reply_is_not_said_over_its_las
             await ears.listening.hear(recording[start : start + size])
 
     ears = play(in_pieces, lambda: Ears(conversation=LastWords))
-    told = [type(effect.event) for effect in ears.effects if isinstance(effect, do.Tell)]
+    told = [type(event) for event in ears.events()]
     assert told[:3] == [TurnHeld, TurnResumed, SpeechStarted], "it began there, and is no interruption"
     assert do.Measured("holds", 1, "floor_free") in ears.effects
+
+
+def test_what_the_client_has_noticed_holds_a_reply_until_it_is_heard_or_not() -> None:
+    async def scenario(ears: Ears) -> None:
+        ears.listening.alert()
+        assert ears.events() == [TurnHeld(0)]
+        ears.listening.tick(time.monotonic_ns() + SECOND_NS)
+        assert ears.events() == [TurnHeld(0), TurnResumed("unconfirmed")]
+
+    play(scenario, lambda: Ears(conversation=LastWords))
 
 
 def test_the_onset_is_timed_by_its_sample() -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from duplex.stage_pool import (
-    UNOPENED_FEEDS_MAX,
-    StageUnresponsiveError,
-)
+from duplex.asked_streams import UNOPENED_FEEDS_MAX
+from duplex.stage_pool import StageUnresponsiveError
 from stages.contracts import Clause, Pause, Tag, TextDelta
 from stages.messages import (
     Cancel,

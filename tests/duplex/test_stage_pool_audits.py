@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from duplex.stage_pool import PROBE_AGAIN_NS, RunningLoop
+from duplex.lost_streams import PROBE_AGAIN_NS
+from duplex.surroundings import RunningLoop
 from stages.edges import GATEWAY
 from stages.messages import Audit, Audited, Cancel, Closed, CloseSession, Opened, OpenSession, Refused, SessionOpened
 from stages.pool import Pool

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from media.speech_gate import WINDOW_MS, WINDOW_SAMPLES
 from media.turn_detector import NS_PER_MS, TurnDetector
-from media.turn_events import Held, Resumed, Saying, TurnEvent, TurnPaused
+from media.turn_events import HeardWindow, Held, Resumed, Saying, TurnEvent, TurnPaused
 from media.turn_settings import TurnDetectorSettings
 
 LOUD, FAINT, QUIET, UNEVEN = 0.95, 0.4, 0.05, 0.6
+NEAR_DB, FAR_AWAY_DB = -26.0, -38.0
 WINDOW_NS = WINDOW_MS * NS_PER_MS
 SPEAKING = Saying(is_audible=True, words="The weather in Paris will be sunny on Tuesday, with a light wind")
 UNINTERRUPTIBLE = replace(SPEAKING, is_interruptible=False)
@@ -33,12 +34,15 @@ class Call:
         """Since the first sample."""
         return self.windows * WINDOW_MS
 
-    def hear(self, ms: int, probability: float = LOUD, saying: Saying = SPEAKING) -> list[TurnEvent]:
+    def hear(
+        self, ms: int, probability: float = LOUD, saying: Saying = SPEAKING, db: float = NEAR_DB
+    ) -> list[TurnEvent]:
         events: list[TurnEvent] = []
         for _ in range(ms // WINDOW_MS):
             self.windows += 1
             self.now_ns += WINDOW_NS
-            events += self.detector.window(probability, at(self.windows), saying, self.now_ns)
+            heard = HeardWindow(probability, at(self.windows), db)
+            events += self.detector.window(heard, saying, self.now_ns)
         return events
 
     def quiet(self, ms: int, saying: Saying = SPEAKING) -> list[TurnEvent]:
@@ -46,6 +50,9 @@ class Call:
 
     def say(self, text: str, *, settled: bool = False) -> list[TurnEvent]:
         return list(self.detector.transcript(text, settled, self.now_ns))
+
+    def alert(self, saying: Saying = SPEAKING) -> list[TurnEvent]:
+        return list(self.detector.alert(saying, self.now_ns))
 
     def sound(self, pause: int, probability: float) -> list[TurnEvent]:
         return list(self.detector.sounded(pause, probability, self.now_ns))

@@ -20,17 +20,20 @@ from media.speech_gate import WINDOW_MS
 
 OURS = "The weather in Paris will be sunny on Tuesday, with a light wind from the west."
 SETTINGS = InterruptionSettings()
+DB = -26.0
 
 
 def burst(probability: float, ms: int) -> Burst:
     made = Burst()
     for _ in range(ms // WINDOW_MS):
-        made.add(probability, 0.5)
+        made.add(probability, 0.5, DB)
     return made
 
 
-def evidence(made: Burst, means: Meaning = Meaning.NOTHING, *, echo: bool = False, guarded: bool = False) -> Evidence:
-    return Evidence(made, Heard(means, echo), guarded, SETTINGS)
+def evidence(
+    made: Burst, means: Meaning = Meaning.NOTHING, *, echo: bool = False, guarded: bool = False, far: bool = False
+) -> Evidence:
+    return Evidence(made, Heard(means, echo), guarded, far, SETTINGS)
 
 
 # ---- voice -----------------------------------------------------------------------------------------
@@ -40,7 +43,7 @@ def test_a_burst_counts_loud_windows_and_measures_loud_and_faint_ones() -> None:
     made = Burst()
     assert (made.voiced_ms, made.mean, made.spread) == (0, 0.0, 0.0)
     for probability in (1.0, 0.6, 0.4, 0.1):
-        made.add(probability, 0.5)
+        made.add(probability, 0.5, DB)
     assert made.voiced_ms == 64
     assert made.mean == pytest.approx(2 / 3)
     assert made.spread == pytest.approx(0.2494, abs=1e-4)
@@ -51,7 +54,7 @@ def test_bursts_that_are_joined_are_as_one(first: list[float], second: list[floa
     whole, left, right = Burst(), Burst(), Burst()
     for into, probabilities in ((whole, first + second), (left, first), (right, second)):
         for probability in probabilities:
-            into.add(probability, 0.5)
+            into.add(probability, 0.5, DB)
     left.join(right)
     assert left.voiced_ms == whole.voiced_ms
     assert left.mean == pytest.approx(whole.mean)
@@ -116,7 +119,7 @@ def test_voice_must_last_the_longer_the_less_is_sure(item: Evidence, needed_ms: 
 def test_a_wide_spread_is_uneven_though_the_mean_is_high() -> None:
     made = burst(1.0, 640)
     for _ in range(5):
-        made.add(0.35, 0.5)
+        made.add(0.35, 0.5, DB)
     assert made.mean > SETTINGS.doubtful_mean
     assert evidence(made).is_uneven
     assert evidence(burst(1.0, 320)).is_uneven is False
@@ -125,7 +128,7 @@ def test_a_wide_spread_is_uneven_though_the_mean_is_high() -> None:
 def test_a_clear_voice_is_not_sure_where_it_spreads() -> None:
     made = burst(1.0, 640)
     for _ in range(2):
-        made.add(0.35, 0.5)
+        made.add(0.35, 0.5, DB)
     assert made.mean > SETTINGS.sure_mean
     assert evidence(made, Meaning.WORD).yield_ms == 640
 

@@ -25,7 +25,18 @@ from media.turn_events import (
     Yielded,
 )
 from media.turn_settings import TurnDetectorSettings
-from tests.media.detected_call import FAINT, LOUD, QUIET, SETTINGS, SPEAKING, UNEVEN, UNINTERRUPTIBLE, Call
+from tests.media.detected_call import (
+    FAINT,
+    FAR_AWAY_DB,
+    LOUD,
+    NEAR_DB,
+    QUIET,
+    SETTINGS,
+    SPEAKING,
+    UNEVEN,
+    UNINTERRUPTIBLE,
+    Call,
+)
 
 TEXTS = st.sampled_from(
     ["", "mm-hmm", "stop", "Wednesday", "I want to", "the weather in Paris", "the weather in Paris stop", "and", "Yes."]
@@ -35,7 +46,9 @@ DETECTORS = st.sampled_from(
     [
         SETTINGS,
         TurnDetectorSettings(hold_ms=128, vain_holds_max=1, guard_ms=500),
-        TurnDetectorSettings(decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256),
+        TurnDetectorSettings(
+            confirm_ms_max=64, decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256
+        ),
         TurnDetectorSettings(threshold=0.0, end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="low")),
         TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="high"), sound_ms=200),
     ]
@@ -105,14 +118,19 @@ class Detecting(RuleBasedStateMachine):
         ms=st.integers(1, 12).map(lambda n: n * WINDOW_MS),
         loudness=st.sampled_from([LOUD, LOUD, UNEVEN, FAINT, QUIET, QUIET]),
         saying=SAYINGS,
+        db=st.sampled_from([NEAR_DB, FAR_AWAY_DB]),
     )
-    def hear(self, ms: int, loudness: float, saying: Saying) -> None:
+    def hear(self, ms: int, loudness: float, saying: Saying, db: float) -> None:
         for _ in range(ms // WINDOW_MS):
-            self.check(self.call.hear(WINDOW_MS, loudness, saying))
+            self.check(self.call.hear(WINDOW_MS, loudness, saying, db))
 
     @rule(text=TEXTS, settled=st.booleans())
     def transcript(self, text: str, settled: bool) -> None:
         self.check(self.call.say(text, settled=settled))
+
+    @rule(saying=SAYINGS)
+    def alert(self, saying: Saying) -> None:
+        self.check(self.call.alert(saying))
 
     @rule(probability=st.sampled_from([0.0, 0.5, 1.0]))
     def sounded(self, probability: float) -> None:
@@ -154,8 +172,9 @@ class Detecting(RuleBasedStateMachine):
     @invariant()
     def what_is_held_is_known(self) -> None:
         state = self.call.detector.state
-        assert self.is_held is (state is DetectorState.HELD)
-        assert self.turn is (DetectorState.HELD if state is DetectorState.DOUBTED else state)
+        provisional = (DetectorState.ALERTED, DetectorState.HELD, DetectorState.DOUBTED)
+        assert self.is_held is (state in provisional[:2])
+        assert self.turn is (DetectorState.HELD if state in provisional else state)
 
     @invariant()
     def no_hold_outlasts_its_time(self) -> None:

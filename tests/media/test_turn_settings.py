@@ -16,6 +16,8 @@ from media.turn_settings import TurnDetectorSettings, TurnDetectorSettingsError
         ("hold_ms", 1_025),
         ("burst_end_ms", 31),
         ("join_gap_ms", -1),
+        ("confirm_ms_max", 31),
+        ("confirm_ms_max", 801),
         ("decide_ms_max", 31),
         ("backchannel_hold_ms_max", 801),
         ("late_ms_max", 127),

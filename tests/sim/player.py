@@ -21,11 +21,11 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from media.audio_format import FORMATS
 from media.chunk import samples_to_ms
 from media.heard_estimate import WEBRTC_LATENCY, WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.playout import Frame
 from sessions.events import Event, ItemTruncated, ReplyAudio, ResponseFinished, ResponseStarted, SpeechStarted
-from sessions.settings import OUTPUT_RATE
 from tests.sim.clock import MS, Clock
 from tests.sim.ear import Ear
 from tests.sim.plan import Headset
@@ -76,6 +76,7 @@ class Player:
         self._came_ns = self._said_ns = 0  # when the last that was sent to it, and by it, arrives
         self._stopped_ns = 0  # when it is told that no more is to be heard
         self._items: dict[str, str] = {}  # by their responses
+        self._rates: dict[str, int] = {}
         self._beside: set[str] = set()  # responses that speech does not interrupt
         self._sounding: list[str] = []
         self._said: dict[str, int] = {}
@@ -114,7 +115,7 @@ class Player:
             case ResponseStarted(view) if not view.in_conversation:
                 self._beside.add(view.id)
             case ReplyAudio(item=item, frame=frame) if frame.samples:
-                self._hear(item, frame)
+                self._hear(item, frame, FORMATS[event.format].sample_rate)
             case SpeechStarted() if self._line.interrupts:
                 self._stop(None)
             case ResponseFinished(view) if view.status == "cancelled":
@@ -122,11 +123,11 @@ class Player:
             case ItemTruncated(item):
                 self._stop(self.response_of(item) or "")
 
-    def _hear(self, item: str, frame: Frame) -> None:
+    def _hear(self, item: str, frame: Frame, rate: int) -> None:
         response = frame.response
-        self._items[response] = item
+        self._items[response], self._rates[response] = item, rate
         arrival_ns = self._arrival()
-        self.ear.take(response, (frame.start_sample, frame.end_sample), OUTPUT_RATE, self._earliest(arrival_ns))
+        self.ear.take(response, (frame.start_sample, frame.end_sample), rate, self._earliest(arrival_ns))
         if self.headset.reports == "acks" and response not in self._sounding:
             self._sounding.append(response)
         if self._sounding and not self._ticks:
@@ -210,7 +211,7 @@ class Player:
     def _arrive(self, response: str, heard: int, came_ns: int, *, truncates: bool) -> None:
         """What was said is understood, by a gateway that may have stood still."""
         self.report_late_ns = self._clock.now_ns - came_ns
-        item, heard_ms = self._items[response], samples_to_ms(heard, OUTPUT_RATE)
+        item, heard_ms = self._items[response], samples_to_ms(heard, self._rates[response])
         if self._line.truncated(item, heard_ms) if truncates else self._line.heard(response, heard):
             self.told[response] = heard
 

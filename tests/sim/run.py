@@ -22,6 +22,7 @@ from tests.sim.world import World
 
 NS_PER_HOUR = 3_600 * 10**9
 CHUNK = 50  # seeds that a process plays before it reports
+TOLD_EVERY = 1_000  # seeds of a long run, after which it says how far it is
 LAST_LINES = 40  # of a trace, before the end of a world that was cut down
 FAILURES_MAX = 20  # more would hide the first ones
 
@@ -139,6 +140,8 @@ def _play(seeds: range, processes: int) -> int:
             sys.stdout.write(f"seed {seed}: {what}\n")
             sys.stdout.flush()
         total.add(part)
+        if total.seeds % TOLD_EVERY < part.seeds < len(seeds):
+            sys.stderr.write(f"{total.seeds} of {len(seeds)} seeds, {len(total.broken)} broke a promise\n")
     width = max((len(name) for name in total.counts), default=0)
     for name in sorted(total.counts):
         sys.stdout.write(f"{name:<{width}} {total.counts[name]}\n")

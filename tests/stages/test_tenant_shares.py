@@ -61,7 +61,7 @@ def test_the_shortest_step_moves_its_account() -> None:
 def test_who_is_about_even_with_the_least_served_may_go() -> None:
     shares = TenantShares({})
     least, other = shares.enter("least"), shares.enter("other")
-    assert shares.entitled_ns([least, other]) == SHARE_LEAD_NS
+    assert shares.begin([least, other]) == shares.entitled_ns([least, other]) == SHARE_LEAD_NS
     shares.charge(other, SHARE_LEAD_NS)
     assert other.used_ns == shares.entitled_ns([least, other])
     shares.charge(other, 1)

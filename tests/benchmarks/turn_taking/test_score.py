@@ -131,6 +131,12 @@ def test_a_decision_is_told_or_heard(timeline: Observation, decided_ms: int | No
     assert score.decision_ns(timeline) == (None if decided_ms is None else decided_ms * MS)
 
 
+def test_a_hold_is_told_from_the_first_voiced_sample_on() -> None:
+    assert (score.held_ns(HELD), score.held_ns(BARGED_IN)) == (40 * MS, None)
+    before = seen(reply=[(-1_500, 3_000)], notes=[(Mark.HELD, -40, ""), (Mark.HELD, 90, ""), (Mark.HELD, 400, "")])
+    assert score.held_ns(before) == 90 * MS
+
+
 def test_a_reply_is_kept_that_goes_on() -> None:
     kept = (HELD, HELD_BRIEFLY, TALKED_THROUGH, ENDED_BY_ITSELF)
     assert all(score.kept(timeline) for timeline in kept)
@@ -274,6 +280,8 @@ def test_the_figures_of_a_small_evaluation() -> None:
     assert scores.tor_pause == Rate(2, 0.0)
     assert scores.stop_latency.mean == 250.0
     # our own
+    assert scores.held_interruption == Times(0, None, None, None)
+    assert scores.held_backchannel == Times(1, 40.0, 40.0, 40.0)
     assert scores.hold_latency_interruption == Times(1, 250.0, 250.0, 250.0)
     assert scores.hold_latency_backchannel == Times(1, 200.0, 200.0, 200.0)
     assert scores.decision_backchannel.p50 == 500.0
