@@ -76,7 +76,13 @@ class HeardWatch:
     def saved(self, item: Item, known: Item | None) -> None:
         """What history has of a reply is now `item`."""
         kept = self._core.speaking._heard._replies.get(item.id)
-        if kept is None or kept.cut is None or not self._knows(kept.response):
+        if kept is None or kept.cut is None:
+            return
+        may_fall = kept.sent < item.audio_samples or item.id in self._playing_on
+        self._playing_on.discard(item.id)
+        if kept.plays_on:
+            self._playing_on.add(item.id)
+        if not self._knows(kept.response):
             return
         assert kept.least <= kept.cut <= kept.most <= kept.sent, "a cut lies between its bounds"
         assert item.heard_samples == kept.cut
@@ -84,12 +90,7 @@ class HeardWatch:
             most = self._most_stopped(kept.most, kept.sent)
             self._check(kept.response, kept.cut, most, acked=kept.basis == "acked")
         if known is not None and known.cut:
-            was_taken_back = kept.sent < item.audio_samples
-            self._check_moved(known, item, may_fall=was_taken_back or item.id in self._playing_on)
-        if kept.plays_on:
-            self._playing_on.add(item.id)
-        else:
-            self._playing_on.discard(item.id)
+            self._check_moved(known, item, may_fall=may_fall)
 
     def _check_moved(self, known: Item, item: Item, *, may_fall: bool) -> None:
         is_put_right = (known.heard_basis, item.heard_basis) == ("estimated", "acked")
