@@ -133,7 +133,7 @@ def test_a_deleted_session_ends_the_journal() -> None:
         running = asyncio.create_task(journal.run())
         await store.delete(SESSION)
         journal.write(item(1))
-        assert await asyncio.wait_for(journal.failed, S_MAX) == "store_refused"
+        assert await asyncio.wait_for(journal.failed, S_MAX) == "session_deleted"
         await asyncio.wait_for(running, S_MAX)
 
     asyncio.run(scenario())
