@@ -23,7 +23,7 @@ from duplex.webrtc.rtp import OfferError
 from sessions.records import StoredDataError
 from sessions.store import CursorRefused, SessionUnknown, StoreError
 
-SESSIONS_USUAL, SESSIONS_MAX = 100, 500  # of a page
+SESSIONS_USUAL, SESSIONS_MAX = 50, 200  # of a page
 UNDER_WAY_MAX = 8
 BUSY_RETRY_S = 1
 BODY_BYTES_MAX = 1_024  # nothing is read of it

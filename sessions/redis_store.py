@@ -74,6 +74,8 @@ CONNECTIONS_MAX = 128
 # Of one listing: it looks at about so many times as many keys as it is to give, where most are not sessions.
 SCANS_MAX = 20
 SCAN_KEYS_MIN = 10
+# Their answers are parsed in one go, in about a millisecond, and then calls have their turn on the loop.
+DESCRIBED_AT_ONCE = 10
 
 CURSOR_DIGITS_MAX = 20  # of 64 bits
 
@@ -177,13 +179,18 @@ class RedisSessionStore:
             return await self._described(filter(valid_session_id, sessions))
 
     async def _described(self, sessions: Iterable[str]) -> tuple[StoredSession, ...]:
-        names = tuple(sessions)
+        names, found = tuple(sessions), list[StoredSession]()
+        for first in range(0, len(names), DESCRIBED_AT_ONCE):
+            found += await self._describe_some(names[first : first + DESCRIBED_AT_ONCE])
+        return tuple(found)
+
+    async def _describe_some(self, names: Sequence[str]) -> list[StoredSession]:
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.time()
             for name in names:
                 pipe.hmget(session_keys(name)[0], _FIELDS)
             clock, *found = await pipe.execute()
-        return tuple(_stored(name, clock, held) for name, held in zip(names, found, strict=True) if held[0] is not None)
+        return [_stored(name, clock, held) for name, held in zip(names, found, strict=True) if held[0] is not None]
 
     async def read(self, session: str) -> tuple[StoredSession, Snapshot]:
         if not valid_session_id(session):
