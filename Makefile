@@ -19,7 +19,7 @@ help:
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
 	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
-	@echo 'make eval-turns  judge turn-taking from the caller'"'"'s ear (EVENTS=64 SEED=1000 CALLS=2 ENGINE=local)'
+	@echo 'make eval-turns  judge turn-taking from the caller'"'"'s ear (EVENTS=64 SEED=1000 CALLS=2 ENGINE=local SOUND=wideband)'
 	@echo 'make format  lint  types  layers  tidy  cases  pytest  sim  bench  locks  clean'
 
 run: install
@@ -93,9 +93,10 @@ SEED ?= 1000
 CALLS ?= 2
 ENGINE ?= local
 TURN_END ?= silence
+SOUND ?= wideband
 eval-turns: dev
 	$(BIN)/python -m benchmarks.turn_taking --engine $(ENGINE) --events $(EVENTS) --seed $(SEED) --calls $(CALLS) \
-		--turn-end $(TURN_END)
+		--turn-end $(TURN_END) --sound $(SOUND)
 
 # uv writes locks for every platform, which pip cannot; it is not needed for anything else.
 locks: dev

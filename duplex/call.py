@@ -31,14 +31,16 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService
+from media.audio_format import AudioFormat
 from media.heard_estimate import Path
 from media.playout import LedgerView
 from media.rtp_map import Position
+from media.turn_settings import HOLD_MEAN_TELEPHONE
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import CommandRefused, Event, ReplyAudio, ResponseFinished, TurnHeld
 from sessions.records import TurnRecord
-from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.settings import SessionSettings
 from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -96,16 +98,19 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all calls of the process share. `turn_sound`: None where words alone end turns."""
+    """What all calls of the process share. `turn_sound`: None where words alone end turns. `hold_mean_telephone`: how
+    probably it is voice that holds a reply on a telephone."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
+    hold_mean_telephone: float = HOLD_MEAN_TELEPHONE
 
 
 class Call:
-    """`input_rate`: samples per second of the client's sound. `responses`: those that it holds open from before."""
+    """`input_format`: of the client's sound; None: as the session asks for. `responses`: those that it holds open from
+    before."""
 
     def __init__(
         self,
@@ -113,7 +118,7 @@ class Call:
         session: str,
         services: Services,
         journal: Journal,
-        input_rate: int = OUTPUT_RATE,
+        input_format: AudioFormat | None = None,
         *,
         responses: Sequence[str] = (),
     ) -> None:
@@ -126,7 +131,14 @@ class Call:
         self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
-        self.listening = Listening(conversation, services.vad, ports, input_rate, services.turn_sound)
+        self.listening = Listening(
+            conversation,
+            services.vad,
+            ports,
+            client_format=input_format,
+            turn_sound=services.turn_sound,
+            hold_mean_telephone=services.hold_mean_telephone,
+        )
         self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0

@@ -27,6 +27,7 @@ from loadtest.realtime_wire import SAMPLE_RATE
 from loadtest.report import to_json, to_text
 from loadtest.timeline import CallPlan
 from loadtest.turns import CallOutcome, SilentUtteranceError, Utterance
+from media.audio_format import FORMATS, FormatName
 from media.wav import WavError, read_wav, write_wav
 from stages.stream import StageFailure, StageModel
 from stages.weights import WeightsError
@@ -39,6 +40,8 @@ EXIT_NO_CONNECTION = 3
 TURN_TIMEOUT_S = 30.0
 
 RESUMABLE = frozenset({CallOutcome.CONNECTION_LOST, CallOutcome.INTERRUPTED_BY_USER})
+
+FORMAT_NAMES: dict[str, FormatName] = {name.removeprefix("audio/"): name for name in FORMATS}
 
 # Makes PCM16 mono at the given rate from text.
 Say = Callable[[str, int], bytes]
@@ -105,6 +108,7 @@ def add_call_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
     )
     add("--silence-ms", type=_milliseconds, metavar="MS", help="silence that ends a turn, for the server's detection")
     add("--instructions", metavar="TEXT", help="instructions of the session")
+    add("--format", choices=list(FORMAT_NAMES), default="pcm", help="of sound, both ways: pcmu and pcma are telephones")
     parser.set_defaults(run=run_call)
     return parser
 
@@ -182,7 +186,7 @@ def _report(args: argparse.Namespace, call: Call, console: Console) -> int:
     console.result(to_json(result) if args.json else to_text(result))
     if args.out is not None:
         try:
-            write_wav(args.out, call.recording.pcm, SAMPLE_RATE)
+            write_wav(args.out, call.recording.pcm, call.recording.sample_rate)
         except OSError as fault:
             console.progress(f"duplex call: --out: {fault}")
             return EXIT_WENT_WRONG
@@ -221,6 +225,7 @@ def _plan(args: argparse.Namespace, say: Say) -> CallPlan:
         turn_timeout_ms=round(args.turn_timeout * 1000),
         instructions=args.instructions,
         silence_ms=args.silence_ms,
+        format_name=FORMAT_NAMES[args.format],
     )
 
 

@@ -32,31 +32,35 @@ _SPOKEN, _TYPED = "spoken", ""
 
 
 def item_record(item: Item, previous: str | None) -> ItemRecord:
-    """`item` as it is stored. `name` says whether it was spoken; a cut item's audio ends where it was cut."""
-    audio_ms = samples_to_ms(item.audio_samples, OUTPUT_RATE)
+    """`item` as it is stored. The `name` of a message says whether it was spoken; a cut item's audio ends where it was
+    cut."""
+    rate = item.sample_rate
     return ItemRecord(
         item.id,
         item.role,
+        item.kind,
         content=item.text,
         status="completed" if item.status == "completed" else "incomplete",
-        name=_SPOKEN if item.spoken else _TYPED,
-        audio_ms_total=audio_ms,
-        audio_ms_cut=samples_to_ms(item.heard_samples, OUTPUT_RATE) if item.cut else 0,
+        call_id=item.call_id,
+        name=item.name if item.kind != "message" else _SPOKEN if item.spoken else _TYPED,
+        audio_ms_total=samples_to_ms(item.audio_samples, rate),
+        audio_ms_cut=samples_to_ms(item.heard_samples, rate) if item.cut else 0,
         truncated=item.cut,
         heard_basis=item.heard_basis,
-        heard_error_ms=samples_to_ms_above(item.heard_error_samples, OUTPUT_RATE),
+        heard_error_ms=samples_to_ms_above(item.heard_error_samples, rate),
         cut_word=item.cut_word,
         previous=previous,
     )
 
 
 def item_of(record: ItemRecord) -> Item:
-    """The item that was stored as `record`."""
+    """The item that was stored as `record`, which knows ms alone: its samples are of the usual rate."""
+    is_message = record.kind == "message"
     return Item(
         record.id,
         record.role,
         record.content,
-        spoken=record.name == _SPOKEN,
+        spoken=is_message and record.name == _SPOKEN,
         status=record.status,
         audio_samples=ms_to_samples(record.audio_ms_total, OUTPUT_RATE),
         cut=record.truncated,
@@ -64,6 +68,9 @@ def item_of(record: ItemRecord) -> Item:
         heard_basis=record.heard_basis,
         cut_word=record.cut_word,
         heard_error_samples=ms_to_samples(record.heard_error_ms, OUTPUT_RATE),
+        kind=record.kind,
+        call_id=record.call_id,
+        name="" if is_message else record.name,
     )
 
 

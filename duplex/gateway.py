@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -39,10 +39,11 @@ from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.tasks import see_through, stop_task
 from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
+from media.audio_format import AudioFormat
 from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
-from sessions.settings import OUTPUT_RATE, SessionSettings
+from sessions.settings import SessionSettings
 from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError
 from stages.contracts import Tag
 from stages.edges import GATEWAY
@@ -81,12 +82,19 @@ class RefusedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How sound travels: how far ahead of the ear it is sent, the rate at which it comes, and whether its client throws
-    away what it has not played yet once it is interrupted."""
+    """How sound travels: how far ahead of the ear it is sent, and whether its client throws away what it has not played
+    yet once it is interrupted. `input_format`: of what comes beside the messages; None: sound travels in them, in the
+    formats that the session asks for."""
 
     lead_ms: int
-    input_rate: int = OUTPUT_RATE
+    input_format: AudioFormat | None = None
     recalls: bool = True
+
+    def settings_here(self, settings: SessionSettings) -> SessionSettings:
+        """Settings of a session that may come from another transport: formats are those of this one."""
+        if self.input_format is None:
+            return settings
+        return replace(settings, input_format="audio/pcm", output_format="audio/pcm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,7 @@ class Gateway:
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, config.hold_mean_telephone)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -422,7 +430,7 @@ class Gateway:
         stored = restored(snapshot)
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id, TENANT),
-            stored.settings,
+            transport.settings_here(stored.settings),
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
@@ -442,7 +450,7 @@ class Gateway:
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
         writing = asyncio.create_task(journal.run())
-        call = Call(conversation, session, self._services, journal, transport.input_rate, responses=responses)
+        call = Call(conversation, session, self._services, journal, transport.input_format, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
@@ -512,7 +520,9 @@ class Gateway:
         ledgers = [ledger for call in calls for ledger in call.ledgers()]
         self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
         self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
-        self.metrics.lead_seconds.set(max((ledger.sent - ledger.heard for ledger in ledgers), default=0) / OUTPUT_RATE)
+        now_ns = time.monotonic_ns()
+        leads_ns = (call.conversation.speaking.lead_ns(now_ns) for call in calls)
+        self.metrics.lead_seconds.set(max(leads_ns, default=0) / 1e9)
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
         for name, stage in self._stages.items():
             self.metrics.pool_streams.labels(name).set(stage.streams)

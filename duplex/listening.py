@@ -1,15 +1,17 @@
 """The way in of one call: bytes from the client to speech events, and to the encoder.
 
 Theory of operation
-    Client audio is resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls, its
-    probability to this call's turn detector, and what that says to the conversation. While a turn is heard, the ring
-    is read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
+    Client audio is decoded, resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
+    its probability to this call's turn detector, and what that says to the conversation. While a turn is heard, the
+    ring is read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
     encoder may lag behind before the client is made to wait.
 
 Rules
 * Offsets are absolute 16 kHz samples of the session's input, never times.
 * What comes faster than it can be spoken is judged by what the caller hears of us when it would be (`InputPace`).
 * The encoder hears what has been judged: whole windows, so that what it gets depends on no message's size.
+* Sound that comes after a change of its format is of the new one. The resampler holds 2 ms of sound from a telephone
+  back, 1 ms of any other; a change loses none of it.
 * `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
   own socket.
 """
@@ -24,11 +26,12 @@ from dataclasses import dataclass
 from duplex.encoder_feed import EncoderFeed
 from duplex.turn_sound_service import SOUND_SECONDS_MAX, TurnSoundService
 from duplex.vad_service import VadService
+from media.audio_format import FORMATS, AudioFormat
 from media.chunk import BYTES_PER_SAMPLE
 from media.end_of_turn import EndOfTurnSettings
 from media.input_pace import InputPace
 from media.input_ring import InputRing
-from media.pcm import PcmAligner, float_to_pcm16, pcm16_to_float
+from media.pcm import FloatSamples, PcmAligner, float_to_pcm16, pcm16_to_float
 from media.resample import StreamResampler
 from media.speech_gate import WINDOW_SAMPLES
 from media.turn_detector import TurnDetector
@@ -45,12 +48,12 @@ from media.turn_events import (
     TurnStarted,
     Yielded,
 )
-from media.turn_settings import TurnDetectorSettings
+from media.turn_settings import HOLD_MEAN_TELEPHONE, TurnDetectorSettings
 from media.vad import VadState
 from media.voice_level import level_db
 from sessions.conversation import Conversation
 from sessions.effects import Effect
-from sessions.settings import INPUT_RATE, OUTPUT_RATE, TurnDetection
+from sessions.settings import INPUT_RATE, TurnDetection
 from stages.contracts import Item, Tag
 from stages.messages import Feed
 
@@ -63,11 +66,13 @@ SOUND_MS = 128
 SOUND_LEAD_SAMPLES = INPUT_RATE // 2
 
 
-def detector_settings(detection: TurnDetection, *, by_sound: bool = False) -> TurnDetectorSettings:
+def detector_settings(
+    detection: TurnDetection, *, by_sound: bool = False, hold_mean: float = 0.0
+) -> TurnDetectorSettings:
     """The detector of the asked-for detection; `by_sound`: somebody can tell how finished a turn sounds."""
     end = EndOfTurnSettings(detection.kind, detection.silence_duration_ms, detection.eagerness)
     sound_ms = SOUND_MS if by_sound else None
-    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, sound_ms=sound_ms)
+    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, hold_mean=hold_mean, sound_ms=sound_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +92,29 @@ class _Question:
 
 
 class Listening:
-    """`client_rate`: samples per second of what comes in. `turn_sound`: None where words alone end turns."""
+    """`client_format`: of what comes in; None: as the session's settings say. `turn_sound`: None where words alone end
+    turns. `hold_mean_telephone`: how probably it is voice that holds a reply on a telephone."""
 
     def __init__(
         self,
         conversation: Conversation,
         vad: VadService,
         ports: ListeningPorts,
-        client_rate: int = OUTPUT_RATE,
+        *,
+        client_format: AudioFormat | None = None,
         turn_sound: TurnSoundService | None = None,
+        hold_mean_telephone: float = HOLD_MEAN_TELEPHONE,
     ) -> None:
         self._conversation = conversation
         self._vad = vad
         self._turn_sound = turn_sound
         self._question: _Question | None = None
         self._ports = ports
+        self._client_format = client_format
+        self._hold_mean_telephone = hold_mean_telephone
+        self._format = self._format_now
         self._aligner = PcmAligner()
-        self._resampler = StreamResampler(client_rate, INPUT_RATE)
-        self._slice_bytes = client_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
+        self._resampler = StreamResampler(self._format.sample_rate, INPUT_RATE)
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
@@ -144,8 +154,14 @@ class Listening:
         self._act_on(self._detector.reset())
         self._ports.carry_out(self._conversation.dropped(time.monotonic_ns()))
 
+    @property
+    def _format_now(self) -> AudioFormat:
+        """Of the sound that comes next."""
+        return self._client_format or FORMATS[self._conversation.settings.input_format]
+
     def _detector_settings(self, detection: TurnDetection) -> TurnDetectorSettings:
-        return detector_settings(detection, by_sound=self._turn_sound is not None)
+        hold_mean = self._hold_mean_telephone if self._format_now.is_telephone else 0.0
+        return detector_settings(detection, by_sound=self._turn_sound is not None, hold_mean=hold_mean)
 
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""
@@ -169,15 +185,27 @@ class Listening:
 
     # ---- in ----------------------------------------------------------------------------------------
 
-    async def hear(self, pcm: bytes) -> None:
-        """Take PCM16 at the client's rate, any number of bytes."""
-        aligned = self._aligner.align(pcm)
+    async def hear(self, coded: bytes) -> None:
+        """Take sound in the client's format, any number of bytes."""
+        if self._format_now != self._format:
+            await self._change_format(self._format_now)
+        aligned = self._aligner.align(self._format.decode(coded))
         self._received += len(aligned) // BYTES_PER_SAMPLE
-        for start in range(0, len(aligned), self._slice_bytes):
-            samples = self._resampler.process(pcm16_to_float(aligned[start : start + self._slice_bytes]))
-            await self._wait_for_room(len(samples))
-            self._ring.append(float_to_pcm16(samples))
-            await self._judge()
+        slice_bytes = self._format.sample_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
+        for start in range(0, len(aligned), slice_bytes):
+            await self._take(self._resampler.process(pcm16_to_float(aligned[start : start + slice_bytes])))
+
+    async def _change_format(self, wanted: AudioFormat) -> None:
+        await self._take(self._resampler.flush())
+        self._format = wanted
+        self._aligner.reset()
+        self._resampler = StreamResampler(wanted.sample_rate, INPUT_RATE)
+
+    async def _take(self, samples: FloatSamples) -> None:
+        """Keep and judge what follows in the input, 16 kHz."""
+        await self._wait_for_room(len(samples))
+        self._ring.append(float_to_pcm16(samples))
+        await self._judge()
 
     async def _judge(self) -> None:
         while self._ring.newest - self._judged >= WINDOW_SAMPLES:

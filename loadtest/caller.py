@@ -85,7 +85,7 @@ class Call:
             self._tell()
 
     async def _talk(self, connection: RealtimeConnection) -> None:
-        settings = wire.settings(self._plan.instructions, self._plan.silence_ms)
+        settings = wire.settings(self._plan.instructions, self._plan.silence_ms, self._plan.format_name)
         opened = await open_session(connection, settings, self._target.resume)
         self._progress(f"session {opened.session_id} is open")
         self._timeline.begin(self._clock.now_ns(), opened.session_id, opened.resume_token)

@@ -17,8 +17,8 @@ from collections import deque
 
 from loadtest import realtime_wire as wire
 from loadtest.errors import ServerViolation
-from loadtest.playout_model import AudioFrame, Heard, PlayoutModel
-from loadtest.realtime_wire import SAMPLE_RATE
+from loadtest.line import Line
+from loadtest.playout_model import Heard, PlayoutModel
 from loadtest.recording import Recording
 from loadtest.turns import Drain, Reply, Turn, elapsed_ms
 from media.chunk import samples_to_ms
@@ -37,21 +37,22 @@ RECORDING_S_MAX = 600
 
 
 class Hearing:
-    """What has reached the caller in one call. `turns` are shared with the one who says them."""
+    """What has reached the caller in one call over `line`. `turns` are shared with the one who says them."""
 
-    def __init__(self, turns: list[Turn]) -> None:
+    def __init__(self, turns: list[Turn], line: Line | None = None) -> None:
         self._turns = turns
+        self._line = line or Line()
         self._begun: int | None = None
         self._committed: int | None = None
         self._turn_of_item: dict[str, int | None] = {}
         self._replies: dict[str, Reply] = {}
-        self._playout = PlayoutModel(SAMPLE_RATE)
+        self._playout = PlayoutModel(self._line.sample_rate)
         self._extended = False
         self._acknowledges = False
         self._acked: tuple[str, int] | None = None
         self._event_seq: int | None = None
         self._notes: deque[str] = deque(maxlen=NOTES_MAX)
-        self.recording = Recording(SAMPLE_RATE, RECORDING_S_MAX)
+        self.recording = Recording(self._line.sample_rate, RECORDING_S_MAX)
         self.event_seq_faults = 0
 
     # ---- what the microphone asks ----------------------------------------------------------------
@@ -172,11 +173,8 @@ class Hearing:
         reply = self._reply(event.response_id)
         reply.item_id = event.item_id
         first = not reply.audio.received_samples
-        frame = AudioFrame(
-            event.response_id, event.delta, event.epoch, event.start_sample, event.samples, event.sample_rate
-        )
         self._record(self._playout.advance(now_ns))
-        self._playout.receive(frame, now_ns)
+        self._playout.receive(self._line.heard(event), now_ns)
         if first and reply.turn is not None:
             waited_ms = elapsed_ms(self._turns[reply.turn].said_end_ns, now_ns)
             self.note(f"turn {reply.turn + 1}: reply begins, {waited_ms} ms after the end of speech")
@@ -268,9 +266,10 @@ class Hearing:
         if self._acked == (reply.response_id, position):
             return []
         self._acked = (reply.response_id, position)
+        rate = self._line.sample_rate
         if self._acknowledges:
-            return [wire.PlaybackAck(reply.response_id, reply.item_id, position)]
-        return [wire.TruncateItem(reply.item_id, samples_to_ms(position, SAMPLE_RATE))]
+            return [wire.PlaybackAck(reply.response_id, reply.item_id, position, rate)]
+        return [wire.TruncateItem(reply.item_id, samples_to_ms(position, rate))]
 
     def _record(self, pieces: list[Heard]) -> None:
         for piece in pieces:

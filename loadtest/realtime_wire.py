@@ -20,10 +20,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from loadtest.errors import ServerViolation
-from media.chunk import BYTES_PER_SAMPLE
+from media.audio_format import FORMATS, PCM_RATE, FormatName
 
-# The one rate that `audio/pcm` has in the Realtime API.
-SAMPLE_RATE = 24_000
+SAMPLE_RATE = PCM_RATE  # of what callers say, before it goes over a line
 
 
 # ---- what the server says -----------------------------------------------------------------------
@@ -91,7 +90,7 @@ class ResponseCreated(ServerMessage, frozen=True, kw_only=True):
 
 
 class AudioDelta(ServerMessage, frozen=True, kw_only=True):
-    """PCM16 mono. The fields after `delta` are extensions; offsets are samples of the response."""
+    """Mono, in the session's format. The fields after `delta` are extensions; offsets are samples of the response."""
 
     response_id: str
     item_id: str
@@ -203,17 +202,21 @@ def decode(text: bytes) -> ServerEvent:
         event = header if decoder is None else decoder(text)
     except msgspec.DecodeError as fault:
         raise ServerViolation(f"not a Realtime event: {fault}") from fault
-    if isinstance(event, AudioDelta) and len(event.delta) % BYTES_PER_SAMPLE:
-        raise ServerViolation(f"audio of {event.response_id}: {len(event.delta)} bytes are not whole samples")
     return event
 
 
 # ---- what the caller says -----------------------------------------------------------------------
 
 
-class PcmFormat(msgspec.Struct, frozen=True):
-    type: str = "audio/pcm"
-    rate: int = SAMPLE_RATE
+class SoundFormat(msgspec.Struct, frozen=True):
+    """A telephone's formats have one rate, which is not named."""
+
+    type: FormatName = "audio/pcm"
+    rate: int | UnsetType = SAMPLE_RATE
+
+    @classmethod
+    def named(cls, name: FormatName) -> SoundFormat:
+        return cls(name, UNSET if FORMATS[name].is_telephone else FORMATS[name].sample_rate)
 
 
 class Transcription(msgspec.Struct, frozen=True):
@@ -228,13 +231,13 @@ class TurnDetection(msgspec.Struct, frozen=True):
 
 
 class AudioInput(msgspec.Struct, frozen=True):
-    format: PcmFormat = PcmFormat()
+    format: SoundFormat = SoundFormat()
     transcription: Transcription = Transcription()
     turn_detection: TurnDetection | UnsetType = UNSET
 
 
 class AudioOutput(msgspec.Struct, frozen=True):
-    format: PcmFormat = PcmFormat()
+    format: SoundFormat = SoundFormat()
 
 
 class Audio(msgspec.Struct, frozen=True):
@@ -352,8 +355,11 @@ def typed(item_id: str, role: str, text: str) -> CreateItem:
     return CreateItem(TextItem(item_id, role, (TextPart(kind, text),)))
 
 
-def settings(instructions: str | None, silence_ms: int | None) -> SessionSettings:
-    """PCM16 at 24 kHz both ways with transcripts of the caller, and what the user asked for."""
+def settings(
+    instructions: str | None, silence_ms: int | None, format_name: FormatName = "audio/pcm"
+) -> SessionSettings:
+    """That format both ways, with transcripts of the caller, and what the user asked for."""
     detection: TurnDetection | UnsetType = UNSET if silence_ms is None else TurnDetection(silence_ms)
-    audio = Audio(input=AudioInput(turn_detection=detection))
+    sound = SoundFormat.named(format_name)
+    audio = Audio(AudioInput(sound, turn_detection=detection), AudioOutput(sound))
     return SessionSettings(audio, UNSET if instructions is None else instructions)

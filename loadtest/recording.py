@@ -22,6 +22,10 @@ class Recording:
         self.truncated = False
 
     @property
+    def sample_rate(self) -> int:
+        return self._rate
+
+    @property
     def pcm(self) -> bytes:
         return bytes(self._pcm)
 

@@ -25,6 +25,7 @@ from enum import StrEnum
 from loadtest import realtime_wire as wire
 from loadtest.errors import CallError, ConnectionLost
 from loadtest.hearing import Hearing
+from loadtest.line import Line
 from loadtest.realtime_wire import SAMPLE_RATE
 from loadtest.recording import Recording
 from loadtest.turns import (
@@ -38,6 +39,7 @@ from loadtest.turns import (
     elapsed_ms,
     turn_result,
 )
+from media.audio_format import FormatName
 from media.chunk import BYTES_PER_SAMPLE, ms_to_samples
 
 FRAME_MS = 20
@@ -60,7 +62,8 @@ class CallPlan:
 
     `turn_timeout_ms` runs from the end of speech to the first sample, and again from each sample to the next.
     `instructions` and `silence_ms` (of the server's turn detection) go into the session; None leaves them alone.
-    Several values of one setting take turns: the first for the first turn, and round again.
+    Several values of one setting take turns: the first for the first turn, and round again. `format_name`: of the
+    sound in messages, both ways.
     """
 
     utterances: tuple[Utterance, ...]
@@ -71,6 +74,7 @@ class CallPlan:
     turn_timeout_ms: int = 30_000
     instructions: str | None = None
     silence_ms: int | None = None
+    format_name: FormatName = "audio/pcm"
 
     def __post_init__(self) -> None:
         assert self.utterances
@@ -97,7 +101,8 @@ class CallTimeline:
         self._turns = [Turn(index, utterance) for index, utterance in enumerate(plan.utterances)]
         self._current = -1
         self._spoken_bytes = 0
-        self._hearing = Hearing(self._turns)
+        self._line = Line(plan.format_name)
+        self._hearing = Hearing(self._turns, self._line)
         self._start_ns = 0
         self._end_ns = 0
         self._closing_until_ns = 0
@@ -140,7 +145,7 @@ class CallTimeline:
             return []
         if index % ACK_FRAMES == 0:
             messages += self._hearing.acknowledge(now_ns)
-        return [wire.AppendAudio(self._next_audio()), *messages]
+        return [self._line.said(self._next_audio()), *messages]
 
     def on_event(self, event: wire.ServerEvent, now_ns: int) -> list[wire.ClientMessage]:
         """Take in one server event; the messages to send at once. Raises `ServerViolation`."""
@@ -261,7 +266,7 @@ class CallTimeline:
             detail=self._detail,
             duration_ms=elapsed_ms(self._start_ns, self._end_ns) or 0.0,
             turns=tuple(
-                turn_result(turn, replies, following)
+                turn_result(turn, replies, following, self._line.sample_rate)
                 for turn, following in zip(self._turns, [*said[1:], None], strict=True)
             ),
             unprompted_replies=len(unprompted),

@@ -229,8 +229,11 @@ def add_faults(records: list[Faults]) -> Faults:
     return Faults(**{name: sum(column[name] for column in columns) for name in Faults().counts()})
 
 
-def turn_result(turn: Turn, replies: list[Reply], next_said_ns: int | None) -> TurnResult:
-    """The figures of `turn`, from all `replies` of the call. `next_said_ns`: first audible sample of the next turn."""
+def turn_result(
+    turn: Turn, replies: list[Reply], next_said_ns: int | None, heard_rate: int = SAMPLE_RATE
+) -> TurnResult:
+    """The figures of `turn`, from all `replies` of the call. `next_said_ns`: first audible sample of the next turn.
+    `heard_rate`: samples per second of the replies."""
     own = [reply for reply in replies if reply.turn == turn.index]
     answers = [reply for reply in own if turn.is_answer(reply)]
     sounding = [reply for reply in answers if turn.in_time(reply)]
@@ -253,9 +256,9 @@ def turn_result(turn: Turn, replies: list[Reply], next_said_ns: int | None) -> T
         ttfa_ms=elapsed_ms(turn.said_end_ns, waited_to if censored else first_received),
         ttfa_censored=censored,
         ttfa_audible_ms=elapsed_ms(turn.said_end_ns, _earliest([reply.audio.first_audible_ns for reply in sounding])),
-        reply_ms=samples_to_ms(sum(reply.audio.received_samples for reply in own), SAMPLE_RATE),
-        heard_ms=samples_to_ms(sum(reply.audio.heard_samples for reply in own), SAMPLE_RATE),
-        discarded_ms=samples_to_ms(sum(reply.audio.discarded_samples for reply in own), SAMPLE_RATE),
+        reply_ms=samples_to_ms(sum(reply.audio.received_samples for reply in own), heard_rate),
+        heard_ms=samples_to_ms(sum(reply.audio.heard_samples for reply in own), heard_rate),
+        discarded_ms=samples_to_ms(sum(reply.audio.discarded_samples for reply in own), heard_rate),
         gap_ms_max=_ms(max((reply.audio.gap_ns_max for reply in own), default=0)),
         dry_ms=_ms(sum(reply.audio.dry_ns for reply in own)),
         yielded=None if barge_in_stop_ms is None else any(reply.cut_ns is not None for reply in sounding),

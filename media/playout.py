@@ -1,7 +1,7 @@
 """Playout: the sample ledger of one call's output, and what of it is due on the wire.
 
 Theory of operation
-    Each response has a ledger on the sample clock of the session's output rate: *generated* samples have come from the
+    Each response has a ledger on a sample clock, whose rate it is opened with: *generated* samples have come from the
     vocoder, *sent* ones were handed to the kernel, *heard* is what the caller's ear has had at the least. `generated -
     sent` is bounded by the credit that the vocoder holds; `due` bounds `sent - heard` by the transport's lead: it keeps
     `play_end_ns`, the moment at which a caller who plays everything on arrival would run dry, and lets a frame go while
@@ -28,7 +28,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, rescale
 from media.fade import FADE_MS, faded_in, faded_out
 from media.heard_estimate import DELAY_NS_MAX, NS_PER_S, Pacing, Path
 
@@ -57,7 +57,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """Where a response stands, in samples at the output rate. `basis`: how `heard` is known; up to `error_samples` more
+    """Where a response stands, in samples at its rate. `basis`: how `heard` is known; up to `error_samples` more
     may have been."""
 
     generated: int
@@ -74,7 +74,12 @@ class LedgerView:
 
 @dataclass(slots=True)
 class _Ledger:
+    """`frame_samples`, `fade_samples`: of a whole frame, and of a fade."""
+
     response: str
+    rate: int
+    frame_samples: int
+    fade_samples: int
     chunks: deque[AudioChunk]
     pacing: Pacing
     next_seq: int = 0
@@ -90,7 +95,8 @@ class _Ledger:
 
 
 class Playout:
-    """`lead_ns`: how far ahead of the ear frames may be sent."""
+    """`sample_rate`, `frame_samples`: of responses, and of a frame of theirs, unless they are opened with another rate.
+    `lead_ns`: how far ahead of the ear frames may be sent."""
 
     def __init__(self, sample_rate: int, frame_samples: int, lead_ns: int) -> None:
         self._rate = sample_rate
@@ -98,7 +104,6 @@ class Playout:
         self._lead_ns = lead_ns
         self._queue: deque[_Ledger] = deque()
         self._known: dict[str, _Ledger] = {}
-        self._fade_samples = ms_to_samples(FADE_MS, sample_rate)
         self._withheld: str | None = None
         self._is_held = False
         self._fades_out: str | None = None
@@ -112,11 +117,14 @@ class Playout:
         """How often a response that had begun ran dry at the ear."""
         return self._underruns
 
-    def open(self, response: str) -> None:
-        """Expect audio of `response`, after what is already queued."""
+    def open(self, response: str, sample_rate: int | None = None) -> None:
+        """Expect audio of `response`, after what is already queued. Its positions are samples at its rate."""
         if response in self._known:
             raise ChunkError(f"{response} is already open")
-        ledger = _Ledger(response, deque(), Pacing(self._rate))
+        rate = sample_rate or self._rate
+        frame_samples = rescale(self._frame_samples, self._rate, rate)
+        fade_samples = ms_to_samples(FADE_MS, rate)
+        ledger = _Ledger(response, rate, frame_samples, fade_samples, deque(), Pacing(rate))
         self._known[response] = ledger
         self._queue.append(ledger)
 
@@ -156,8 +164,8 @@ class Playout:
             raise ChunkError(
                 f"{response}: chunk {chunk.seq} at {chunk.start_sample}, wanted {ledger.next_seq} at {ledger.generated}"
             )
-        if chunk.sample_rate != self._rate:
-            raise ChunkError(f"{response}: {chunk.sample_rate} Hz on a {self._rate} Hz output")
+        if chunk.sample_rate != ledger.rate:
+            raise ChunkError(f"{response}: {chunk.sample_rate} Hz on a {ledger.rate} Hz output")
         ledger.next_seq += 1
         ledger.generated = chunk.end_sample
         ledger.final_in = chunk.final
@@ -173,8 +181,8 @@ class Playout:
             return self._fade_out(ledger, now_ns) if ledger.response == self._fades_out else None
         if self._play_end_ns - now_ns >= self._lead_ns:
             return None
-        size = min(self._frame_samples, ledger.generated - ledger.sent)
-        if size < self._frame_samples and not ledger.final_in:
+        size = min(ledger.frame_samples, ledger.generated - ledger.sent)
+        if size < ledger.frame_samples and not ledger.final_in:
             return None
         if self._play_end_ns < now_ns:
             self._underruns += ledger.sent > 0 and size > 0 and not ledger.fades_in
@@ -182,7 +190,7 @@ class Playout:
         frame = self._send(ledger, size)
         if ledger.fades_in and frame.samples:
             ledger.fades_in = False
-            return replace(frame, pcm=faded_in(frame.pcm, self._fade_samples))
+            return replace(frame, pcm=faded_in(frame.pcm, ledger.fade_samples))
         return frame
 
     def _fade_out(self, ledger: _Ledger, now_ns: int) -> Frame | None:
@@ -192,12 +200,12 @@ class Playout:
         if self._play_end_ns < now_ns:
             return None
         ledger.fades_in = True
-        frame = self._send(ledger, min(self._fade_samples, ledger.generated - ledger.sent))
+        frame = self._send(ledger, min(ledger.fade_samples, ledger.generated - ledger.sent))
         return replace(frame, pcm=faded_out(frame.pcm))
 
     def _send(self, ledger: _Ledger, samples: int) -> Frame:
         ledger.pacing.record(self._play_end_ns, samples)
-        self._play_end_ns += samples * NS_PER_S // self._rate
+        self._play_end_ns += samples * NS_PER_S // ledger.rate
         return self._take(ledger, samples)
 
     def _take(self, ledger: _Ledger, samples: int) -> Frame:
@@ -233,7 +241,7 @@ class Playout:
         if ledger.acked_ns is None:
             return most
         since_ns = now_ns - ledger.acked_ns + self._path.report_ns_max
-        return min(most, ledger.acked - (-since_ns * self._rate // NS_PER_S))
+        return min(most, ledger.acked - (-since_ns * ledger.rate // NS_PER_S))
 
     def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
         """The client reports that `samples` of `response` were heard. Never lowers what was reported before."""
@@ -262,6 +270,15 @@ class Playout:
         if path.silent_ns is None:
             return certain, ledger.sent
         return certain, max(certain, ledger.pacing.due_by(path.silent_ns))
+
+    def rate_of(self, response: str) -> int:
+        """Samples per second of `response`."""
+        return self._known[response].rate
+
+    def lead_ns(self, response: str, now_ns: int) -> int:
+        """How far ahead of the ear `response` has been sent."""
+        view = self.view(response, now_ns)
+        return (view.sent - view.heard) * NS_PER_S // self._known[response].rate
 
     def played_out_ns(self) -> int:
         """When the ear has had all that was sent so far."""

@@ -19,6 +19,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
@@ -37,6 +38,7 @@ END_THRESHOLD_MIN = 0.01
 # A caller who must speak for longer than a second before being heard, or be silent for longer than a minute,
 # is a mistake in a configuration.
 START_MS_MAX = 1_024
+START_WINDOWS_MAX = START_MS_MAX // WINDOW_MS
 SILENCE_MS_MAX = 60_000
 
 
@@ -50,8 +52,8 @@ class GateSettings:
 
     `threshold`: probability from which a window is loud, 0 to 1. `start_windows`: loud windows in a row that confirm
     an onset. `start_ms_strict`: the same in milliseconds, rounded up to windows, while the gate is asked to be
-    stricter. `pause_ms` and `silence_ms`: silence that makes a pause, and the end; a pause never waits longer than
-    the end.
+    stricter; `start_mean_strict`: the mean probability that these must have then. `pause_ms` and `silence_ms`: silence
+    that makes a pause, and the end; a pause never waits longer than the end.
     """
 
     threshold: float = 0.5
@@ -59,13 +61,15 @@ class GateSettings:
     start_ms_strict: int = 160
     pause_ms: int = 96
     silence_ms: int = 500
+    start_mean_strict: float = 0.0
 
     def __post_init__(self) -> None:
         _check_range("threshold", self.threshold, 0.0, 1.0)
-        _check_range("start_windows", self.start_windows, 1, START_MS_MAX // WINDOW_MS)
+        _check_range("start_windows", self.start_windows, 1, START_WINDOWS_MAX)
         _check_range("start_ms_strict", self.start_ms_strict, WINDOW_MS, START_MS_MAX)
         _check_range("pause_ms", self.pause_ms, WINDOW_MS, SILENCE_MS_MAX)
         _check_range("silence_ms", self.silence_ms, WINDOW_MS, SILENCE_MS_MAX)
+        _check_range("start_mean_strict", self.start_mean_strict, 0.0, 1.0)
 
     @property
     def end_threshold(self) -> float:
@@ -158,11 +162,13 @@ DUE: dict[GateState, GateState] = {
 class SpeechGate:
     """The gate of one call. Assign `settings` to change them."""
 
-    __slots__ = ("_loud_windows", "_onset", "_silence_start", "_state", "_window_end", "settings")
+    __slots__ = ("_loud", "_onset", "_silence_start", "_state", "_window_end", "settings")
 
     def __init__(self, settings: GateSettings) -> None:
         self.settings = settings
         self._window_end = 0
+        # Probabilities of the loud windows in a row up to now, of as many as any rule asks for.
+        self._loud: deque[float] = deque(maxlen=START_WINDOWS_MAX)
         self.reset()
 
     @property
@@ -178,7 +184,7 @@ class SpeechGate:
     def reset(self) -> None:
         """Idle, without an event; the position stays."""
         self._state = GateState.IDLE
-        self._loud_windows = 0
+        self._loud.clear()
         self._onset = self._silence_start = self._window_end
 
     def window(self, probability: float, window_end: int, *, stricter: bool = False) -> tuple[GateEvent, ...]:
@@ -187,11 +193,22 @@ class SpeechGate:
         assert window_end >= self._window_end + WINDOW_SAMPLES, "windows overlap or run backwards"
         self._window_end = window_end
         level = self._level(probability)
-        self._loud_windows = self._loud_windows + 1 if level is Level.LOUD else 0
+        if level is Level.LOUD:
+            self._loud.append(probability)
+        else:
+            self._loud.clear()
         events = [self._move(LEVELS[self._state][level])]
         while self._is_due(stricter):
             events.append(self._move(DUE[self._state]))
         return tuple(event for event in events if event is not None)
+
+    def is_onset(self, stricter: bool) -> bool:
+        """The last windows would confirm an onset, whether or not speech has started already."""
+        needed = self.settings.start_windows_needed(stricter)
+        if len(self._loud) < needed:
+            return False
+        mean = sum(list(self._loud)[-needed:]) / needed
+        return not stricter or mean >= self.settings.start_mean_strict
 
     def overdue(self) -> tuple[GateEvent, ...]:
         """What the silence so far amounts to by the present settings, without another window."""
@@ -219,7 +236,7 @@ class SpeechGate:
         silence = self._window_end - self._silence_start
         silence_due = ms_to_samples(self.settings.silence_ms, VAD_SAMPLE_RATE)
         if self._state is GateState.RISING:
-            return self._loud_windows >= self.settings.start_windows_needed(stricter)
+            return self.is_onset(stricter)
         if self._state is GateState.FADING:
             return silence >= min(ms_to_samples(self.settings.pause_ms, VAD_SAMPLE_RATE), silence_due)
         return self._state is GateState.PAUSING and silence >= silence_due

@@ -395,9 +395,7 @@ class TurnDetector:
     @property
     def _is_new_burst(self) -> bool:
         """Speech begins again after the last burst, as confidently as the first did."""
-        settings = self._settings
-        needed_ms = settings.hold_ms if self._saying.may_be_held else settings.start_windows * WINDOW_MS
-        return self._burst_end is not None and self._rising.voiced_ms >= needed_ms
+        return self._burst_end is not None and self._gate.is_onset(stricter=self._saying.may_be_held)
 
     def _speak_again(self, now_ns: int) -> list[TurnEvent]:
         """The provisional turn goes on with another burst, unless it was an echo or has lasted for too long."""

@@ -12,8 +12,10 @@ from media.end_of_turn import EndOfTurnSettings, usual_silence_ms
 from media.interruption import InterruptionSettings
 from media.speech_gate import SILENCE_MS_MAX, START_MS_MAX, WINDOW_MS, GateSettings
 
-# Speech that holds a reply on a telephone, where lines crackle and the echo is seldom cancelled: twice the usual.
-HOLD_MS_TELEPHONE = 128
+# On a telephone, where lines crackle and the echo is seldom cancelled, what holds a reply must be clearer as well: no
+# click, door or noise of the evaluation reaches this mean, and voice is noticed 10 ms later, which a third window would
+# make 35, and keep fewer of them out (docs/turn-taking.md).
+HOLD_MEAN_TELEPHONE = 0.8
 WAIT_MS_MAX = 60_000  # a longer wait in the settings is a mistake
 
 
@@ -27,6 +29,7 @@ class TurnDetectorSettings:
 
     `threshold`, `start_windows`, `pause_ms`: as in `GateSettings`, for turns while we are silent.
     `hold_ms`: loud windows in a row that hold our reply; two of them keep single clicks out and the hold under 120 ms.
+    `hold_mean`: the mean probability that these must have.
     `burst_end_ms`: quiet that ends a burst over our own speech. The closure of a stop consonant is shorter.
     `join_gap_ms`: a burst that begins so soon after another goes on with its evidence ("No, … that is not it").
     `confirm_ms_max`: how long we hold on the client's word alone: two windows, and what is still on its way.
@@ -46,6 +49,7 @@ class TurnDetectorSettings:
     end_of_turn: EndOfTurnSettings = field(default_factory=EndOfTurnSettings)
     interruption: InterruptionSettings = field(default_factory=InterruptionSettings)
     hold_ms: int = 64
+    hold_mean: float = 0.0
     burst_end_ms: int = 128
     join_gap_ms: int = 192
     confirm_ms_max: int = 250
@@ -74,7 +78,7 @@ class TurnDetectorSettings:
 
     def gate(self, silence_ms: int) -> GateSettings:
         """The gate's settings within a turn that ends after `silence_ms`, and before one."""
-        return GateSettings(self.threshold, self.start_windows, self.hold_ms, self.pause_ms, silence_ms)
+        return self._gate(self.pause_ms, silence_ms)
 
     @property
     def asks_after_ms(self) -> int | None:
@@ -84,7 +88,12 @@ class TurnDetectorSettings:
     @property
     def provisional_gate(self) -> GateSettings:
         """The gate's settings within a provisional turn: its end is decided by other means."""
-        return GateSettings(self.threshold, self.start_windows, self.hold_ms, self.burst_end_ms, SILENCE_MS_MAX)
+        return self._gate(self.burst_end_ms, SILENCE_MS_MAX)
+
+    def _gate(self, pause_ms: int, silence_ms: int) -> GateSettings:
+        return GateSettings(
+            self.threshold, self.start_windows, self.hold_ms, pause_ms, silence_ms, start_mean_strict=self.hold_mean
+        )
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -35,7 +35,6 @@ from sessions.effects import (
     Tell,
 )
 from sessions.events import (
-    CallerIdle,
     CommandRefused,
     InputCleared,
     InputCommitted,
@@ -45,7 +44,7 @@ from sessions.events import (
 from sessions.hearing import Hearing, Turn, Understood
 from sessions.idle import IdlePrompts
 from sessions.items import Item
-from sessions.plan import Marks, Plan
+from sessions.plan import Marks, Owed, Plan
 from sessions.planner import Identity, Planner, ReplyDefaults
 from sessions.prefill import Prefill
 from sessions.remembered import Remembered
@@ -55,8 +54,6 @@ from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import CALL_ENDED, Speaking
 from stages.contracts import Event, Message, Options, Tag, Transcript
 from stages.event_log import EventLog
-
-NS_PER_S = 1_000_000_000
 
 # Why we stop without any speech over our own: the client wants it, or a key was pressed on a telephone.
 StopWhy = Literal["client_cancelled", "dtmf"]
@@ -90,8 +87,7 @@ class Conversation:
         self._planner = Planner(identity, defaults, self._route)
         self._prefill = Prefill(identity.session, self._route.head)
         self._idle = IdlePrompts()
-        # An understood turn that waits for the response before it to end, where speech does not interrupt.
-        self._owed: tuple[Marks, int] | None = None
+        self._owed: Owed | None = None
         self._is_over = False
 
     # ---- what can be asked -------------------------------------------------------------------------
@@ -280,7 +276,10 @@ class Conversation:
             return []
         if heard.settled and self._may_prepare(turn, heard.text):
             return self._prepare(turn, heard.text, now_ns)
-        return self._feed_prefill(heard.text, complete=heard.settled and turn.is_paused)
+        if not heard.text:
+            return []
+        messages = (*self._messages(), Message("user", heard.text))
+        return self._prefill.feed(messages, complete=heard.settled and turn.is_paused)
 
     def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
         turn, text = understood.turn, understood.text
@@ -290,26 +289,28 @@ class Conversation:
         effects = self._remembered.understand(turn.item, text)
         if text:
             self._idle.caller_is_there()
-        if turn.answer:
-            self._owed = (Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
-        else:
+        if turn.answer and (text or not self._owed):
+            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
+        if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
 
     def _answer_owed(self, now_ns: int) -> list[Effect]:
-        """Answer the last understood turn, once nobody speaks and no other turn is still being understood."""
+        """Begin what is owed, once nobody speaks and no other turn is still being understood."""
         if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
             return []
-        if self._owed is None or self._is_over or not self._remembered.is_unanswered:
+        owed = self._owed
+        if owed is None or self._is_over or not (owed.spec or self._remembered.is_unanswered):
             self._owed = None
             return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
         if self._speaking.is_full:
             return []
-        (marks, turn), self._owed = self._owed, None
+        self._owed = None
         prepared, history = self._speaking.prepared, self._remembered.messages()
-        if prepared and prepared.stages == self._planner.stages(ResponseSpec(), self._settings, history):
-            return self._speaking.confirm(self._remembered.last_id, marks)
-        return self._start_response(ResponseSpec(), marks, turn, now_ns)
+        spec = owed.spec or ResponseSpec()
+        if prepared and self._planner.would_make(prepared, spec, self._settings, history):
+            return [*self._speaking.confirm(self._remembered.last_id, owed.marks), *self._enter_ended()]
+        return self._start_response(spec, owed.marks, owed.turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -353,6 +354,11 @@ class Conversation:
             self._idle.caller_is_there()
         return self._remembered.create(item, previous)
 
+    def answer_call(self, output: Item, now_ns: int) -> list[Effect]:
+        """The client says what came of a call, however late. No response is started by it; one that has not begun yet
+        reads it."""
+        return self._settle([*self._remembered.create(output, None), *self._ask_again(now_ns)], now_ns)
+
     def delete_item(self, item_id: str) -> list[Effect]:
         return self._remembered.delete(item_id)
 
@@ -364,15 +370,13 @@ class Conversation:
         return [*self._remembered.truncate(item_id, audio_end_ms), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
-        if spec.in_conversation and self._speaking.active:
-            message = f"response {self._speaking.active.id} is still in progress; cancel it or wait for its end"
-            return [Tell(CommandRefused("conversation_already_has_active_response", message))]
-        if not spec.in_conversation and any(not view.in_conversation for view in self._speaking.running):
-            message = "one out-of-band response at a time; another is still in progress"
-            return [Tell(CommandRefused("out_of_band_response_active", message))]
-        if self._speaking.is_full:
-            message = "too many responses have yet to give back what they hold; wait for one to drain"
-            return [Tell(CommandRefused("too_many_responses", message))]
+        if spec.in_conversation and self._speaking.has_called and not (self._owed and self._owed.spec):
+            # A tool may be quicker than the words before its call: what is asked for then begins when these are said.
+            self._owed = Owed(Marks(), self._hearing.next_turn(), spec)
+            return []
+        refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
+        if refusal:
+            return [Tell(refusal)]
         return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
 
     def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
@@ -504,9 +508,10 @@ class Conversation:
         withdrawn = self._speaking.withdraw(now_ns)
         return [*withdrawn, *self._prefill.stop(), *self._speaking.prepare(plan, now_ns)]
 
-    def _messages(self) -> tuple[Message, ...]:
-        """The usual prompt, as the history stands."""
-        return self._planner.messages(ResponseSpec(), self._settings, self._remembered.messages())
+    def _messages(self, history: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
+        """The usual prompt, as the history stands, or as it will with `history`."""
+        history = self._remembered.messages() if history is None else history
+        return self._planner.messages(ResponseSpec(), self._settings, history)
 
     def _stages_now(self, plan: Plan) -> tuple[tuple[Leg, Options], ...]:
         """What `plan` asks of its stages, its prompt made of the history as that stands now."""
@@ -533,17 +538,19 @@ class Conversation:
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
                 # Its words are lost, but what it cut short can still be answered.
-                self._owed = (Marks(), turn.tag.turn)
+                self._owed = Owed(Marks(), turn.tag.turn)
         effects = effects + self._answer_owed(now_ns)
         self._look_whether_idle(now_ns)
         return effects + self._admit_accepted(now_ns)
 
     def _enter_ended(self) -> list[Effect]:
-        """Enter responses that have just ended into the history."""
+        """Enter responses and calls that have just ended into the history."""
         ended = [ended for ended in self._speaking.take_ended() if ended.plan.view.in_conversation]
         for one in ended:
             self._idle.reply_ended(can_speak=one.phase in (Phase.SUCCEEDED, Phase.CANCELLED))
-        return [effect for one in ended for effect in self._remembered.remember(one)]
+        remembered = [effect for one in ended for effect in self._remembered.remember(one)]
+        called = self._speaking.take_called()
+        return remembered + [effect for one in called for effect in self._remembered.remember_call(one)]
 
     # ---- nobody says anything ------------------------------------------------------------------------
 
@@ -558,24 +565,22 @@ class Conversation:
         hearing, speaking = self._hearing, self._speaking
         is_heard = bool(hearing.current) or hearing.is_awaited
         is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
-        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_unanswered:
+        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_waited_for:
             self._idle.disturbed()
         else:
             self._idle.silent_since(max(now_ns, speaking.played_out_ns))
 
     def _prompt_the_idle(self, input_end: int, now_ns: int) -> list[Effect]:
         """Speak again where the caller has been silent for too long. Their silence is an item without words."""
-        due_ns, since_ns = self._idle_due_ns, self._idle.since_ns
-        if due_ns is None or since_ns is None or now_ns < due_ns:
+        due_ns = self._idle_due_ns
+        if due_ns is None or now_ns < due_ns:
             return []
-        self._idle.prompted()
-        silence = (now_ns - since_ns) * INPUT_RATE // NS_PER_S
-        start_ms, end_ms = (samples_to_ms(at, INPUT_RATE) for at in (max(0, input_end - silence), input_end))
         item = Item(self._identity.new_id("item"), "user", "", spoken=True)
-        told = [Tell(CallerIdle(item.id, start_ms, end_ms)), Tell(InputCommitted(item.id, self._remembered.last_id))]
-        added = self._remembered.add_turn(item)
+        idle = self._idle.silence(item.id, input_end, now_ns)
+        self._idle.prompted()
+        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id)), *self._remembered.add_turn(item)]
         response = self._start_response(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
-        return self._settle([*told, *added, *response], now_ns)
+        return self._settle([*told, *response], now_ns)
 
     # ---- prefill -----------------------------------------------------------------------------------
 
@@ -583,17 +588,12 @@ class Conversation:
         """Read the prompt into the Thinker's KV before anybody speaks."""
         return self._start_prefill()
 
-    def _start_prefill(self, further: tuple[Message, ...] = ()) -> list[Effect]:
-        """Keep the Thinker's KV in step with the prompt as it stands, and with `further` messages after it."""
+    def _start_prefill(self, history: tuple[Message, ...] | None = None) -> list[Effect]:
+        """Keep the Thinker's KV in step with the prompt."""
         # A number of its own: the stage may still be leaving the prefill before it.
-        return self._prefill.start(self._epoch, self._hearing.next_turn(), (*self._messages(), *further))
+        turn = self._hearing.next_turn()
+        return self._prefill.start(self._epoch, turn, self._messages(history), self._settings.tools)
 
-    def _read_ahead(self, item_id: str, text: str) -> list[Effect]:
+    def _read_ahead(self, plan: Plan, text: str) -> list[Effect]:
         """The reply is written and now being said: read what the next prompt begins with, while there is time."""
-        self._remembered.trim(item_id, text)
-        return self._start_prefill((Message("assistant", text),))
-
-    def _feed_prefill(self, caller_text: str, *, complete: bool) -> list[Effect]:
-        if not caller_text:
-            return []
-        return self._prefill.feed((*self._messages(), Message("user", caller_text)), complete=complete)
+        return self._start_prefill(self._remembered.read_ahead(plan, text))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from media.audio_format import FormatName
 from media.playout import Frame
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
-from sessions.settings import Modality
+from sessions.settings import OUTPUT_RATE, Modality
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class ResponseView:
     """A response as its client sees it. `status` as on the wire; `reason` completes it. `cut`: where history ends in
-    its sound, unless that was said to its end."""
+    its sound, unless that was said to its end. `may_call`: it may make `calls` of tools, and then have no words."""
 
     id: str
     item: str
@@ -136,6 +137,8 @@ class ResponseView:
     usage: Usage = Usage()
     turn: int = 0
     cut: Cut | None = None
+    may_call: bool = False
+    calls: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +159,51 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True)
 class ReplyWords:
-    """Where the next `words` of a reply stand in its sound."""
+    """Where the next `words` of a reply stand in its sound, of `sample_rate`."""
 
     response: str
     item: str
     words: tuple[SpokenWord, ...]
+    sample_rate: int = OUTPUT_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyAudio:
-    """A frame handed to the client now. `watermark`: samples of it that can no longer be recalled."""
+    """A frame handed to the client now. `watermark`: samples of its response that can no longer be recalled. `format`:
+    what it travels in, where it does so in messages."""
 
     item: str
     epoch: int
     frame: Frame
     watermark: int
+    format: FormatName = "audio/pcm"
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A reply begins to call a tool; `item` has no arguments yet, and stands behind `previous`."""
+
+    response: str
+    item: Item
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of a call's arguments."""
+
+    response: str
+    item: str
+    call_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The call is whole, and the client may carry it out; or it is incomplete, and was never made."""
+
+    response: str
+    item: Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +259,9 @@ Event = (
     | ReplyText
     | ReplyWords
     | ReplyAudio
+    | CallStarted
+    | CallArguments
+    | CallFinished
     | ResponseFinished
     | ResponseLost
     | ResponseDrained

@@ -25,24 +25,32 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from media.chunk import samples_to_ms
 from media.heard_estimate import Path
 from media.playout import Basis, LedgerView, Playout
 from sessions.items import Item
 from sessions.reply import Reply
+from sessions.settings import OUTPUT_RATE
 
 REPLIES_MAX = 8  # a client corrects what it has just heard
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """History ends after `samples` of a reply: `text` are the words that were whole by then, `word` is the one that it
-    fell into. `basis`: how that is known; the truth is no further from it than `error_samples`."""
+    """History ends after `samples`, at `sample_rate`, of a reply: `text` are the words that were whole by then, `word`
+    is the one that it fell into. `basis`: how that is known; the truth is no further from it than `error_samples`."""
 
     samples: int
     text: str
     word: str = ""
     basis: Basis = "estimated"
     error_samples: int = 0
+    sample_rate: int = OUTPUT_RATE
+
+    @property
+    def ms(self) -> int:
+        """Whole ms of the reply up to there."""
+        return samples_to_ms(self.samples, self.sample_rate)
 
     def applied_to(self, item: Item) -> Item:
         """`item`, of which no more is history."""
@@ -58,6 +66,7 @@ class Cut:
             heard_basis=self.basis,
             cut_word=self.word,
             heard_error_samples=self.error_samples,
+            sample_rate=self.sample_rate,
         )
 
 
@@ -99,9 +108,9 @@ class _Reply:
     def as_cut(self) -> Cut:
         """Whether or not it was cut: what history has of it."""
         if self.cut is None:
-            return Cut(self.sent, self.reply.text, "", self.basis)
+            return Cut(self.sent, self.reply.text, "", self.basis, sample_rate=self.reply.sample_rate)
         error = max(self.most - self.cut, self.cut - self.least)
-        return Cut(self.cut, *self.reply.cut_at(self.cut), self.basis, error)
+        return Cut(self.cut, *self.reply.cut_at(self.cut), self.basis, error, self.reply.sample_rate)
 
 
 class Heard:
@@ -219,4 +228,5 @@ def shortened(item: Item, samples: int) -> Cut:
     """What may have been heard of a reply of which no word times are left: its share of the sound, rounded down."""
     words = item.text.split()
     whole = len(words) * samples // item.audio_samples if item.audio_samples else 0
-    return Cut(samples, " ".join(words[:whole]), words[whole] if whole < len(words) else "")
+    word = words[whole] if whole < len(words) else ""
+    return Cut(samples, " ".join(words[:whole]), word, sample_rate=item.sample_rate)

@@ -13,9 +13,14 @@ Rules
 
 from __future__ import annotations
 
+from media.chunk import samples_to_ms
+from sessions.events import CallerIdle
+from sessions.settings import INPUT_RATE
+
 # Who is silent to three of them is not there; it is the limit of idle minutes that ends their call.
 IN_A_ROW_MAX = 3
 NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
 
 
 class IdlePrompts:
@@ -58,6 +63,12 @@ class IdlePrompts:
     def caller_is_there(self) -> None:
         """They have said something."""
         self._in_a_row = 0
+
+    def silence(self, item: str, input_end: int, now_ns: int) -> CallerIdle:
+        """The silence that lasts until now: `item` of the conversation. The input ends at `input_end` (16 kHz)."""
+        assert self._since_ns is not None, "nobody is prompted while somebody speaks"
+        start = max(0, input_end - (now_ns - self._since_ns) * INPUT_RATE // NS_PER_S)
+        return CallerIdle(item, samples_to_ms(start, INPUT_RATE), samples_to_ms(input_end, INPUT_RATE))
 
     def prompted(self) -> None:
         """They are being spoken to."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from media.playout import Basis
+from sessions.settings import OUTPUT_RATE
 
 Role = Literal["system", "user", "assistant"]
+ItemKind = Literal["message", "function_call", "function_call_output"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 # Far beyond any prompt's context. At up to four bytes a character the whole history fits the store's snapshot of 2 MiB.
@@ -24,7 +26,7 @@ ITEM_NOT_FOUND = "item_not_found"
 
 
 class ItemError(ValueError):
-    """The client named an item that is not there, or used an id twice."""
+    """The client named an item or a call that is not there, or used an id twice."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -35,8 +37,11 @@ class ItemError(ValueError):
 class Item:
     """`text` is the transcript of spoken items. `spoken` tells audio from typed text.
 
-    `audio_samples` counts output samples of a spoken assistant item that were sent; `cut` says that it was ended
-    before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
+    A call of the function `name` is an item of the assistant, with its arguments for `text`; the output of one is an
+    item of nobody (`system`), with the call's `call_id`.
+
+    `audio_samples` counts samples, at `sample_rate`, of a spoken assistant item that were sent; `cut` says that it was
+    ended before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
     `heard_error_samples`, and it fell into `cut_word`.
     """
 
@@ -51,6 +56,15 @@ class Item:
     heard_basis: Basis = "estimated"
     cut_word: str = ""
     heard_error_samples: int = 0
+    kind: ItemKind = "message"
+    call_id: str = ""
+    name: str = ""
+    sample_rate: int = OUTPUT_RATE
+
+    @property
+    def characters(self) -> int:
+        """How much of a prompt it takes."""
+        return len(self.text) + len(self.name) + len(self.call_id)
 
 
 class History:
@@ -91,7 +105,7 @@ class History:
         return tuple(left)
 
     def _is_too_long(self) -> bool:
-        characters = sum(len(item.text) for item in self._items)
+        characters = sum(item.characters for item in self._items)
         return len(self._items) > ITEMS_MAX or (characters > CHARACTERS_MAX and len(self._items) > 1)
 
     def replace(self, item: Item) -> None:

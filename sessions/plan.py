@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from media.audio_format import FORMATS, FormatName
 from sessions.events import ResponseView
 from sessions.heard import Cut
 from sessions.response import Phase
@@ -14,7 +15,8 @@ from stages.contracts import Options, Tag
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a response is made of: the legs of its way, head first, with their options. `spec` is what was asked for."""
+    """What a response is made of: the legs of its way, head first, with their options. `spec` is what was asked for,
+    `output_format` what its sound travels in."""
 
     spec: ResponseSpec
     tag: Tag
@@ -23,6 +25,12 @@ class Plan:
     stages: tuple[tuple[Leg, Options], ...]
     with_audio: bool
     view: ResponseView
+    output_format: FormatName = "audio/pcm"
+
+    @property
+    def sample_rate(self) -> int:
+        """Of its sound, and of all positions in it."""
+        return FORMATS[self.output_format].sample_rate
 
     @property
     def finals(self) -> dict[str, str]:
@@ -65,10 +73,21 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Owed:
+    """A response that is to begin once nobody speaks, in `turn`. `spec`: its client has asked for it, while the words
+    before a call are still being said; None: it answers an understood turn, which waits for the response before it."""
+
+    marks: Marks
+    turn: int
+    spec: ResponseSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
 
-    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end.
+    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end. `has_calls`:
+    it may have had nothing to say.
     """
 
     plan: Plan
@@ -77,3 +96,4 @@ class Ended:
     text: str
     sent_samples: int
     cut: Cut | None = None
+    has_calls: bool = False

@@ -4,6 +4,8 @@ Rules
 * The response says first what it shall be, then the session, then the service.
 * A prompt opens with the instructions and the examples of the service, which seldom change.
 * The instructions are those of the moment in which the response was asked for.
+* Tools stand in every prompt, also where none may be called now: a prompt's beginning stays put. What prompts a caller
+  who says nothing calls none.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from stages.contracts import (
     Tag,
     TalkerOptions,
     ThinkerOptions,
+    Tool,
+    ToolChoice,
     VocoderOptions,
 )
 
@@ -83,9 +87,20 @@ class Planner:
         epoch = epoch if spec.in_conversation else OUT_OF_BAND
         tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
         item = self._identity.new_id("item")
-        view = ResponseView(tag.response, item, epoch, modalities, spec.in_conversation, spec.metadata, turn=turn)
+        tools, choice = self.tooling(spec, settings)
+        view = ResponseView(
+            tag.response,
+            item,
+            epoch,
+            modalities,
+            spec.in_conversation,
+            spec.metadata,
+            turn=turn,
+            may_call=bool(tools) and choice.mode != "none",
+        )
         stages = self.stages(spec, settings, history)
-        return Plan(spec, tag, item, previous, stages, "audio" in modalities, view)
+        with_audio = "audio" in modalities
+        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format)
 
     def stages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
@@ -98,14 +113,22 @@ class Planner:
         )
         messages = self.messages(spec, settings, history)
         voice = settings.voice if settings.voice in self._defaults.voices else ""
+        tools, choice = self.tooling(spec, settings)
         options: dict[LegKind, Options] = {
-            "thinker": ThinkerOptions(messages, limit, temperature, spare=not spec.in_conversation),
+            "thinker": ThinkerOptions(messages, limit, temperature, not spec.in_conversation, tools, choice),
             "talker": TalkerOptions(voice, settings.speed),
-            "vocoder": VocoderOptions(voice=voice),
+            "vocoder": VocoderOptions(settings.output_rate, voice),
             "observer": ObserverOptions(),
         }
         legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
         return tuple((leg, options[leg.kind]) for leg in legs)
+
+    def would_make(
+        self, plan: Plan, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
+    ) -> bool:
+        """A response of `spec` that begins now is made and heard as `plan` says."""
+        stages = self.stages(spec, settings, history)
+        return plan.stages == stages and plan.output_format == settings.output_format
 
     def stages_of(
         self, plan: Plan, settings: SessionSettings, history: tuple[Message, ...]
@@ -115,6 +138,14 @@ class Planner:
         assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
         messages = self.messages(plan.spec, settings, history)
         return ((head, structs.replace(options, messages=messages)), *followers)
+
+    @staticmethod
+    def tooling(spec: ResponseSpec, settings: SessionSettings) -> tuple[tuple[Tool, ...], ToolChoice]:
+        """The tools that are told to the model, and whether one is to be called."""
+        tools = settings.tools if spec.tools is None else spec.tools
+        if spec.idle or not tools:
+            return tools, ToolChoice("none") if tools else ToolChoice()
+        return tools, spec.tool_choice or settings.tool_choice
 
     def messages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]

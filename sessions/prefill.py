@@ -8,7 +8,7 @@ Rules
 from __future__ import annotations
 
 from sessions.effects import CancelStream, Effect, FeedStream, OpenStream
-from stages.contracts import Message, PrefillOptions, Prompt, Tag
+from stages.contracts import Message, PrefillOptions, Prompt, Tag, Tool
 
 
 class Prefill:
@@ -18,21 +18,23 @@ class Prefill:
         self._session = session
         self._head = head
         self._tag: Tag | None = None
+        self._tools: tuple[Tool, ...] = ()
 
     @property
     def tag(self) -> Tag | None:
         """That of what is being read."""
         return self._tag
 
-    def start(self, epoch: int, turn: int, messages: tuple[Message, ...]) -> list[Effect]:
-        """Read `messages`, in place of what is being read."""
+    def start(self, epoch: int, turn: int, messages: tuple[Message, ...], tools: tuple[Tool, ...] = ()) -> list[Effect]:
+        """Read `messages`, in place of what is being read, as a model does that is told of `tools`."""
         effects = self.stop()
+        self._tools = tools
         self._tag = tag = Tag(self._session, epoch, turn)
-        return [*effects, OpenStream(self._head, tag, PrefillOptions()), self._fed(tag, Prompt(messages))]
+        return [*effects, OpenStream(self._head, tag, PrefillOptions()), self._fed(tag, Prompt(messages, tools=tools))]
 
     def feed(self, messages: tuple[Message, ...], *, complete: bool) -> list[Effect]:
         """More of the prompt is known; `complete`: perhaps all of it."""
-        return [self._fed(self._tag, Prompt(messages, complete))] if self._tag else []
+        return [self._fed(self._tag, Prompt(messages, complete, self._tools))] if self._tag else []
 
     def _fed(self, tag: Tag, prompt: Prompt) -> Effect:
         return FeedStream(self._head, tag, prompt)

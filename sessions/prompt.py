@@ -9,16 +9,21 @@ Theory of operation
 Rules
 * Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted.
 * An exchange begins with what the caller said. The newest one is never left behind.
+* Every call is followed by its result; by `PENDING` while that is not there. Calls that are incomplete, and results
+  whose call is left behind or gone, are left out.
 * No prompt exceeds `PROMPT_CHARACTERS_MAX`, whatever the window says; the newest item loses its head rather than be
   left out.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Mapping
+
+from msgspec import structs
 
 from sessions.items import Item
-from stages.contracts import Message
+from sessions.tool_calls import outputs
+from stages.contracts import Message, ToolCall
 
 # A prompt crosses a link as one frame of 256 KiB, a character has up to four bytes, and the instructions take their
 # part; no context of a Thinker holds as much.
@@ -27,6 +32,8 @@ PROMPT_CHARACTERS_MAX = 32_000
 # What a model reads of a reply that was cut: the words that were heard, broken off, and why.
 CUT_OFF = " —"
 INTERRUPTED = Message("system", "The user interrupted here and did not hear the rest.")
+# What a model reads in place of a result: a template of a chat has no room for a call without one.
+PENDING = "There is no result yet: this is still being done."
 # What a model is asked when nobody has said anything for too long.
 IDLE = Message("system", "The user has been silent for a while. In one short sentence, help them to go on.")
 
@@ -49,19 +56,13 @@ class PromptWindow:
         self._first = behind[start].id
         return start > 0
 
-    def messages(self, items: tuple[Item, ...]) -> tuple[Message, ...]:
-        """The window's items as messages, oldest first; items without words are left out."""
-        left, messages = PROMPT_CHARACTERS_MAX, deque[Message]()
-        for item in reversed(self._behind(items)):
-            left -= len(item.text)
-            if left < 0 and messages:
-                break
-            if item.text and item.cut:
-                messages.appendleft(INTERRUPTED)
-            if item.text:
-                text = item.text[-PROMPT_CHARACTERS_MAX:]
-                messages.appendleft(Message(item.role, f"{text}{CUT_OFF}" if item.cut else text))
-        return tuple(messages)
+    def messages(self, items: tuple[Item, ...], results: Mapping[str, str] | None = None) -> tuple[Message, ...]:
+        """The window's items as messages, oldest first; items without words are left out. `results` of calls by their
+        ids; None: those that are among `items`."""
+        script = _Script(outputs(items) if results is None else results)
+        for item in _fitting(self._behind(items)):
+            script.add(item)
+        return script.whole()
 
     def _behind(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
         """The items from the window's start on; all of them where it has never moved or its item is gone."""
@@ -70,4 +71,60 @@ class PromptWindow:
 
 
 def _characters(items: tuple[Item, ...]) -> int:
-    return sum(len(item.text) for item in items)
+    return sum(item.characters for item in items)
+
+
+def _fitting(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The newest of `items`, as many as a prompt may bring along; at least one that has words."""
+    left, first = PROMPT_CHARACTERS_MAX, len(items)
+    has_words = False
+    for place in reversed(range(len(items))):
+        left -= items[place].characters
+        if left < 0 and has_words:
+            break
+        first, has_words = place, has_words or bool(items[place].text)
+    return items[first:]
+
+
+class _Script:
+    """Messages as they come of items. Calls that follow each other are made together, and then answered."""
+
+    def __init__(self, results: Mapping[str, str]) -> None:
+        self._results = results
+        self._messages: list[Message] = []
+        self._calls: list[ToolCall] = []
+
+    def add(self, item: Item) -> None:
+        match item.kind:
+            case "function_call" if item.status == "completed":
+                self._calls.append(ToolCall(item.call_id, item.name, item.text))
+            case "function_call_output":
+                self._answer()
+            case "message":
+                self._answer()
+                self._say(item)
+            case _:
+                pass
+
+    def whole(self) -> tuple[Message, ...]:
+        self._answer()
+        return tuple(self._messages)
+
+    def _say(self, item: Item) -> None:
+        if not item.text:
+            return
+        text = item.text[-PROMPT_CHARACTERS_MAX:]
+        self._messages.append(Message(item.role, f"{text}{CUT_OFF}" if item.cut else text))
+        if item.cut:
+            self._messages.append(INTERRUPTED)
+
+    def _answer(self) -> None:
+        if not self._calls:
+            return
+        calls, self._calls = tuple(self._calls), []
+        last = self._messages[-1] if self._messages else None
+        if last is not None and last.role == "assistant" and not last.calls:
+            self._messages[-1] = structs.replace(last, calls=calls)
+        else:
+            self._messages.append(Message("assistant", "", calls=calls))
+        self._messages += [Message("tool", self._results.get(call.id, PENDING), call_id=call.id) for call in calls]

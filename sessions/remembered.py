@@ -4,25 +4,28 @@ Rules
 * Every change is saved with the effect that makes it.
 * Of a reply that was cut the history holds the words that were heard, and says in which word it was cut; what is known
   later corrects it. The prompt says that the caller interrupted.
+* Calls of tools and their outputs are items (`sessions.tool_calls`). A reply that is cut takes no call with it.
 * A client that truncates moves the cut, either way, within what was sent; of a reply that is not over yet, once it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from media.chunk import ms_to_samples
 from sessions.effects import Effect, SaveDeletion, SaveItem, Tell
 from sessions.events import CommandRefused, ItemAdded, ItemDeleted, ItemRefined, ItemRetrieved, ItemTruncated
 from sessions.heard import Cut, shortened
-from sessions.items import ITEM_EXISTS, ROOT, History, Item, ItemError
-from sessions.plan import Ended
+from sessions.items import ITEM_EXISTS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
+from sessions.plan import Ended, Plan
 from sessions.prompt import PromptWindow
 from sessions.response import Phase
-from sessions.settings import OUTPUT_RATE
-from sessions.speaking import Speaking, spoken_ms
+from sessions.speaking import Speaking
+from sessions.tool_calls import Called, check_call, outputs, place_of
 from stages.contracts import Message
+
+_PARAMS = {ITEM_EXISTS: "item.id", ITEM_NOT_FOUND: "previous_item_id"}  # of all others, item.call_id
 
 
 class Remembered:
@@ -47,9 +50,25 @@ class Remembered:
 
     @property
     def is_unanswered(self) -> bool:
-        """The last words of the conversation are the caller's."""
-        last = next((item for item in reversed(self._history.items) if item.role != "system" and item.text), None)
-        return last is not None and last.role == "user"
+        """The conversation ends with what the caller said, or with what came of a call: there is something to say."""
+        last = self._last
+        return last is not None and (last.role == "user" or last.kind == "function_call_output")
+
+    @property
+    def is_waited_for(self) -> bool:
+        """The conversation ends with what the caller said, or with a call: they wait for what we have to say."""
+        last = self._last
+        return last is not None and (last.role == "user" or last.kind == "function_call")
+
+    @property
+    def _last(self) -> Item | None:
+        """The last item that was said, called or came of a call."""
+        counts = (
+            item
+            for item in reversed(self._history.items)
+            if item.kind == "function_call_output" or (item.role != "system" and item.text)
+        )
+        return next((item for item in counts if item.kind == "message" or item.status == "completed"), None)
 
     # ---- prompts -----------------------------------------------------------------------------------
 
@@ -58,14 +77,20 @@ class Remembered:
         return self._window.messages(self._history.items)
 
     def messages_until(self, item_id: str | None) -> tuple[Message, ...]:
-        """What the prompt of a response brings along that follows `item_id`; None: it follows nothing."""
+        """What the prompt of a response brings along that follows `item_id`; None: it follows nothing. Results of calls
+        are read as soon as they are there."""
         items = self._history.items
         ends = next((place for place, item in enumerate(items, 1) if item.id == item_id), 0)
-        return self._window.messages(items[:ends])
+        return self._window.messages(items[:ends], outputs(items))
 
-    def trim(self, item_id: str, text: str) -> bool:
-        """Leave behind what is too much once the reply `text` is history. True where that is something."""
-        return self._window.trim((*self._history.items, Item(item_id, "assistant", text, spoken=True)))
+    def read_ahead(self, plan: Plan, text: str) -> tuple[Message, ...]:
+        """What a prompt will bring along once the reply `text` of `plan` is history. What is too much then is left
+        behind."""
+        foreseen = History(self._history.items)
+        if text:
+            foreseen.add(Item(plan.item, "assistant", text, spoken=True), self._place_behind((plan.previous_item,)))
+        self._window.trim(foreseen.items)
+        return self._window.messages(foreseen.items)
 
     # ---- what the caller said ----------------------------------------------------------------------
 
@@ -82,11 +107,16 @@ class Remembered:
     # ---- what the client wants ---------------------------------------------------------------------
 
     def create(self, item: Item, previous: str | None) -> list[Effect]:
+        """Add what the client brings; the output of a call stands behind that, whatever `previous` says."""
+        items = self._history.items
         try:
+            if item.kind == "function_call_output":
+                previous = place_of(item, items)
+            if item.kind == "function_call":
+                check_call(item, items)
             return self._added(item, previous)
         except ItemError as error:
-            param = "item.id" if error.code == ITEM_EXISTS else "previous_item_id"
-            return [Tell(CommandRefused(error.code, str(error), param))]
+            return [Tell(CommandRefused(error.code, str(error), _PARAMS.get(error.code, "item.call_id")))]
 
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         """Raises `ItemError` where it cannot stand there."""
@@ -114,8 +144,7 @@ class Remembered:
 
     def truncate(self, item_id: str, audio_end_ms: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
-        samples = ms_to_samples(audio_end_ms, OUTPUT_RATE)
-        if not self._history.has(item_id) and self._speaking.want_cut(item_id, samples):
+        if not self._history.has(item_id) and self._speaking.want_cut(item_id, audio_end_ms):
             return [Tell(ItemTruncated(item_id, audio_end_ms))]
         try:
             item = self._history.find(item_id)
@@ -123,18 +152,18 @@ class Remembered:
             return [Tell(CommandRefused(error.code, str(error), "item_id"))]
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
+        samples = ms_to_samples(audio_end_ms, item.sample_rate)
         cut = self._speaking.truncate(item_id, samples) or shortened(item, min(samples, item.audio_samples))
-        ended_ms = spoken_ms(cut.samples)
         if cut.samples >= item.audio_samples and not item.cut:
-            return [Tell(ItemTruncated(item_id, ended_ms))]
-        return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, ended_ms, cut))]
+            return [Tell(ItemTruncated(item_id, cut.ms))]
+        return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, cut.ms, cut))]
 
     # ---- what was said -----------------------------------------------------------------------------
 
     def remember(self, ended: Ended) -> list[Effect]:
         """Enter a response of the conversation that has ended."""
         succeeded = ended.phase is Phase.SUCCEEDED
-        if not (succeeded or ended.text or ended.sent_samples):
+        if not (ended.text or ended.sent_samples or (succeeded and not ended.has_calls)):
             return []  # nothing of it was said
         item = Item(
             ended.plan.item,
@@ -144,14 +173,21 @@ class Remembered:
             status="completed" if ended.whole else "incomplete",
             audio_samples=ended.sent_samples,
             cut=not succeeded,
+            sample_rate=ended.plan.sample_rate,
         )
         if ended.cut is not None:
             item = ended.cut.applied_to(item)
         # What the caller said meanwhile comes after the reply that they spoke over.
         # Where the item before it is gone, it was among the oldest that had to leave, and all before it with it.
-        before = ended.plan.previous_item
-        left = self._history.add(item, before if before and self._history.has(before) else ROOT)
-        return self._saved(item, left)
+        return self._saved(item, self._history.add(item, self._place_behind((ended.plan.previous_item,))))
+
+    def remember_call(self, called: Called) -> list[Effect]:
+        """Enter a call that has ended, whole or not."""
+        return self._saved(called.item, self._history.add(called.item, self._place_behind(called.after)))
+
+    def _place_behind(self, names: Sequence[str | None]) -> str:
+        """The last of these items that there is."""
+        return next((name for name in reversed(names) if name and self._history.has(name)), ROOT)
 
     def refine(self) -> list[Effect]:
         """Correct what the history says of replies that were cut."""
@@ -169,7 +205,7 @@ class Remembered:
         for item_id, cut in cuts:
             if self._history.has(item_id):
                 effects += self._replaced(cut.applied_to(self._history.find(item_id)))
-                effects.append(Tell(ItemTruncated(item_id, spoken_ms(cut.samples), cut)))
+                effects.append(Tell(ItemTruncated(item_id, cut.ms, cut)))
         return effects
 
     def _replaced(self, item: Item) -> list[Effect]:

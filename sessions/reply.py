@@ -13,7 +13,7 @@ WORDS_MAX = 4_096  # about half an hour of speech; a longer reply is a fault ups
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """`start` and `end` in output samples from the response's start, rounded down."""
+    """`start` and `end` in samples from the response's start, at its rate, rounded down."""
 
     text: str
     start: int
@@ -21,9 +21,10 @@ class SpokenWord:
 
 
 class Reply:
-    """Text and words of one response."""
+    """Text and words of one response, whose sound has `sample_rate`."""
 
-    def __init__(self) -> None:
+    def __init__(self, sample_rate: int = OUTPUT_RATE) -> None:
+        self.sample_rate = sample_rate
         self._parts: list[str] = []
         self._words: list[SpokenWord] = []
         self._aligned = False
@@ -52,8 +53,8 @@ class Reply:
             self._aligned = True
             self._words.clear()
         for word in times.words[: WORDS_MAX - len(self._words)]:
-            start = rescale(word.start, times.sample_rate, OUTPUT_RATE)
-            self._words.append(SpokenWord(word.text, start, rescale(word.end, times.sample_rate, OUTPUT_RATE)))
+            start, end = (rescale(at, times.sample_rate, self.sample_rate) for at in (word.start, word.end))
+            self._words.append(SpokenWord(word.text, start, end))
 
     def take_words(self) -> tuple[SpokenWord, ...]:
         """The words that were added since the last call; no aligned ones, which are no news."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from media.audio_format import FORMATS, PCM_RATE, FormatName
+from stages.contracts import Tool, ToolChoice
+
 Modality = Literal["audio", "text"]
 
 INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
-OUTPUT_RATE = 24_000
+OUTPUT_RATE = PCM_RATE  # where the client asks for no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,10 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """`max_output_tokens` and `temperature` None: the service's default."""
+    """`max_output_tokens` and `temperature` None: the service's default.
+
+    `input_format`, `output_format`: of sound in messages, each way. Responses keep the format that they began with.
+    """
 
     model: str = ""
     instructions: str = ""
@@ -44,6 +50,15 @@ class SessionSettings:
     transcription: bool = True
     max_output_tokens: int | None = None
     temperature: float | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    input_format: FormatName = "audio/pcm"
+    output_format: FormatName = "audio/pcm"
+
+    @property
+    def output_rate(self) -> int:
+        """Samples per second of the responses that begin now."""
+        return FORMATS[self.output_format].sample_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +77,5 @@ class ResponseSpec:
     messages: tuple[tuple[str, str], ...] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     idle: bool = False
+    tools: tuple[Tool, ...] | None = None
+    tool_choice: ToolChoice | None = None

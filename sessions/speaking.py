@@ -6,6 +6,9 @@ Theory of operation
     carried out in this order: abort at all stages, cut of the playout, then the client's terminal; `drained` follows
     by itself when the last holder has let go.
 
+    A reply may also call tools (`sessions.tool_calls`): a call that is whole is the client's at once, and stays so
+    whatever becomes of the words before it.
+
     A response may be *prepared*: begun in a pause that will perhaps end the caller's turn. Nobody is told of it and
     nothing of it is sent. It is confirmed if the turn does end so, and withdrawn without a trace if not.
 
@@ -20,19 +23,18 @@ Rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from msgspec import structs
 
-from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
 from media.heard_estimate import Path
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
 from sessions.effects import AuditStream, CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
 from sessions.events import (
+    CommandRefused,
     ReplyAudio,
-    ReplyText,
-    ReplyWords,
     ResponseDrained,
     ResponseFinished,
     ResponseStarted,
@@ -41,11 +43,12 @@ from sessions.events import (
 )
 from sessions.heard import Cut, Heard
 from sessions.plan import Ended, Marks, Plan
-from sessions.reply import Reply
 from sessions.response import Deadlines, Phase, Response
 from sessions.route import Leg
+from sessions.run import Run
 from sessions.settings import OUTPUT_RATE
-from stages.contracts import AudioOut, Options, Tag, TextDelta, TextDone, WordTimes, label_of
+from sessions.tool_calls import Called, CallError
+from stages.contracts import AudioOut, CallDelta, CallDone, Options, Tag, TextDelta, TextDone, WordTimes, label_of
 from stages.event_log import EventKind, EventLog, Trail
 
 FRAME_MS = 20
@@ -53,26 +56,7 @@ ECHO_MS = 3_000  # an utterance that is recognised as ours began at most so long
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 
-_STATUS = {
-    Phase.SUCCEEDED: "completed",
-    Phase.CANCELLED: "cancelled",
-    Phase.DEADLINE_EXCEEDED: "failed",
-    Phase.FAILED: "failed",
-    Phase.REJECTED: "failed",
-}
-
-
-@dataclass(slots=True)
-class _Run:
-    plan: Plan
-    life: Response
-    trail: Trail
-    marks: Marks
-    is_prepared: bool = False
-    is_touched: bool = False  # something of the present attempt has come, or was made to its end
-    is_written: bool = False
-    reply: Reply = field(default_factory=Reply)
-    usage: Usage = field(default_factory=Usage)
+Published = TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 
 
 class Speaking:
@@ -94,17 +78,24 @@ class Speaking:
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._active: str | None = None
         self._prepared: str | None = None
         self._stale = 0
         self._ended: list[Ended] = []
+        self._called: list[Called] = []
         self._refined: list[str] = []
 
     @property
     def active(self) -> ResponseView | None:
         """The conversation's response that has not ended."""
         return self._runs[self._active].plan.view if self._active else None
+
+    @property
+    def has_called(self) -> bool:
+        """The active response has made a call, which the client may have carried out by now."""
+        run = self._runs.get(self._active or "")
+        return run is not None and any(call.status == "completed" for call in run.calls.items)
 
     @property
     def stale_dropped(self) -> int:
@@ -140,6 +131,19 @@ class Speaking:
     def undrained(self) -> int:
         return len(self._runs)
 
+    def why_not(self, *, in_conversation: bool) -> CommandRefused | None:
+        """Why the client can have no response begun now; None where it can."""
+        if in_conversation and self.active:
+            message = f"response {self.active.id} is still in progress; cancel it or wait for its end"
+            return CommandRefused("conversation_already_has_active_response", message)
+        if not in_conversation and any(not view.in_conversation for view in self.running):
+            message = "one out-of-band response at a time; another is still in progress"
+            return CommandRefused("out_of_band_response_active", message)
+        if self.is_full:
+            message = "too many responses have yet to give back what they hold; wait for one to drain"
+            return CommandRefused("too_many_responses", message)
+        return None
+
     def knows(self, response: str) -> bool:
         """`response` has not drained yet."""
         return response in self._runs
@@ -170,25 +174,30 @@ class Speaking:
             return self._heard.last_words(now_ns)
         run = self._runs[self._active]
         sent = self._playout.view(self._active, now_ns).sent
-        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, OUTPUT_RATE), sent)
+        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, run.plan.sample_rate), sent)
 
     def take_ended(self) -> list[Ended]:
         """Responses that have ended since the last call; history is made of them."""
         ended, self._ended = self._ended, []
         return ended
 
+    def take_called(self) -> list[Called]:
+        """Calls of the conversation that have ended since the last call, whole or not; history has them."""
+        called, self._called = self._called, []
+        return called
+
     def take_refined(self) -> list[str]:
         """Items of replies that were cut and of which more is known since the last call: `cut_of` tells."""
         refined, self._refined = self._refined, []
         return refined
 
-    def take_written(self) -> tuple[str, str] | None:
-        """Item and text of the active response, once, when its text is whole and still being said."""
+    def take_written(self) -> tuple[Plan, str] | None:
+        """The active response and its text, once, when that is whole and still being said."""
         run = self._runs.get(self._active or "")
         if run is None or not run.is_written:
             return None
         run.is_written = False
-        return run.plan.item, run.reply.text
+        return run.plan, run.reply.text
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -206,7 +215,7 @@ class Speaking:
         run.plan = replace(run.plan, stages=stages)
         return self._admit(run, now_ns)
 
-    def _admit(self, run: _Run, now_ns: int) -> list[Effect]:
+    def _admit(self, run: Run, now_ns: int) -> list[Effect]:
         self._trail(run, now_ns).add(EventKind.ADMITTED, len(run.plan.stages))
         return self._carry(run, run.life.admit(now_ns), now_ns)
 
@@ -223,7 +232,7 @@ class Speaking:
             if run.plan.previous_item == item:
                 run.plan = replace(run.plan, previous_item=before)
 
-    def _run(self, plan: Plan, marks: Marks, now_ns: int, state: str = "") -> _Run:
+    def _run(self, plan: Plan, marks: Marks, now_ns: int, state: str = "") -> Run:
         assert not self.is_full, "who starts a response has asked"
         life_of = Response(
             plan.tag,
@@ -234,11 +243,11 @@ class Speaking:
             now_ns=now_ns,
         )
         trail = self._events.of(plan.tag.session, plan.tag.response, self._tenant)
-        run = _Run(plan, life_of, trail, marks)
+        run = Run(plan, life_of, trail, marks)
         self._runs[plan.tag.response] = run
         self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
-            self._playout.open(plan.tag.response)
+            self._playout.open(plan.tag.response, plan.sample_rate)
         return run
 
     def prepare(self, plan: Plan, now_ns: int) -> list[Effect]:
@@ -265,8 +274,8 @@ class Speaking:
         self._playout.release()
         effects: list[Effect] = [Tell(ResponseStarted(run.plan.view, previous_item))]
         if run.reply.raw_text:
-            effects.append(self._reply_text(run, run.reply.raw_text))
-        return [*effects, *self._tell_words(run), Measured("prepared_replies", 1, "confirmed")]
+            effects.append(run.text(run.reply.raw_text))
+        return [*effects, *run.news(), *self._tell_calls(run), Measured("prepared_replies", 1, "confirmed")]
 
     def withdraw(self, now_ns: int) -> list[Effect]:
         """The turn goes on, or is another one: the prepared response never was."""
@@ -333,7 +342,7 @@ class Speaking:
 
     # ---- output ------------------------------------------------------------------------------------
 
-    def published(self, tag: Tag, event: TextDelta | TextDone | WordTimes | AudioOut, now_ns: int) -> list[Effect]:
+    def published(self, tag: Tag, event: Published, now_ns: int) -> list[Effect]:
         """Take what a stage has made of a response."""
         run = self._runs.get(tag.response)
         looks_back = isinstance(event, WordTimes)
@@ -352,26 +361,41 @@ class Speaking:
                 return self._carry(run, run.life.final("text", now_ns, reason), now_ns)
             case WordTimes():
                 return self._words(run, event, now_ns)
+            case CallDelta() | CallDone():
+                return self._call(run, event, now_ns)
             case _:
                 return self._audio(run, event, now_ns)
 
-    def _words(self, run: _Run, times: WordTimes, now_ns: int) -> list[Effect]:
+    def _words(self, run: Run, times: WordTimes, now_ns: int) -> list[Effect]:
         run.marks.first_words_ns = run.marks.first_words_ns or now_ns
         run.reply.add_words(times)
         if self._heard.cut_of(run.plan.item) is not None:
             self._refined.append(run.plan.item)
-        return self._tell_words(run)
+        return run.news()
 
-    def _sent(self, run: _Run, now_ns: int) -> int:
+    def _sent(self, run: Run, now_ns: int) -> int:
         return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
 
-    def _text(self, run: _Run, text: str, now_ns: int) -> list[Effect]:
+    def _text(self, run: Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output(now_ns)
         run.reply.add_text(text)
-        return [] if run.is_prepared else [self._reply_text(run, text), *self._tell_words(run)]
+        return [] if run.is_prepared else [run.text(text), *run.news()]
 
-    def _audio(self, run: _Run, audio: AudioOut, now_ns: int) -> list[Effect]:
+    def _call(self, run: Run, event: CallDelta | CallDone, now_ns: int) -> list[Effect]:
+        try:
+            run.calls.add(event)
+        except CallError as error:  # a fault of the stage ends this response and no call
+            return self._carry(run, run.life.fail("invalid_call", str(error), now_ns), now_ns)
+        run.life.output(now_ns)
+        return self._tell_calls(run)
+
+    def _tell_calls(self, run: Run) -> list[Effect]:
+        told, called = run.news_of_calls()
+        self._called += called
+        return told
+
+    def _audio(self, run: Run, audio: AudioOut, now_ns: int) -> list[Effect]:
         run.marks.first_audio_ns = run.marks.first_audio_ns or now_ns
         try:
             chunk = AudioChunk(audio.seq, audio.sample_rate, audio.start_sample, audio.pcm, audio.final)
@@ -381,19 +405,7 @@ class Speaking:
         run.life.output(now_ns)
         if audio.final:
             run.life.came("audio")
-        return self._tell_words(run)
-
-    @staticmethod
-    def _reply_text(run: _Run, text: str) -> Effect:
-        return Tell(ReplyText(run.plan.tag.response, run.plan.item, text, run.plan.with_audio))
-
-    @staticmethod
-    def _tell_words(run: _Run) -> list[Effect]:
-        """Those that are new. Alone they are no output: until there is some, another attempt may time them anew."""
-        if run.is_prepared or run.life.phase is not Phase.OUTPUT_OPEN:
-            return []
-        words = run.reply.take_words()
-        return [Tell(ReplyWords(run.plan.tag.response, run.plan.item, words))] if words else []
+        return run.news()
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
@@ -406,13 +418,13 @@ class Speaking:
             effects += self._carry(run, run.life.final("audio", now_ns), now_ns)
         return effects
 
-    def _send(self, run: _Run, frame: Frame, now_ns: int) -> list[Effect]:
+    def _send(self, run: Run, frame: Frame, now_ns: int) -> list[Effect]:
         if not frame.samples:
             return []
         run.life.output(now_ns)
         self._trail(run, now_ns).add(EventKind.SENT, frame.samples)
         effects: list[Effect] = [
-            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample)),
+            Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample, run.plan.output_format)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
         ]
         if not run.marks.first_sent_ns:
@@ -423,7 +435,7 @@ class Speaking:
 
     # ---- the response's own effects ----------------------------------------------------------------
 
-    def _carry(self, run: _Run, steps: list[life.Effect], now_ns: int) -> list[Effect]:
+    def _carry(self, run: Run, steps: list[life.Effect], now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         for step in steps:
             match step:
@@ -442,8 +454,7 @@ class Speaking:
                     effects.append(CutStream(stage, tag, sent) if sent else CancelStream(stage, tag))
                 case life.Retry(attempt, cause):
                     self._trail(run, now_ns).add(EventKind.RETRIED, attempt, cause=cause)
-                    run.plan = replace(run.plan, tag=structs.replace(run.plan.tag, attempt=attempt))
-                    run.reply, run.usage, run.is_written, run.is_touched = Reply(), Usage(), False, False
+                    run.begin_anew(attempt)
                     if cause == life.STAGE_LOST:
                         effects.append(Measured("responses_retried", 1))
                 case life.Done():
@@ -453,7 +464,7 @@ class Speaking:
                     effects += self._drained(run, step)
         return effects
 
-    def _done(self, run: _Run, done: life.Done, now_ns: int) -> list[Effect]:
+    def _done(self, run: Run, done: life.Done, now_ns: int) -> list[Effect]:
         response = run.plan.tag.response
         if self._active == response:
             self._active = None
@@ -461,8 +472,8 @@ class Speaking:
         steps: list[life.Effect] = []
         sent, dropped, cut = 0, 0, Cut(0, run.reply.text)
         if run.plan.with_audio:
-            view, cut = self._end_sound(run, done, now_ns)
-            sent, dropped = view.sent, view.unsent
+            ledger, cut = self._end_sound(run, done, now_ns)
+            sent, dropped = ledger.sent, ledger.unsent
             steps = run.life.playout_released(dropped, now_ns)
         state, cause = done.phase.name.lower(), done.code or done.reason
         self._trail(run, now_ns).add(EventKind.TERMINAL, sent, state=state, cause=cause)
@@ -470,24 +481,17 @@ class Speaking:
             return self._carry(run, steps, now_ns)
         was_cut = run.plan.with_audio and self._heard.cut_of(run.plan.item) is not None
         whole = succeeded and not done.reason and not was_cut
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, cut if was_cut else None))
-        view_out = replace(
-            run.plan.view,
-            text=cut.text,
-            status="incomplete" if succeeded and done.reason else _STATUS[done.phase],
-            reason=done.reason,
-            code=done.code,
-            message=done.message,
-            usage=run.usage,
-            cut=cut if was_cut else None,
-        )
+        run.calls.abandon()
         rest = run.reply.rest_of(cut.text)
-        untold = [self._reply_text(run, rest)] if rest else []
-        wasted = [Measured("wasted_audio_seconds", dropped / OUTPUT_RATE)] if dropped else []
-        finished = Tell(ResponseFinished(view_out, run.marks.parts()))
+        untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
+        view = run.terminal(done, cut, was_cut=was_cut)
+        has_calls = bool(view.calls)
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, cut if was_cut else None, has_calls))
+        finished = Tell(ResponseFinished(view, run.marks.parts()))
+        wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
 
-    def _end_sound(self, run: _Run, done: life.Done, now_ns: int) -> tuple[LedgerView, Cut]:
+    def _end_sound(self, run: Run, done: life.Done, now_ns: int) -> tuple[LedgerView, Cut]:
         response = run.plan.tag.response
         if run.is_prepared:
             return self._playout.cut(response, now_ns), Cut(0, "")
@@ -497,7 +501,7 @@ class Speaking:
             response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone
         )
 
-    def _drained(self, run: _Run, drained: life.Drained) -> list[Effect]:
+    def _drained(self, run: Run, drained: life.Drained) -> list[Effect]:
         response = run.plan.tag.response
         del self._runs[response]
         lag = Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status)
@@ -515,7 +519,7 @@ class Speaking:
 
     # ---- what is recorded --------------------------------------------------------------------------
 
-    def _trail(self, run: _Run, now_ns: int) -> Trail:
+    def _trail(self, run: Run, now_ns: int) -> Trail:
         """Where that is entered which happens to `run` now."""
         self._events.at(now_ns)
         return run.trail
@@ -556,12 +560,13 @@ class Speaking:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
         return self._heard.cut_of(item)
 
-    def want_cut(self, item: str, samples: int) -> bool:
-        """The client has stopped playing a reply at `samples` that is not over yet. False where there is none such."""
-        is_running = any(run.plan.item == item and not run.life.ended for run in self._runs.values())
-        if is_running:
-            self._heard.want(item, samples)
-        return is_running
+    def want_cut(self, item: str, audio_end_ms: int) -> bool:
+        """The client has stopped playing a reply there that is not over yet. False where there is none such."""
+        running = (run.plan for run in self._runs.values() if run.plan.item == item and not run.life.ended)
+        plan = next(running, None)
+        if plan is not None:
+            self._heard.want(item, ms_to_samples(audio_end_ms, plan.sample_rate))
+        return plan is not None
 
     def truncate(self, item: str, samples: int) -> Cut | None:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
@@ -579,12 +584,16 @@ class Speaking:
             return None
         return self._playout.view(response, now_ns).sent
 
+    def rate_of(self, response: str) -> int:
+        """Of the sound of `response`, of which `sent_of` is known."""
+        return self._playout.rate_of(response)
+
+    def lead_ns(self, now_ns: int) -> int:
+        """How far ahead of the ear what is being said was sent, at most."""
+        sounding = (run.plan for run in self._runs.values() if run.plan.with_audio and not run.life.ended)
+        return max((self._playout.lead_ns(plan.tag.response, now_ns) for plan in sounding), default=0)
+
     def ledger(self, response: str, now_ns: int) -> LedgerView | None:
         """Where the audio of `response` stands, or None once it has drained or where it has none."""
         run = self._runs.get(response)
         return self._playout.view(response, now_ns) if run and run.plan.with_audio else None
-
-
-def spoken_ms(samples: int) -> int:
-    """Output samples as whole ms."""
-    return samples_to_ms(samples, OUTPUT_RATE)

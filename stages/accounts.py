@@ -45,9 +45,9 @@ class EdgeAccounts:
         self._edges = edges
         self._accounts = {edge.target: CreditAccount() for edge in edges}
 
-    def outbox(self, targets: Collection[str], trail: Trail) -> Outbox:
-        """For a new stream, which hands over to these targets; to the gateway all do."""
-        used = [edge for edge in self._edges if edge.target == GATEWAY or edge.target in targets]
+    def outbox(self, targets: Collection[str], trail: Trail, sample_rate: int = 0) -> Outbox:
+        """For a new stream, which hands over to these targets; to the gateway all do. `sample_rate`: of its sound."""
+        used = [edge.at(sample_rate) for edge in self._edges if edge.target == GATEWAY or edge.target in targets]
         return Outbox(used, self._accounts, trail)
 
     def stray(self, outboxes: Collection[Outbox]) -> int:

@@ -184,6 +184,7 @@ class Reply:
         self._splitter = ClauseSplitter(limits)
         self._space = ""
         self._index = 0
+        self._is_finished = False
         self.text = ""
 
     @property
@@ -202,7 +203,10 @@ class Reply:
         return [Publish(TextDelta(delta)), *(self._emit(text) for text in self._splitter.feed(delta))]
 
     def finish(self) -> Sequence[Output]:
-        """The last clause, which may be empty."""
+        """The last clause, which may be empty; nothing where it was finished before, as words are before a call."""
+        if self._is_finished:
+            return []
+        self._is_finished = True
         return [self._emit(self._splitter.finish(), final=True)]
 
     def _emit(self, text: str, *, final: bool = False) -> Emit:

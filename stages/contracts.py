@@ -65,17 +65,47 @@ class DataRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 # ---- stream options, given when a stage is opened ----------------------------------------------
 
+# Of all arguments of one call: tens of times what a caller could ask for, and a frame holds it twice.
+CALL_CHARACTERS_MAX = 16_384
+CALLS_MAX = 16  # of one reply
+
+
+class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A function that the model may have called. `parameters`: the JSON schema of its arguments, as JSON text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+class ToolChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether a tool is to be called. `name`: the one that must be, where `mode` is required."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    name: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call that was made. `arguments` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str
+
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of the conversation as the Thinker sees it; role is system, user or assistant.
+    """One turn of the conversation as the Thinker sees it; role is system, user, assistant or tool.
 
     `audio_turn`: the turn in which this was said aloud. A Thinker that keeps the embeddings of that turn's sound
-    listens to them; any other reads `content`.
+    listens to them; any other reads `content`. `calls`: those that an assistant made after its words; messages of the
+    role tool follow at once, one for each, and say by `call_id` whose result their content is.
     """
 
     role: str
     content: str
     audio_turn: int | None = None
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
 
 
 class EncoderOptions(Wire, frozen=True):
@@ -92,13 +122,16 @@ class PrefillOptions(Wire, frozen=True):
 class ThinkerOptions(Wire, frozen=True):
     """Answer `messages`. `spare` asks for the slot of out-of-band responses.
 
-    `temperature` 0 is greedy; `max_output_tokens` counts sampled tokens.
+    `temperature` 0 is greedy; `max_output_tokens` counts sampled tokens. `tools` are told to the model, `tool_choice`
+    says what becomes of them.
     """
 
     messages: tuple[Message, ...]
     max_output_tokens: int
     temperature: float = 0.0
     spare: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
 
 
 class TalkerOptions(Wire, frozen=True):
@@ -154,6 +187,7 @@ class Prompt(Wire, frozen=True):
 
     messages: tuple[Message, ...]
     complete: bool = False
+    tools: tuple[Tool, ...] = ()
 
 
 class Clause(Wire, frozen=True):
@@ -230,8 +264,26 @@ class TextDelta(Wire, frozen=True):
     text: str
 
 
+class CallDelta(Wire, frozen=True):
+    """More of the arguments of call number `index` (0, 1, …) of the reply; the first of a number begins it.
+
+    All words of a reply come before its calls, and calls one after the other.
+    """
+
+    index: int
+    name: str
+    arguments: str = ""
+
+
+class CallDone(Wire, frozen=True):
+    """Call number `index` is whole: `arguments` is a JSON object. One that nothing says this of was never made."""
+
+    index: int
+    arguments: str
+
+
 class TextDone(Wire, frozen=True):
-    """The reply's text is whole. `reason`: stop, max_output_tokens or content_filter."""
+    """The reply is written: its text, and its calls. `reason`: stop, max_output_tokens or content_filter."""
 
     text: str
     reason: str
@@ -274,7 +326,7 @@ class AudioOut(Wire, frozen=True):
     final: bool = False
 
 
-Event = Transcript | TextDelta | TextDone | WordTimes | AudioOut
+Event = Transcript | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
 
 # ---- payloads: what edges carry ----------------------------------------------------------------------
@@ -299,6 +351,8 @@ _LABELS: dict[type, str] = {
     **_PAYLOADS,
     Transcript: "transcript",
     TextDelta: "text",
+    CallDelta: "call",
+    CallDone: "call_done",
     TextDone: "text_done",
     WordTimes: "word_times",
 }

@@ -2,7 +2,8 @@
 
 Rules
 * An edge has one window, in the unit of its payload: characters (clauses), frames (latents, codec), vectors
-  (embeddings) or samples (audio).
+  (embeddings) or samples (audio). That of sound is a time: at another rate than the graph's, so many samples more or
+  fewer.
 * A consumer of *chunks* gives credit back as it uses them up. One that needs the growing *prefix* or the *complete*
   value gives none back while the response lives: its window is the most that a response can have.
 """
@@ -13,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from media.chunk import rescale
 from stages.contracts import Payload
 
 GATEWAY = "gateway"  # the name by which edges end there
@@ -23,7 +25,8 @@ Need = Literal["chunks", "prefix", "complete"]
 class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A way out of a stage. `replicas`: the workers of `target` by their names, with where each listens.
 
-    `observed`: the target looks on from a side branch, and must never hold the stream up.
+    `observed`: the target looks on from a side branch, and must never hold the stream up. `sample_rate`: of sound, that
+    in which the window is counted.
     """
 
     target: str
@@ -32,6 +35,14 @@ class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicas: dict[str, str] = {}
     need: Need = "chunks"
     observed: bool = False
+    sample_rate: int = 0
+
+    def at(self, sample_rate: int) -> OutEdge:
+        """The edge for a stream whose sound has another rate: its window holds as much time."""
+        if not self.sample_rate or not sample_rate:
+            return self
+        window = rescale(self.window, self.sample_rate, sample_rate)
+        return msgspec.structs.replace(self, window=window, sample_rate=sample_rate)
 
     @property
     def replica_names(self) -> tuple[str, ...]:

@@ -148,14 +148,16 @@ class EventLog:
         self._trail_of = Trail if size else _NoTrail
         self._labels = {"", OTHER}
         self._recorded = 0
-        self._now_ns = self._began_ns = 0
+        self._now_ns = 0
+        self._began_ns: int | None = None
 
     # ---- writing ---------------------------------------------------------------------------------
 
     def at(self, now_ns: int) -> None:
         """What is written from now on happens at `now_ns` (monotonic); one before the latest is taken as that."""
         self._now_ns = max(self._now_ns, now_ns)
-        self._began_ns = self._began_ns or now_ns
+        if self._began_ns is None:
+            self._began_ns = now_ns
 
     def of(self, session: str, stream: str = "", tenant: str = "") -> Trail:
         """Whose events are written. What is no id is entered as `other`."""
@@ -174,7 +176,7 @@ class EventLog:
 
     def statistics(self) -> EventLogStatistics:
         overwritten = self._recorded - len(self._ring)
-        since_ns = self._ring[0][0] if overwritten and self._ring else self._began_ns
+        since_ns = self._ring[0][0] if overwritten and self._ring else self._began_ns or 0
         if not self._ring.maxlen:
             since_ns = self._now_ns + 1
         return EventLogStatistics(self._recorded, overwritten, since_ns)

@@ -373,8 +373,10 @@ def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, inc
 
 
 def _out_edge(graph: Graph, edge: Edge, run_dir: Path) -> OutEdge:
+    rate = graph.output_rate if edge.payload == "audio" else 0
     if edge.target == GATEWAY:
-        return OutEdge(GATEWAY, edge.payload, edge.window)
+        return OutEdge(GATEWAY, edge.payload, edge.window, sample_rate=rate)
     target = graph.stage(edge.target)
     replicas = {name: address_of(run_dir, name) for name in target.replica_names}
-    return OutEdge(edge.target, edge.payload, edge.window, replicas, edge.need, observed=target.kind == "observer")
+    observed = target.kind == "observer"
+    return OutEdge(edge.target, edge.payload, edge.window, replicas, edge.need, observed, rate)

@@ -29,6 +29,8 @@ from stages.contracts import (
     PAYLOAD_FIELDS,
     AudioIn,
     AudioOut,
+    CallDelta,
+    CallDone,
     Clause,
     CodecFrames,
     DataRef,
@@ -53,7 +55,7 @@ from stages.contracts import (
 )
 from stages.event_log import EventLogStatistics, Excerpt
 
-LINK_VERSION = 5
+LINK_VERSION = 6
 PEER_NAME_CHARACTERS_MAX = 256
 # What a peer may offer to be mapped: far more than any configuration has, and no more than there are addresses for.
 ARENA_BLOCKS_MAX = 1 << 16
@@ -220,7 +222,7 @@ class EndEpoch(Wire, frozen=True):
 
 class Published(Wire, frozen=True):
     tag: Tag
-    event: Transcript | TextDelta | TextDone | WordTimes | AudioOut
+    event: Transcript | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
     body: DataRef | None = None
 
 

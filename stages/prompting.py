@@ -25,6 +25,7 @@ from stages.contracts import Message
 TokenCounter = Callable[[str], int]
 
 MESSAGE_TOKENS = 6  # role and marks around a message: five in ChatML, Llama 3 and Gemma
+CALL_TOKENS = 24  # the marks around name and arguments, in the forms of today's models
 KEEP_PART = 0.75  # what is kept when the budget is exceeded
 LAST_TOKENS_MIN = 16  # a last message cut below this cannot be answered
 
@@ -79,7 +80,12 @@ def _exchanges(messages: Sequence[Message]) -> list[list[Message]]:
 
 def cost_of(messages: Sequence[Message], count: TokenCounter = estimate_tokens) -> int:
     """What `messages` cost of a budget."""
-    return sum(count(message.content) + MESSAGE_TOKENS for message in messages)
+    return sum(_cost_of_one(message, count) for message in messages)
+
+
+def _cost_of_one(message: Message, count: TokenCounter) -> int:
+    calls = sum(count(call.name) + count(call.arguments) + CALL_TOKENS for call in message.calls)
+    return count(message.content) + calls + MESSAGE_TOKENS
 
 
 def _exchange_cost(exchange: Sequence[Message], count: TokenCounter) -> tuple[int, int]:

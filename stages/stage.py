@@ -38,7 +38,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stages.accounts import EdgeAccounts, StageStatistics
 from stages.audits import Audits
-from stages.contracts import DEADLINE_EXCEEDED, OUT_OF_BAND, AudioOut, Item, Tag, label_of
+from stages.contracts import DEADLINE_EXCEEDED, OUT_OF_BAND, AudioOut, Item, Tag, VocoderOptions, label_of
 from stages.credit import CreditError
 from stages.edges import GATEWAY, InEdge, OutEdge
 from stages.effects import Effect, Send, StartBatch, StartStep, reports_of
@@ -276,7 +276,8 @@ class Stage:
         replicas = {self._onward.target_of(replica): replica for replica in frame.edges}
         gatherings = {edge.payload: Gathering(edge) for edge in self._gathered}
         trail = self._events.of(tag.session, tag.key, frame.tenant)
-        outbox = self._accounts.outbox(replicas, trail)
+        rate = frame.options.sample_rate if isinstance(frame.options, VocoderOptions) else 0
+        outbox = self._accounts.outbox(replicas, trail, rate)
         entry = Entry(tag, trail, stream, link, frame.tenant, outbox, replicas, gatherings)
         if frame.lasts_ns_max is not None:
             entry.deadline_ns = now_ns + frame.lasts_ns_max

@@ -393,7 +393,8 @@ export class Conversation {
   _replyEnds(response, now) {
     this._holdEnds();
     this._running.delete(response.id);
-    const item = response.output?.[0];
+    // Calls of functions are not said: other clients of the session may carry them out.
+    const item = response.output?.find((/** @type {any} */ one) => one.type !== "function_call");
     const line = item ? this._line(item.id, "service") : null;
     const cancelled = response.status === "cancelled";
     const pressed = response.status_details?.reason === "client_cancelled";

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.turn_taking.corpus import SEED_MAX, TEST_SEED_MIN
-from benchmarks.turn_taking.run import CALLS_MAX, EVENTS_MAX, Order, TurnEnd, evaluate
+from benchmarks.turn_taking.run import CALLS_MAX, EVENTS_MAX, LineKind, Order, TurnEnd, evaluate
 from benchmarks.turn_taking.voices import VoicesMissing
 
 OUT = Path("build/turn-taking")
@@ -39,10 +39,14 @@ def main() -> int:
     )
     add("--calls", type=int, default=2, choices=range(1, CALLS_MAX + 1), metavar="N", help="calls at once")
     add("--turn-end", type=TurnEnd, default=TurnEnd.SILENCE, choices=list(TurnEnd), help="what ends the caller's turn")
+    add("--sound", type=LineKind, default=LineKind.WIDEBAND, choices=list(LineKind), help="how it travels, both ways")
     add("--turns-only", action="store_true", help="of the events, only the caller's turns")
     given = parser.parse_args()
     order = Order(
-        *(given.engine, given.events, given.seed, given.calls, OUT, CACHE, given.turn_end, given.turns_only),
+        *(given.engine, given.events, given.seed, given.calls, OUT, CACHE),
+        turn_end=given.turn_end,
+        turns_only=given.turns_only,
+        line=given.sound,
     )
     try:
         complete = asyncio.run(evaluate(order, _say))

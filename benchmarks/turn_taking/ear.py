@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from benchmarks.turn_taking.observation import Mark, Note, Sound
 from loadtest import realtime_wire as wire
 from loadtest.hearing import TEXT_CHARS_MAX
-from loadtest.playout_model import AudioFrame, Heard, PlayoutModel
-from loadtest.realtime_wire import SAMPLE_RATE
+from loadtest.line import Line
+from loadtest.playout_model import Heard, PlayoutModel
 from media.chunk import BYTES_PER_SAMPLE
 
 NS_PER_S = 1_000_000_000
@@ -35,10 +35,11 @@ ROUNDING_NS = 1_000
 
 
 class Ear:
-    """Hears one call."""
+    """Hears one call over `line`."""
 
-    def __init__(self) -> None:
-        self._playout = PlayoutModel(SAMPLE_RATE)
+    def __init__(self, line: Line | None = None) -> None:
+        self._line = line or Line()
+        self._playout = PlayoutModel(self._line.sample_rate)
         self._open: dict[str, None] = {}
         self._newest = ""
         self._items: dict[str, str] = {}
@@ -131,7 +132,7 @@ class Ear:
         if position == self._acked:
             return []
         self._acked = position
-        return [wire.PlaybackAck(response, self._items[response], position[1])]
+        return [wire.PlaybackAck(response, self._items[response], position[1], self._line.sample_rate)]
 
     def on_event(self, event: wire.ServerEvent, now_ns: int) -> None:
         """Take in one event."""
@@ -169,10 +170,7 @@ class Ear:
             self._items[event.response_id] = event.item_id
             self._named.append(event.item_id)
         self.advance(now_ns)
-        frame = AudioFrame(
-            event.response_id, event.delta, event.epoch, event.start_sample, event.samples, event.sample_rate
-        )
-        self._playout.receive(frame, now_ns)
+        self._playout.receive(self._line.heard(event), now_ns)
 
     def _on_done(self, response: wire.FinishedResponse, now_ns: int) -> None:
         self._open.pop(response.id, None)
@@ -197,7 +195,8 @@ class Ear:
     def _record(self, pieces: list[Heard]) -> None:
         for piece in pieces:
             samples = len(piece.pcm) // BYTES_PER_SAMPLE
-            sound = Sound(piece.response_id, piece.start_ns, piece.start_ns + samples * NS_PER_S // SAMPLE_RATE)
+            end_ns = piece.start_ns + samples * NS_PER_S // self._line.sample_rate
+            sound = Sound(piece.response_id, piece.start_ns, end_ns)
             last = self._sounds[-1] if self._sounds else None
             if last and last.response == sound.response and sound.start_ns - last.end_ns <= ROUNDING_NS:
                 self._sounds[-1] = Sound(last.response, last.start_ns, sound.end_ns)

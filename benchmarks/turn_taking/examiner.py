@@ -30,6 +30,7 @@ from benchmarks.turn_taking.labels import TURNS, Event, Kind, Span
 from benchmarks.turn_taking.observation import Observation
 from benchmarks.turn_taking.score import ERROR_ANSWER_NS, HOLD_NS_MIN, NS_PER_MS, NS_PER_S, TAKEN_NS_MIN, YIELD_NS_MAX
 from loadtest import realtime_wire as wire
+from loadtest.line import Line
 from loadtest.realtime_wire import SAMPLE_RATE
 from loadtest.timeline import ACK_FRAMES, FRAME_BYTES, FRAME_NS
 
@@ -101,11 +102,12 @@ class _Task:
 
 
 class Examiner:
-    """One call, in which `events` happen."""
+    """One call over `line`, in which `events` happen."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Iterable[Event], line: Line | None = None) -> None:
         self._waiting = deque(_Task(event) for event in events)
-        self._ear = Ear()
+        self._line = line or Line()
+        self._ear = Ear(self._line)
         self._phase = Phase.RESTING
         self._task: _Task | None = None
         self._over = ""
@@ -155,7 +157,7 @@ class Examiner:
         messages = self._move(due_ns - FRAME_NS)
         if index % ACK_FRAMES == 0:
             messages += self._ear.acknowledge(now_ns)
-        return [wire.AppendAudio(self._next_audio()), *messages]
+        return [self._line.said(self._next_audio()), *messages]
 
     # ---- decisions -------------------------------------------------------------------------------
 

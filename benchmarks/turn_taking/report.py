@@ -38,7 +38,8 @@ HALTS_VALID = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A finished run. `lateness_p99_ms`: of the callers themselves, the worst call. `turn_end`: what ends turns."""
+    """A finished run. `lateness_p99_ms`: of the callers themselves, the worst call. `turn_end`: what ends turns.
+    `line`: how sound travels."""
 
     engine: str
     seed: int
@@ -48,6 +49,7 @@ class Evaluation:
     errors: tuple[str, ...]
     observations: tuple[Observation, ...]
     turn_end: str = "silence"
+    line: str = "wideband"
 
     @property
     def valid(self) -> bool:
@@ -73,7 +75,7 @@ def _head(run: Evaluation, scores: Scores) -> str:
         "# Turn-taking",
         "",
         f"Engine `{run.engine}`, seed {run.seed} ({part_of(run.seed)}), {len(run.observations)} events in {run.calls} "
-        f"call(s) at once, turns end by {run.turn_end}, {run.seconds:.0f} s; "
+        f"call(s) at once, {run.line} sound both ways, turns end by {run.turn_end}, {run.seconds:.0f} s; "
         f"the callers' own lateness, p99: {run.lateness_p99_ms:.1f} ms.",
     ]
     if not run.valid:
@@ -121,7 +123,8 @@ def _full_duplex_bench(scores: Scores) -> str:
 
 def _own(scores: Scores) -> str:
     named: tuple[tuple[str, Times], ...] = (
-        ("hold told, interruptions and backchannels", scores.hold_told),
+        ("hold told (`turn.held`), interruptions", scores.held_interruption),
+        ("hold told (`turn.held`), backchannels", scores.held_backchannel),
         ("hold latency, interruptions", scores.hold_latency_interruption),
         ("hold latency, backchannels", scores.hold_latency_backchannel),
         ("decision time, interruptions", scores.decision_interruption),

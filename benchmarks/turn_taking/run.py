@@ -20,7 +20,9 @@ from benchmarks.turn_taking.voices import Voices
 from loadtest import realtime_wire as wire
 from loadtest.caller import MonotonicClock
 from loadtest.errors import CallError
+from loadtest.line import Line
 from loadtest.realtime_client import RealtimeConnection, Target, connect, open_session
+from media.audio_format import FormatName
 
 CALLS_MAX = 4
 EVENTS_MAX = 1_000
@@ -42,6 +44,16 @@ class TurnEnd(StrEnum):
     SOUND = "sound"
 
 
+class LineKind(StrEnum):
+    """How sound travels, both ways: PCM16 of 24 kHz, or mu-law of 8 kHz."""
+
+    WIDEBAND = "wideband"
+    TELEPHONE = "telephone"
+
+
+FORMATS: dict[LineKind, FormatName] = {LineKind.WIDEBAND: "audio/pcm", LineKind.TELEPHONE: "audio/pcmu"}
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """What is to be evaluated. `turns_only`: of the events only the caller's turns, which are made in silence."""
@@ -54,6 +66,13 @@ class Order:
     cache: Path
     turn_end: TurnEnd = TurnEnd.SILENCE
     turns_only: bool = False
+    line: LineKind = LineKind.WIDEBAND
+
+    @property
+    def stem(self) -> str:
+        """What its report is called: all that is not as usual has a place in it."""
+        unusual = {self.turn_end, self.line} - {TurnEnd.SILENCE, LineKind.WIDEBAND}
+        return "-".join([self.engine, str(self.seed), *sorted(unusual)])
 
 
 async def evaluate(order: Order, say: Say) -> bool:
@@ -68,7 +87,7 @@ async def evaluate(order: Order, say: Say) -> bool:
         progress = _Progress(len(events), say)
         shares = [events[call :: order.calls] for call in range(order.calls)]
         async with asyncio.timeout(EVENT_S_MAX * len(shares[0])), asyncio.TaskGroup() as calls:
-            talks = [calls.create_task(_talk(service.url, share, order.turn_end, progress)) for share in shares]
+            talks = [calls.create_task(_talk(service.url, share, order, progress)) for share in shares]
     examiners = [talk.result() for talk in talks]
     run = report.Evaluation(
         *(order.engine, order.seed, order.calls, (time.monotonic_ns() - began_ns) / 1e9),
@@ -76,9 +95,9 @@ async def evaluate(order: Order, say: Say) -> bool:
         tuple(error for one in examiners for error in one.errors),
         tuple(seen for one in examiners for seen in one.observations),
         order.turn_end,
+        order.line,
     )
-    named = [order.engine, str(order.seed), *([order.turn_end] if order.turn_end is not TurnEnd.SILENCE else [])]
-    stem = order.out / "-".join(named)
+    stem = order.out / order.stem
     stem.with_suffix(".json").write_text(report.to_json(run), encoding="utf-8")
     stem.with_suffix(".md").write_text(report.to_markdown(run), encoding="utf-8")
     say(report.short(run))
@@ -116,21 +135,21 @@ class _Progress:
         return len(examiner.observations)
 
 
-def _session(turn_end: TurnEnd) -> wire.SessionSettings:
+def _session(order: Order) -> wire.SessionSettings:
     """What the caller asks for."""
-    asked = wire.settings(INSTRUCTIONS, None)
-    if turn_end is TurnEnd.SILENCE:
+    asked = wire.settings(INSTRUCTIONS, None, FORMATS[order.line])
+    if order.turn_end is TurnEnd.SILENCE:
         return asked
-    heard = wire.AudioInput(turn_detection=wire.TurnDetection(type="semantic_vad"))
-    return msgspec.structs.replace(asked, audio=wire.Audio(input=heard))
+    heard = msgspec.structs.replace(asked.audio.input, turn_detection=wire.TurnDetection(type="semantic_vad"))
+    return msgspec.structs.replace(asked, audio=wire.Audio(heard, asked.audio.output))
 
 
-async def _talk(url: str, events: Sequence[Event], turn_end: TurnEnd, progress: _Progress) -> Examiner:
+async def _talk(url: str, events: Sequence[Event], order: Order, progress: _Progress) -> Examiner:
     """One call. Where it breaks, what was seen until then is kept, and the other calls go on."""
-    examiner, clock = Examiner(events), MonotonicClock()
+    examiner, clock = Examiner(events, Line(FORMATS[order.line])), MonotonicClock()
     try:
         async with connect(Target.parse(url)) as connection:
-            opened = await open_session(connection, _session(turn_end), None)
+            opened = await open_session(connection, _session(order), None)
             for message in examiner.begin(clock.now_ns()):
                 await connection.send(message)
             for event in opened.events:

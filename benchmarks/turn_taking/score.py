@@ -16,8 +16,8 @@ Definitions
         latency   end of the caller's turn -> the answer, mean over the turns taken
         stop latency   how long both speak at once after an interruption, mean over those that yielded
     our own, from the first voiced sample
-        hold told       -> the service says that it holds the reply; of interruptions and backchannels
-        hold latency    -> the reply's samples stop at the ear, for `HOLD_NS_MIN` at least: what was on its way is later
+        hold told       -> `turn.held` arrives: the service feeds no more; what has been sent still plays
+        hold latency    -> the reply's samples stop at the ear, for `HOLD_NS_MIN` at least
         decision time   -> the service gives the reply up, or goes on with it
         pause inserted  how long a reply that went on stood still, per backchannel
         kept            the same reply went on to be heard, or never stopped
@@ -123,10 +123,11 @@ def hold(seen: Observation) -> Stop | None:
     return next((stop for stop in stops(seen) if stop.lasts(HOLD_NS_MIN)), None)
 
 
-def hold_told_ns(seen: Observation) -> int | None:
-    """From the first voiced sample until the service said that it holds the reply; None where it never did."""
-    told = [note.at_ns for note in seen.notes if note.mark is Mark.HELD and note.at_ns >= seen.start_ns]
-    return told[0] - seen.start_ns if told else None
+def held_ns(seen: Observation) -> int | None:
+    """From the first voiced sample to the service's word that it holds the reply; None where it never says so."""
+    told = (note.at_ns for note in seen.notes if note.mark is Mark.HELD and note.at_ns >= seen.start_ns)
+    first_ns = next(told, None)
+    return None if first_ns is None else first_ns - seen.start_ns
 
 
 def decision_ns(seen: Observation) -> int | None:
@@ -246,7 +247,8 @@ class Scores:
     tor_question_latency: Times
     tor_pause: Rate
     stop_latency: Times
-    hold_told: Times
+    held_interruption: Times
+    held_backchannel: Times
     hold_latency_interruption: Times
     hold_latency_backchannel: Times
     decision_interruption: Times
@@ -288,7 +290,8 @@ def score(observations: Sequence[Observation]) -> Scores:
         tor_question_latency=times(answer_ns(seen) for seen in questions if takes_over(seen)),
         tor_pause=rate(paused, takes_early),
         stop_latency=times(map(overlap_ns, yielded)),
-        hold_told=times(map(hold_told_ns, interruptions + backchannels)),
+        held_interruption=times(map(held_ns, interruptions)),
+        held_backchannel=times(map(held_ns, backchannels)),
         hold_latency_interruption=times(map(_hold_latency_ns, interruptions)),
         hold_latency_backchannel=times(map(_hold_latency_ns, backchannels)),
         decision_interruption=times(map(decision_ns, interruptions)),

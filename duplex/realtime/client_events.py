@@ -55,6 +55,20 @@ class AudioPatch(msgspec.Struct, frozen=True):
     output: AudioOutputPatch | UnsetType = UNSET
 
 
+class FunctionBody(msgspec.Struct, frozen=True):
+    """A tool. Of other types than `function` nothing else is read, as they are refused."""
+
+    type: str = "function"
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class NamedChoice(msgspec.Struct, frozen=True):
+    type: str = "function"
+    name: str = ""
+
+
 class SessionPatch(msgspec.Struct, frozen=True):
     """`session` of `session.update`: absent fields stay as they are, null resets where the API says so."""
 
@@ -65,7 +79,8 @@ class SessionPatch(msgspec.Struct, frozen=True):
     audio: AudioPatch | UnsetType = UNSET
     max_output_tokens: int | Literal["inf"] | UnsetType = UNSET
     temperature: float | UnsetType = UNSET
-    tools: list[Any] | UnsetType = UNSET
+    tools: list[FunctionBody] | UnsetType = UNSET
+    tool_choice: str | NamedChoice | UnsetType = UNSET
     extensions: bool | UnsetType = UNSET
 
 
@@ -103,10 +118,16 @@ class ContentPart(msgspec.Struct, frozen=True):
 
 
 class ItemBody(msgspec.Struct, frozen=True):
+    """A message; or a call of a function: `call_id`, `name`, `arguments`; or what came of one: `call_id`, `output`."""
+
     type: str = "message"
     role: Literal["user", "assistant", "system"] | None = None
     content: list[ContentPart] = []
     id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | None = None
 
 
 class ItemCreate(ClientEvent, frozen=True, tag="conversation.item.create"):
@@ -136,7 +157,8 @@ class ResponseBody(msgspec.Struct, frozen=True):
     max_output_tokens: int | Literal["inf"] | None = None
     temperature: float | None = None
     metadata: dict[str, str] | None = None
-    tools: list[Any] | None = None
+    tools: list[FunctionBody] | None = None
+    tool_choice: str | NamedChoice | None = None
 
 
 class ResponseCreate(ClientEvent, frozen=True, tag="response.create"):

@@ -29,11 +29,12 @@ from duplex.call import Call, Client
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
-from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
+from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
+from sessions.effects import Effect
 from sessions.events import Event, ReplyAudio
-from sessions.settings import SessionSettings
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.contracts import OUT_OF_BAND
 
 AUDIO_WAITING_MAX = 2
@@ -329,7 +330,8 @@ class RealtimeConnection:
             case ask.SessionUpdate():
                 self._update(command)
             case ask.ResponseCreate():
-                call.carry_out(call.conversation.create_response(response_spec(command.response), now_ns))
+                spec = response_spec(command.response, call.conversation.settings)
+                call.carry_out(call.conversation.create_response(spec, now_ns))
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
             case ask.OutputClear():
@@ -359,8 +361,7 @@ class RealtimeConnection:
         call, talk = self._call, self._call.conversation
         match command:
             case ask.ItemCreate():
-                item = item_of(command.item, self._dialect.new_id("item"))
-                call.carry_out(talk.create_item(item, command.previous_item_id))
+                call.carry_out(self._created(command))
             case ask.ItemDelete():
                 call.carry_out(talk.delete_item(command.item_id))
             case ask.ItemRetrieve():
@@ -374,12 +375,22 @@ class RealtimeConnection:
             raise ClientEventError("turn_detection_off", "turn_detection is null: nobody could confirm that hold")
         self._call.listening.alert()
 
+    def _created(self, command: ask.ItemCreate) -> list[Effect]:
+        talk, item = self._call.conversation, item_of(command.item, self._dialect.new_id("item"))
+        if item.kind == "function_call_output":
+            return talk.answer_call(item, time.monotonic_ns())
+        return talk.create_item(item, command.previous_item_id)
+
     def _heard(self, report: ask.PlaybackAck) -> None:
         places = self._places_of(report)
         for place in places:
             self._call.heard(place.response, place.samples)
         if places and self._dialect.extensions:
-            self._outbox.post(acknowledged_message(places[0]))
+            self._outbox.post(acknowledged_message(places[0], self._rate_of(places[0].response)))
+
+    def _rate_of(self, response: str) -> int:
+        """Samples per second of a response that a report was about."""
+        return OUTPUT_RATE if self._medium is not None else self._call.conversation.speaking.rate_of(response)
 
     def _places_of(self, report: ask.PlaybackAck) -> tuple[Position, ...]:
         """Where the ear is by `report`, within what was sent, and that it is not in what comes behind it; empty where
@@ -395,6 +406,8 @@ class RealtimeConnection:
 
     def _update(self, command: ask.SessionUpdate) -> None:
         settings = apply_patch(self._call.conversation.settings, command.session)
+        if self._medium is not None:
+            check_medium(settings)
         if command.session.extensions is not msgspec.UNSET:
             self._dialect.extensions = command.session.extensions
         self._dialect.transcription = settings.transcription

@@ -1,8 +1,9 @@
 """The conversation's events as messages of the Realtime API: one event may become a whole family of them.
 
 Theory of operation
-    A response is told by its start, its text, its frames and its end. The dialect adds the envelopes that the API
-    wants around them (output item, content part), keeps for that what it has announced, and numbers every message.
+    A response is told by its start, its text, its frames, its calls and its end. The dialect adds the envelopes that
+    the API wants around them (output item, content part), keeps for that what it has announced, and numbers every
+    message. A response that may call a tool may have no words: its message is announced with the first of them.
 
 Rules
 * Pure: an event in, messages (dicts, ready for JSON) out. One instance per connection.
@@ -13,15 +14,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from media.audio_format import FORMATS
 from media.chunk import samples_to_ms, samples_to_ms_above
 from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
-from sessions.settings import OUTPUT_RATE
 
 Message = dict[str, Any]
 
@@ -43,6 +45,7 @@ class RealtimeDialect:
         self.extensions = extensions
         self._sound_in_messages = sound_in_messages
         self._audible: set[str] = set()  # responses of which a frame went out and that have not ended
+        self._outputs: dict[str, _Outputs] = {}  # of responses that have not ended
         self.transcription = True
         # The client's id of the command that is being followed: what refuses it names it.
         self.answered: str | None = None
@@ -79,27 +82,91 @@ class RealtimeDialect:
             case events.ItemTruncated(item_id, ms, cut):
                 return [_truncated(item_id, ms, cut)]
             case events.ItemRefined(item_id, cut):
-                ended_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-                return [_truncated(item_id, ended_ms, cut)] if self.extensions else []
+                return [_truncated(item_id, cut.ms, cut)] if self.extensions else []
             case events.CallerText() | events.CallerTextFailed():
                 return self._caller_text(event) if self.transcription else []
             case events.ResponseStarted(response, previous):
-                return _started(response, previous)
+                return self._started(response, previous)
             case events.ReplyText(response_id, item_id, delta, spoken):
                 kind = "response.output_audio_transcript.delta" if spoken else "response.output_text.delta"
-                return [{"type": kind, **_place(response_id, item_id), "delta": delta}]
+                announced = self._announced(response_id)
+                return [*announced, {"type": kind, **self._place(response_id, item_id), "delta": delta}]
             case events.ReplyWords():
-                return [_word(event, word) for word in event.words] if self.extensions else []
-            case events.ReplyAudio():
-                return [_audio(event)] if self._sound_in_messages else self._sound_started(event.frame.response)
+                return self._words(event) if self.extensions else []
+            case events.ReplyAudio(item_id, _, frame):
+                announced = self._announced(frame.response)
+                place = self._place(frame.response, item_id)
+                sound = [_audio(event, place)] if self._sound_in_messages else self._sound_started(frame.response)
+                return [*announced, *sound]
+            case events.CallStarted() | events.CallArguments() | events.CallFinished():
+                return self._call(event)
             case events.ResponseFinished(response, timings):
-                return [*_finished(response, timings), *self._sound_ended(response)]
+                return [*self._finished(response, timings), *self._sound_ended(response)]
             case events.ResponseLost(response_id):
                 return [_lost(response_id)]
             case events.ResponseDrained():
                 return [_drained(event)] if self.extensions else []
             case events.CommandRefused(code, message, param):
                 return [error_message(code, message, param=param, event_id=self.answered)]
+
+    # ---- responses ---------------------------------------------------------------------------------
+
+    def _started(self, response: events.ResponseView, previous: str | None) -> list[Message]:
+        self._outputs[response.id] = _Outputs(response, previous)
+        created = {"type": "response.created", "response": _response_dict(response, [])}
+        return [created] if response.may_call else [created, *self._announced(response.id)]
+
+    def _announced(self, response_id: str) -> list[Message]:
+        """The beginning of the response's message, unless that was told already."""
+        outputs = self._outputs.get(response_id)
+        if outputs is None or outputs.view.item in outputs.items:
+            return []
+        response = outputs.view
+        added = outputs.added(_reply_item(response, "in_progress"), outputs.previous)
+        part = {"type": "audio", "transcript": ""} if _with_audio(response) else {"type": "text", "text": ""}
+        place = self._place(response_id, response.item)
+        return [*added, {"type": "response.content_part.added", **place, "part": part}]
+
+    def _place(self, response_id: str, item_id: str) -> Message:
+        outputs = self._outputs.get(response_id)
+        index = outputs.index(item_id) if outputs else 0
+        return {"response_id": response_id, "item_id": item_id, "output_index": index, "content_index": 0}
+
+    def _words(self, event: events.ReplyWords) -> list[Message]:
+        announced, place = self._announced(event.response), self._place(event.response, event.item)
+        return [*announced, *(_word(event, place, word) for word in event.words)]
+
+    def _call(self, event: events.CallStarted | events.CallArguments | events.CallFinished) -> list[Message]:
+        outputs = self._outputs.get(event.response)
+        assert outputs is not None, "calls are told of responses that have begun, and not ended"
+        if isinstance(event, events.CallStarted):
+            return outputs.added(item_dict(event.item), event.previous)
+        if isinstance(event, events.CallArguments):
+            place = outputs.place_of_call(event.item, event.call_id)
+            return [{"type": "response.function_call_arguments.delta", **place, "delta": event.delta}]
+        item, messages = event.item, list[Message]()
+        if item.status == "completed":  # there are clients that carry out whatever they are told so of
+            place = outputs.place_of_call(item.id, item.call_id)
+            whole = {"name": item.name, "arguments": item.text}
+            messages.append({"type": "response.function_call_arguments.done", **place, **whole})
+        return [*messages, *outputs.done(item_dict(item))]
+
+    def _finished(self, response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
+        # What ends without having said anything, and without a call, has an empty message.
+        announced = [] if response.calls and not response.text else self._announced(response.id)
+        # Whose beginning was not told here, its message was announced where it was.
+        outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, [response.item])
+        items = {call.id: item_dict(call) for call in response.calls}
+        messages: list[Message] = []
+        if response.item in outputs.items:
+            item = _reply_item(response, "completed" if response.status == "completed" else "incomplete")
+            items[response.item] = item
+            place = {"response_id": response.id, "item_id": response.item, "content_index": 0}
+            place["output_index"] = outputs.index(response.item)
+            messages = [*_content_done(response, place), *outputs.done(item)]
+        body = _response_dict(response, [items[name] for name in outputs.items])
+        done = {"type": "response.done", "response": body, "timings": dict(timings) or None}
+        return [*announced, *messages, done]
 
     def _sound_started(self, response_id: str) -> list[Message]:
         if response_id in self._audible:
@@ -127,6 +194,37 @@ class RealtimeDialect:
         return [{"type": f"{kind}.delta", **place, "delta": event.text}]
 
 
+@dataclass(slots=True)
+class _Outputs:
+    """The items of a response that were announced, in their order. `previous`: what its first stands behind."""
+
+    view: events.ResponseView
+    previous: str | None
+    items: list[str] = field(default_factory=list)
+
+    def index(self, item_id: str) -> int:
+        return self.items.index(item_id) if item_id in self.items else 0
+
+    def place_of_call(self, item_id: str, call_id: str) -> Message:
+        place = {"response_id": self.view.id, "item_id": item_id, "output_index": self.index(item_id)}
+        return {**place, "call_id": call_id}
+
+    def added(self, item: Message, previous: str | None) -> list[Message]:
+        self.items.append(item["id"])
+        head = {"response_id": self.view.id, "output_index": len(self.items) - 1}
+        messages: list[Message] = [{"type": "response.output_item.added", **head, "item": item}]
+        if self.view.in_conversation:
+            messages.append({"type": "conversation.item.added", "previous_item_id": previous, "item": item})
+        return messages
+
+    def done(self, item: Message) -> list[Message]:
+        head = {"response_id": self.view.id, "output_index": self.index(item["id"])}
+        messages: list[Message] = [{"type": "response.output_item.done", **head, "item": item}]
+        if self.view.in_conversation:
+            messages.append({"type": "conversation.item.done", "item": item})
+        return messages
+
+
 def error_message(
     code: str,
     message: str,
@@ -140,20 +238,22 @@ def error_message(
     return {"type": "error", "error": body}
 
 
-def acknowledged_message(place: Position) -> Message:
-    """How a report of the client was understood, not yet stamped."""
+def acknowledged_message(place: Position, sample_rate: int) -> Message:
+    """How a report of the client was understood, not yet stamped. `sample_rate`: of the response."""
     return {
         "type": "playback.acknowledged",
         "response_id": place.response,
         "played_samples": place.samples,
         "until_sample": place.until,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": sample_rate,
     }
 
 
 def item_dict(item: Item) -> Message:
     """An item as the API shows it. `cut` says that a spoken reply was not heard to its end: its transcript is what was
     heard, for `heard_ms` by `heard_basis` and within `heard_error_ms`, and it ends in the midst of `cut_word`."""
+    if item.kind != "message":
+        return _item_of_call(item)
     if item.role == "user":
         content = {"type": "input_audio", "transcript": item.text or None}
         if not item.spoken:
@@ -164,14 +264,21 @@ def item_dict(item: Item) -> Message:
         content = _content(item.text, with_audio=item.spoken)
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
-    cut = Cut(item.heard_samples, item.text, item.cut_word, item.heard_basis, item.heard_error_samples)
+    known = (item.heard_basis, item.heard_error_samples, item.sample_rate)
+    cut = Cut(item.heard_samples, item.text, item.cut_word, *known)
     return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
+def _item_of_call(item: Item) -> Message:
+    body = {"id": item.id, "object": "realtime.item", "type": item.kind, "status": item.status, "call_id": item.call_id}
+    if item.kind == "function_call":
+        return {**body, "name": item.name, "arguments": item.text}
+    return {**body, "output": item.text}
+
+
 def _cut(cut: Cut) -> Message:
-    heard_ms = samples_to_ms(cut.samples, OUTPUT_RATE)
-    error_ms = samples_to_ms_above(cut.error_samples, OUTPUT_RATE)
-    known = {"heard_ms": heard_ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
+    error_ms = samples_to_ms_above(cut.error_samples, cut.sample_rate)
+    known = {"heard_ms": cut.ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
     return {"cut": True, "cut_word": cut.word, **known}
 
 
@@ -184,10 +291,6 @@ def _content(text: str, *, with_audio: bool) -> Message:
     if with_audio:
         return {"type": "output_audio", "transcript": text}
     return {"type": "output_text", "text": text}
-
-
-def _place(response_id: str, item_id: str) -> Message:
-    return {"response_id": response_id, "item_id": item_id, "output_index": 0, "content_index": 0}
 
 
 def _with_audio(response: events.ResponseView) -> bool:
@@ -240,51 +343,35 @@ def _usage(usage: events.Usage) -> Message:
     }
 
 
-def _started(response: events.ResponseView, previous: str | None) -> list[Message]:
-    item = _reply_item(response, "in_progress")
-    head = {"response_id": response.id, "output_index": 0}
-    messages: list[Message] = [
-        {"type": "response.created", "response": _response_dict(response, [])},
-        {"type": "response.output_item.added", **head, "item": item},
-    ]
-    if response.in_conversation:
-        messages.append({"type": "conversation.item.added", "previous_item_id": previous, "item": item})
-    part = {"type": "audio", "transcript": ""} if _with_audio(response) else {"type": "text", "text": ""}
-    messages.append({"type": "response.content_part.added", **_place(response.id, response.item), "part": part})
-    return messages
-
-
-def _word(event: events.ReplyWords, word: SpokenWord) -> Message:
+def _word(event: events.ReplyWords, place: Message, word: SpokenWord) -> Message:
     return {
         "type": "response.audio_timestamp.delta",
-        **_place(event.response, event.item),
+        **place,
         "timestamp_type": "word",
         "text": word.text,
-        "audio_offset_ms": samples_to_ms(word.start, OUTPUT_RATE),
-        "audio_duration_ms": samples_to_ms(word.end - word.start, OUTPUT_RATE),
+        "audio_offset_ms": samples_to_ms(word.start, event.sample_rate),
+        "audio_duration_ms": samples_to_ms(word.end - word.start, event.sample_rate),
         "start_sample": word.start,
         "samples": word.end - word.start,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": event.sample_rate,
     }
 
 
-def _audio(event: events.ReplyAudio) -> Message:
-    frame = event.frame
+def _audio(event: events.ReplyAudio, place: Message) -> Message:
+    frame, form = event.frame, FORMATS[event.format]
     return {
         "type": AUDIO_DELTA,
-        **_place(frame.response, event.item),
-        "delta": base64.b64encode(frame.pcm).decode("ascii"),
+        **place,
+        "delta": base64.b64encode(form.encode(frame.pcm)).decode("ascii"),
         "epoch": event.epoch,
         "start_sample": frame.start_sample,
         "samples": frame.samples,
-        "sample_rate": OUTPUT_RATE,
+        "sample_rate": form.sample_rate,
         "watermark": event.watermark,
     }
 
 
-def _finished(response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
-    place = _place(response.id, response.item)
-    item = _reply_item(response, "completed" if response.status == "completed" else "incomplete")
+def _content_done(response: events.ResponseView, place: Message) -> list[Message]:
     if _with_audio(response):
         part = {"type": "audio", "transcript": response.text}
         messages: list[Message] = [
@@ -294,14 +381,7 @@ def _finished(response: events.ResponseView, timings: tuple[tuple[str, float], .
     else:
         part = {"type": "text", "text": response.text}
         messages = [{"type": "response.output_text.done", **place, "text": response.text}]
-    messages += [
-        {"type": "response.content_part.done", **place, "part": part},
-        {"type": "response.output_item.done", "response_id": response.id, "output_index": 0, "item": item},
-    ]
-    if response.in_conversation:
-        messages.append({"type": "conversation.item.done", "item": item})
-    body = _response_dict(response, [item])
-    return [*messages, {"type": "response.done", "response": body, "timings": dict(timings) or None}]
+    return [*messages, {"type": "response.content_part.done", **place, "part": part}]
 
 
 def _held(event: events.TurnHeld | events.TurnResumed) -> Message:

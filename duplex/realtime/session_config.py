@@ -5,10 +5,10 @@ Limits follow the Realtime API; what this service cannot do is refused by name i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from duplex.realtime.client_events import (
@@ -20,9 +20,13 @@ from duplex.realtime.client_events import (
     SessionPatch,
     TurnDetectionPatch,
 )
+from duplex.realtime.tool_config import check_choice, check_name, choice_of, choice_value, tools_list, tools_of
+from media.audio_format import FORMATS, FormatName
 from sessions.items import Item, Role
 from sessions.prompt import PROMPT_CHARACTERS_MAX
-from sessions.settings import OUTPUT_RATE, Modality, ResponseSpec, SessionSettings, TurnDetection
+from sessions.settings import Modality, ResponseSpec, SessionSettings, TurnDetection
+from sessions.tool_calls import call_item, output_item
+from stages.contracts import CALL_CHARACTERS_MAX
 
 INSTRUCTIONS_CHARACTERS_MAX = 16_384
 TEXT_CHARACTERS_MAX = 16_384
@@ -35,12 +39,14 @@ METADATA_PAIRS_MAX = 16
 METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX = 64, 512
 INPUT_CHARACTERS_MAX = PROMPT_CHARACTERS_MAX
 USUAL_VOICE = "default"  # what is shown where none was asked for
+USUAL_FORMAT: FormatName = "audio/pcm"
+FORMATS_KNOWN = ", ".join(f"{known.name} at {known.sample_rate} Hz" for known in FORMATS.values())
 NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
+CALL_ID_CHARACTERS_MAX = 64
 
 
 def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
     """`settings` as `patch` changes them; raises `ClientEventError` and changes nothing where a value is wrong."""
-    _check_no_tools(None if patch.tools is UNSET else patch.tools, "session.tools")
     if patch.model is not UNSET:
         _check_length(patch.model, NAME_CHARACTERS_MAX, "session.model")
         settings = replace(settings, model=patch.model)
@@ -54,13 +60,24 @@ def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettin
         settings = replace(settings, max_output_tokens=limit)
     if patch.temperature is not UNSET:
         settings = replace(settings, temperature=_between(patch.temperature, 0.0, 2.0, "session.temperature"))
+    settings = _apply_tools(settings, patch)
     return _apply_audio(settings, patch.audio) if patch.audio is not UNSET else settings
+
+
+def _apply_tools(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
+    if patch.tools is not UNSET:
+        settings = replace(settings, tools=tools_of(patch.tools, "session.tools"))
+    if patch.tool_choice is not UNSET:
+        settings = replace(settings, tool_choice=choice_of(patch.tool_choice, "session.tool_choice"))
+    check_choice(settings.tool_choice, settings.tools, "session.tool_choice")
+    return settings
 
 
 def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSettings:
     if patch.input is not UNSET:
         if patch.input.format is not UNSET:
-            _check_format(patch.input.format, "session.audio.input.format")
+            name = _format(patch.input.format, "session.audio.input.format")
+            settings = replace(settings, input_format=name)
         if patch.input.transcription is not UNSET:
             settings = replace(settings, transcription=patch.input.transcription is not None)
         if patch.input.turn_detection is not UNSET:
@@ -68,7 +85,8 @@ def _apply_audio(settings: SessionSettings, patch: AudioPatch) -> SessionSetting
             settings = replace(settings, turn_detection=None if detection is None else _detection(settings, detection))
     if patch.output is not UNSET:
         if patch.output.format is not UNSET:
-            _check_format(patch.output.format, "session.audio.output.format")
+            name = _format(patch.output.format, "session.audio.output.format")
+            settings = replace(settings, output_format=name)
         if patch.output.speed is not UNSET:
             speed = _between(patch.output.speed, SPEED_MIN, SPEED_MAX, "session.audio.output.speed")
             settings = replace(settings, speed=speed)
@@ -83,11 +101,6 @@ def _voice(asked: str | dict[str, Any], param: str) -> str:
         raise ClientEventError("unsupported_voice", "voices are chosen by name", param)
     _check_length(asked, NAME_CHARACTERS_MAX, param)
     return "" if asked == USUAL_VOICE else asked
-
-
-def _check_no_tools(tools: Sequence[object] | None, param: str) -> None:
-    if tools:
-        raise ClientEventError("unsupported_tools", "tools are not supported", param)
 
 
 def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDetection:
@@ -121,11 +134,13 @@ def _idle_timeout(kind: str, asked: int | None, param: str) -> int | None:
     return int(_between(asked, IDLE_MS_MIN, IDLE_MS_MAX, param))
 
 
-def response_spec(body: ResponseBody) -> ResponseSpec:
-    """What `response.create` asks for; raises `ClientEventError`."""
+def response_spec(body: ResponseBody, settings: SessionSettings) -> ResponseSpec:
+    """What `response.create` asks for in a session with these `settings`; raises `ClientEventError`."""
     if body.instructions is not None:
         _check_length(body.instructions, INSTRUCTIONS_CHARACTERS_MAX, "response.instructions")
-    _check_no_tools(body.tools, "response.tools")
+    tools = None if body.tools is None else tools_of(body.tools, "response.tools")
+    choice = None if body.tool_choice is None else choice_of(body.tool_choice, "response.tool_choice")
+    check_choice(choice or settings.tool_choice, settings.tools if tools is None else tools, "response.tool_choice")
     metadata = tuple((body.metadata or {}).items())
     _check_metadata(metadata, "response.metadata")
     messages = None
@@ -143,6 +158,8 @@ def response_spec(body: ResponseBody) -> ResponseSpec:
         in_conversation=body.conversation == "auto",
         messages=messages,
         metadata=metadata,
+        tools=tools,
+        tool_choice=choice,
     )
 
 
@@ -155,10 +172,31 @@ def _check_metadata(pairs: tuple[tuple[str, str], ...], param: str) -> None:
 
 
 def item_of(body: ItemBody, new_id: str) -> Item:
-    """The typed item in `conversation.item.create`; raises `ClientEventError`."""
+    """The item in `conversation.item.create`: typed, or of a call; raises `ClientEventError`."""
     _check_length(body.id or "", NAME_CHARACTERS_MAX, "item.id")
+    if body.type in ("function_call", "function_call_output"):
+        return _item_of_call(body, body.id or new_id)
     role, text = _role_and_text(body, "item")
     return Item(body.id or new_id, role, text, spoken=False)
+
+
+def _item_of_call(body: ItemBody, item_id: str) -> Item:
+    if not body.call_id:
+        raise ClientEventError("missing_value", "whose call is it?", "item.call_id")
+    _check_length(body.call_id, CALL_ID_CHARACTERS_MAX, "item.call_id")
+    if body.type == "function_call_output":
+        if body.output is None:
+            raise ClientEventError("missing_value", "what came of the call?", "item.output")
+        _check_length(body.output, TEXT_CHARACTERS_MAX, "item.output")
+        return output_item(item_id, body.call_id, body.output)
+    check_name(body.name or "", "item.name")
+    arguments = body.arguments or "{}"
+    _check_length(arguments, CALL_CHARACTERS_MAX, "item.arguments")
+    try:
+        msgspec.json.decode(arguments, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ClientEventError("invalid_value", "arguments are a JSON object, as text", "item.arguments") from error
+    return call_item(item_id, body.call_id, body.name or "", arguments)
 
 
 def _role_and_text(body: ItemBody, path: str) -> tuple[Role, str]:
@@ -202,15 +240,30 @@ def _check_length(text: str, limit: int, param: str) -> None:
         raise ClientEventError("string_above_max_length", f"{len(text)} characters, {limit} are allowed", param)
 
 
-def _check_format(asked: AudioFormat, param: str) -> None:
-    if asked.type != "audio/pcm" or asked.rate not in (None, OUTPUT_RATE):
-        rate = "" if asked.rate is None else f" at {asked.rate} Hz"
-        raise ClientEventError("unsupported_format", f"{asked.type}{rate}: only audio/pcm at 24000 Hz", param)
+def _format(asked: AudioFormat, param: str) -> FormatName:
+    for known in FORMATS.values():
+        if asked.type == known.name and asked.rate in (None, known.sample_rate):
+            return known.name
+    rate = "" if asked.rate is None else f" at {asked.rate} Hz"
+    raise ClientEventError("unsupported_format", f"{asked.type[:80]}{rate}: there is {FORMATS_KNOWN}", param)
+
+
+def check_medium(settings: SessionSettings) -> None:
+    """Sound travels beside the messages, as Opus: raises `ClientEventError` where another format was asked for."""
+    for way, name in (("input", settings.input_format), ("output", settings.output_format)):
+        if name != USUAL_FORMAT:
+            message = f"{name}: the sound of this connection is Opus, on its track; only {USUAL_FORMAT} can be named"
+            raise ClientEventError("unsupported_format", message, f"session.audio.{way}.format")
+
+
+def _format_dict(name: FormatName) -> dict[str, Any]:
+    """As the API shows it: only PCM has a rate, the others are of telephones."""
+    known = FORMATS[name]
+    return {"type": name} if known.is_telephone else {"type": name, "rate": known.sample_rate}
 
 
 def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
     """The session as `session.created` and `session.updated` show it."""
-    audio_format = {"type": "audio/pcm", "rate": OUTPUT_RATE}
     return {
         "type": "realtime",
         "object": "realtime.session",
@@ -220,15 +273,19 @@ def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
         "output_modalities": list(settings.modalities),
         "audio": {
             "input": {
-                "format": audio_format,
+                "format": _format_dict(settings.input_format),
                 "transcription": {"model": "default"} if settings.transcription else None,
                 "noise_reduction": None,
                 "turn_detection": _detection_dict(settings.turn_detection),
             },
-            "output": {"format": audio_format, "voice": settings.voice or USUAL_VOICE, "speed": settings.speed},
+            "output": {
+                "format": _format_dict(settings.output_format),
+                "voice": settings.voice or USUAL_VOICE,
+                "speed": settings.speed,
+            },
         },
-        "tools": [],
-        "tool_choice": "auto",
+        "tools": tools_list(settings.tools),
+        "tool_choice": choice_value(settings.tool_choice),
         "max_output_tokens": "inf" if settings.max_output_tokens is None else settings.max_output_tokens,
     }
 

@@ -26,7 +26,7 @@ from duplex.auth import Authority, Refusal
 from duplex.client_secrets import Grant
 from duplex.gateway import Gateway, RefusedError
 from duplex.realtime.client_events import ClientEventError, SessionPatch
-from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
+from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch, check_medium
 from duplex.webrtc.offer import OFFER_BYTES_MAX, checked_offer
 from duplex.webrtc.rtp import OfferError
 from duplex.webrtc.visit import Asked, RtcVisit
@@ -139,7 +139,7 @@ class CallsEndpoint:
         )
         extensions = request.query_params.get("extensions") == "1"
         if body.session is not None:
-            apply_patch(settings, body.session)
+            check_medium(apply_patch(settings, body.session))
             extensions = extensions or body.session.extensions is True
         return Asked(body.offer, settings, extensions)
 
@@ -168,10 +168,12 @@ class CallsEndpoint:
 
 
 def _patched(settings: SessionSettings, grant: Grant | None, session: SessionPatch | None) -> SessionSettings:
-    """What came with the secret, then what the page itself asks for; both were checked."""
+    """What came with the secret, then what the page itself asks for. Both were checked, but a secret knows no
+    transport: raises `ClientEventError` where its settings are for another one."""
     for patch in (grant.session if grant else None, session):
         if patch is not None:
             settings = apply_patch(settings, patch)
+    check_medium(settings)
     return settings
 
 

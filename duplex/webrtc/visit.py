@@ -44,11 +44,12 @@ from duplex.webrtc.liveness import Liveness
 from duplex.webrtc.mouth import Mouth
 from duplex.webrtc.opus import DECODED_RATE, OpusEncoder
 from duplex.webrtc.rtp import PACKET_NS, OfferError, Peer
+from media.audio_format import AudioFormat
 from media.rtp_map import Position
 from sessions.settings import SessionSettings
 
 # A frame goes out at its own moment: none is sent ahead, and that one is being played. No packet comes back.
-TRANSPORT = Transport(lead_ms=PACKET_NS // 1_000_000, input_rate=DECODED_RATE, recalls=False)
+TRANSPORT = Transport(PACKET_NS // 1_000_000, AudioFormat("audio/pcm", DECODED_RATE), recalls=False)
 MESSAGE_BYTES_MAX = 64 << 10
 CONNECT_S_MAX = 15  # ICE on a bad mobile network takes up to ten
 FAREWELL_S_MAX = 5  # as long as a WebSocket's close

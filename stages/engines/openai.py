@@ -8,8 +8,10 @@ Theory of operation
 Rules
 * A step ends within `POLL_S` of a cancel, and cancelling closes the connection.
 * Prompts are fitted to `context_tokens` less the reply, by estimate: the server's own count is not known before.
-* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, and those of
-  `openai_client`.
+* Words that come after a call are dropped: a reply calls last. Where there are tools, a reply that has had its
+  sentences is read on, as it may yet call.
+* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, bad_call, and those
+  of `openai_client`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from stages.call_writer import CallWriter
 from stages.clauses import ClauseLimits, Reply
 from stages.contracts import Item, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
-from stages.engines.openai_client import ApiKey, ChatClient, ChatEnd, ChatRequest, Exchange, ServerSettings
-from stages.prompting import PromptTooLargeError, fit
+from stages.engines.openai_client import ApiKey, CallPiece, ChatClient, ChatEnd, ChatRequest, Exchange, ServerSettings
+from stages.prompting import PromptTooLargeError, estimate_tokens, fit
 from stages.stream import Output, Publish, StageFailure, StageStream, Step, StepContext
 
 POLL_S = 0.05
@@ -101,11 +104,13 @@ class OpenAIThinkerModel:
         if not options.messages:
             raise StageFailure("bad_prompt", "there are no messages")
         tokens_max = min(options.max_output_tokens, self._settings.context_tokens // 2)
+        told = (f"{tool.name} {tool.description} {tool.parameters}" for tool in options.tools)
+        told_tokens = sum(estimate_tokens(text) for text in told)
         try:
-            messages = fit(options.messages, self._settings.context_tokens - tokens_max)
+            messages = fit(options.messages, self._settings.context_tokens - tokens_max - told_tokens)
         except PromptTooLargeError as error:
             raise StageFailure("prompt_too_long", str(error)) from error
-        return ChatRequest(messages, tokens_max, options.temperature)
+        return ChatRequest(messages, tokens_max, options.temperature, options.tools, options.tool_choice)
 
     def close(self) -> None:
         self._client.close()
@@ -190,6 +195,8 @@ class _Writer:
         self._client = client
         self._request = request
         self._reply = Reply(settings.clauses, settings.sentences_max)
+        self._calls = CallWriter(request.tools)
+        self._call: int | None = None  # the server's number of the call that is being written
         self._exchange: Exchange | None = None
         self._pieces = 0
 
@@ -204,26 +211,49 @@ class _Writer:
         while not context.cancelled():
             taken = self._exchange.take(POLL_S)
             if isinstance(taken, ChatEnd):
+                self._end_calls(taken, context)
                 return taken
             if taken:
                 self._pass_on(taken, context)
-            if self._reply.ended:
+            if self._reply.ended and not self._request.tools:
                 return ChatEnd("stop", output_tokens=self._pieces)
-            if context.stalled():
+            if context.stalled() and self._call is None:  # a call waits for no credit
                 return None
         return None
 
-    def _pass_on(self, text: str, context: StepContext) -> None:
+    def _pass_on(self, piece: str | CallPiece, context: StepContext) -> None:
         self._pieces += 1
-        outputs = self._reply.feed(text)
+        outputs = self._call_on(piece) if isinstance(piece, CallPiece) else self._speak_on(piece)
         if outputs:
             context.progress(outputs)
+
+    def _speak_on(self, text: str) -> Sequence[Output]:
+        return self._reply.feed(text) if self._call is None else ()
+
+    def _call_on(self, piece: CallPiece) -> Sequence[Output]:
+        """The words are over, and go on to be spoken, as soon as there is a call."""
+        outputs = [*self._reply.finish()]
+        if piece.index != self._call:
+            outputs += self._finish_call()
+            self._call = piece.index
+            outputs += self._calls.begin(piece.name)
+        return [*outputs, *self._calls.add(piece.arguments)]
+
+    def _finish_call(self) -> Sequence[Output]:
+        return self._calls.finish() if self._calls.is_writing else ()
+
+    def _end_calls(self, end: ChatEnd, context: StepContext) -> None:
+        """The last call is whole, unless the reply was cut off in it: then it was never made."""
+        if end.reason == "stop":
+            context.progress(self._finish_call())
 
     def ending(self, end: ChatEnd) -> Sequence[Output]:
         """The last outputs of a reply that came to `end`. A server that counts no tokens is taken to send one each."""
         self.disconnect()
         output_tokens = end.output_tokens or self._pieces
-        done = TextDone(self._reply.text, end.reason, end.prompt_tokens, end.cached_tokens, output_tokens)
+        has_had_its_sentences = self._reply.ended and self._call is None
+        reason = "stop" if has_had_its_sentences else end.reason
+        done = TextDone(self._reply.text, reason, end.prompt_tokens, end.cached_tokens, output_tokens)
         return (*self._reply.finish(), Publish(done))
 
     def disconnect(self) -> None:

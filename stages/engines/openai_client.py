@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
-from stages.contracts import Message
+from stages.contracts import Message, Tool, ToolChoice
 from stages.stream import StageFailure
 
 EVENT_BYTES_MAX = 64 * 1024  # a token's event has about 300 bytes
@@ -69,6 +69,17 @@ class ChatRequest:
     messages: tuple[Message, ...]
     tokens_max: int
     temperature: float
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """More of call number `index`, as the server counts them; `name` is empty but for its first piece."""
+
+    index: int
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +102,19 @@ class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: _PromptDetails | None = None
 
 
+class _Function(msgspec.Struct, frozen=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct, frozen=True):
+    index: int = 0
+    function: _Function = _Function()
+
+
 class _Delta(msgspec.Struct, frozen=True):
     content: str | None = None
+    tool_calls: tuple[_Call, ...] | None = None
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -155,11 +177,11 @@ class Exchange:
     def __init__(self, client: ChatClient, request: ChatRequest) -> None:
         self._client = client
         self._body = _body(client.settings.model, request)
-        self._pieces: asyncio.Queue[str | ChatEnd | StageFailure] = asyncio.Queue(PIECES_QUEUED_MAX)
+        self._pieces: asyncio.Queue[str | CallPiece | ChatEnd | StageFailure] = asyncio.Queue(PIECES_QUEUED_MAX)
         self._reader = client.submit(self._read())
 
-    def take(self, wait_s: float) -> str | ChatEnd | None:
-        """The next piece of text, or the end; None if there is neither within `wait_s`. Raises `StageFailure`.
+    def take(self, wait_s: float) -> str | CallPiece | ChatEnd | None:
+        """The next piece of text or of a call, or the end; None if none came within `wait_s`. Raises `StageFailure`.
 
         Blocks the calling thread, which must not be the client's own.
         """
@@ -174,7 +196,7 @@ class Exchange:
         """Close the connection, if the reply is not whole. Returns at once."""
         self._reader.cancel()
 
-    async def _take(self, wait_s: float) -> str | ChatEnd | StageFailure | None:
+    async def _take(self, wait_s: float) -> str | CallPiece | ChatEnd | StageFailure | None:
         try:
             async with asyncio.timeout(wait_s):
                 return await self._pieces.get()
@@ -209,7 +231,7 @@ class Exchange:
             await response.aclose()
 
     async def _pass_on(self, response: httpx2.Response, first_by: float) -> ChatEnd:
-        """Queue the text of `response` as it comes; returns how it ended."""
+        """Queue text and calls of `response` as they come; returns how it ended."""
         between_s = self._client.settings.between_tokens_s_max
         events = aiter(httpx2.EventSource(response, max_event_size=EVENT_BYTES_MAX))
         loop = asyncio.get_running_loop()
@@ -218,9 +240,8 @@ class Exchange:
         while not tally.is_over:
             async with asyncio.timeout_at(next_by):
                 event = await anext(events, None)
-            text = tally.take(event.data if event else None)
-            if text:
-                await self._pieces.put(text)
+            for piece in tally.take(event.data if event else None):
+                await self._pieces.put(piece)
                 next_by = loop.time() + between_s
         return tally.end()
 
@@ -234,11 +255,11 @@ class _Tally:
         self._usage = _Usage()
         self._bytes = 0
 
-    def take(self, data: str | None) -> str:
-        """The text in an event's `data`; None is the end of the stream."""
+    def take(self, data: str | None) -> list[str | CallPiece]:
+        """What an event's `data` holds of the reply; None is the end of the stream."""
         if data is None or data.strip() == "[DONE]":
             self._finish(said_so=data is not None)
-            return ""
+            return []
         self._bytes += len(data)
         if self._bytes > REPLY_BYTES_MAX:
             raise StageFailure("bad_reply", f"the reply exceeds {REPLY_BYTES_MAX} bytes")
@@ -247,7 +268,10 @@ class _Tally:
             raise StageFailure("unavailable", "the language model's server reported an error amid the reply")
         self._usage = chunk.usage or self._usage
         self._reason = next((choice.finish_reason for choice in chunk.choices if choice.finish_reason), self._reason)
-        return "".join(choice.delta.content or "" for choice in chunk.choices)
+        text = "".join(choice.delta.content or "" for choice in chunk.choices)
+        calls = [call for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+        pieces = (CallPiece(one.index, one.function.name or "", one.function.arguments or "") for one in calls)
+        return [*([text] if text else []), *pieces]
 
     def _finish(self, *, said_so: bool) -> None:
         if not said_so and not self._reason:
@@ -274,14 +298,37 @@ def _check_status(status: int) -> None:
 
 
 def _body(model: str, request: ChatRequest) -> dict[str, object]:
-    messages: Sequence[dict[str, str]] = [
-        {"role": message.role, "content": message.content} for message in request.messages
-    ]
     return {
         "model": model,
-        "messages": messages,
+        "messages": [_message(message) for message in request.messages],
         "max_tokens": request.tokens_max,
         "temperature": request.temperature,
         "stream": True,
         "stream_options": {"include_usage": True},
+        **(_tools(request) if request.tools else {}),
+    }
+
+
+def _message(message: Message) -> dict[str, object]:
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
+    if not message.calls:
+        return {"role": message.role, "content": message.content}
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.calls
+    ]
+    return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+
+
+def _tools(request: ChatRequest) -> dict[str, object]:
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": msgspec.json.decode(tool.parameters)}
+        for tool in request.tools
+    ]
+    choice = request.tool_choice
+    named = {"type": "function", "function": {"name": choice.name}}
+    return {
+        "tools": [{"type": "function", "function": function} for function in functions],
+        "tool_choice": named if choice.name else choice.mode,
     }

@@ -2,21 +2,25 @@
 
 Theory of operation
     The encoder "hears" the next of `heard` for each turn in which any sound came. The Thinker answers with the next of
-    `replies` (the last one again once they are used up), word by word. The Talker gives each word `frames_per_word`
-    frames, the vocoder makes each frame `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace
-    puts it, as far as the sound goes. The same contracts, credit and cancels as real engines; no step takes measurable
-    time.
+    `replies` (the last one again once they are used up), word by word. A reply may end in a call, as in
+    `Let me look. @get_weather {"city": "Paris"}`; one that says `@result` answers the result of a tool, which it says
+    in that place, and nothing else. The Talker gives each word `frames_per_word` frames, the vocoder makes each frame
+    `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace puts it, as far as the sound goes.
+    The same contracts, credit and cancels as real engines; no step takes measurable time.
 
 Rules
 * A step is computed when it is first planned, and stays the same until it has been run.
 * The vocoder takes chunks of several streams at once, as one on a GPU does.
+* A call of a tool that was not offered, or that must not be called now, is left out.
 
-What it cannot represent: time, load, wrong transcripts, silence inside words.
+What it cannot represent: time, load, wrong transcripts, silence inside words, a call that must be made against the
+script.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import re
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, cast
@@ -24,6 +28,7 @@ from typing import Annotated, ClassVar, cast
 import msgspec
 import numpy as np
 
+from stages.call_writer import CallWriter
 from stages.clauses import ClauseSplitter
 from stages.contracts import (
     AudioIn,
@@ -57,6 +62,9 @@ TONE_HZ = 440
 TONE_LEVEL = 0.2
 FRAMES_PER_ITEM_MAX = 16
 WORDS_PER_STEP = 4
+CALL_CHARACTERS_PER_STEP = 16
+RESULT = "@result"
+_CALL = re.compile(r"(?P<words>.*?)\s*@(?P<name>[\w-]+)\s*(?P<arguments>\{.*\})\s*", re.DOTALL)
 VOCODER_BATCH_MAX = 8
 
 
@@ -150,19 +158,38 @@ class _Thinker(_Scripted):
     clauses: int = 0
     prompt_tokens: int = 0
     limit: int = 0
+    call: tuple[str, str] | None = None  # name and arguments, of which the rest is still to be written
+    writer: CallWriter = field(default_factory=lambda: CallWriter(()))
 
     def _plan(self) -> _Ready | None:
+        if self.writer.is_writing:
+            return self._go_on_calling()
         outputs: list[Output] = []
         for _ in range(min(WORDS_PER_STEP, len(self.words))):
             delta = (" " if self.said else "") + self.words.popleft()
             self.said.append(delta)
             outputs.append(Publish(TextDelta(delta)))
             outputs += [self._clause(text, final=False) for text in self.splitter.feed(delta)]
-        if not self.words:
-            outputs.append(self._clause(self.splitter.finish(), final=True))
-            reason = "max_output_tokens" if len(self.said) >= self.limit else "stop"
-            outputs.append(Publish(TextDone("".join(self.said), reason, self.prompt_tokens, 0, len(self.said))))
-        return _Ready("words", tuple(outputs), last=not self.words)
+        if self.words:
+            return _Ready("words", tuple(outputs))
+        outputs.append(self._clause(self.splitter.finish(), final=True))
+        if self.call is not None:
+            return _Ready("words", (*outputs, *self.writer.begin(self.call[0])))
+        return _Ready("words", (*outputs, self._done()), last=True)
+
+    def _go_on_calling(self) -> _Ready:
+        assert self.call is not None, "a call is being written"
+        name, rest = self.call
+        piece, rest = rest[:CALL_CHARACTERS_PER_STEP], rest[CALL_CHARACTERS_PER_STEP:]
+        self.call = (name, rest)
+        outputs = self.writer.add(piece)
+        if rest:
+            return _Ready("call", tuple(outputs))
+        return _Ready("call", (*outputs, *self.writer.finish(), self._done()), last=True)
+
+    def _done(self) -> Output:
+        reason = "max_output_tokens" if len(self.said) >= self.limit else "stop"
+        return Publish(TextDone("".join(self.said), reason, self.prompt_tokens, 0, len(self.said)))
 
     def _clause(self, text: str, *, final: bool) -> Emit:
         self.clauses += 1
@@ -278,6 +305,15 @@ class ScriptedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunk_then: _Count = FRAMES_PER_ITEM_MAX
 
 
+def _parted(reply: str, options: ThinkerOptions) -> tuple[str, tuple[str, str] | None]:
+    """The words of a scripted reply, and its call where it has one that may be made."""
+    call = _CALL.fullmatch(reply)
+    if call is None:
+        return reply, None
+    offered = options.tool_choice.mode != "none" and any(tool.name == call["name"] for tool in options.tools)
+    return call["words"], (call["name"], call["arguments"]) if offered else None
+
+
 class ScriptedModel:
     """A stage of the scripted engine; `kind` says which."""
 
@@ -288,7 +324,7 @@ class ScriptedModel:
         self._kind = kind
         self._options = options
         self._sessions: set[str] = set()
-        self._turns = 0
+        self._turns: Counter[tuple[str, ...]] = Counter()
 
     def open_session(self, session: str) -> None:
         if session not in self._sessions and len(self._sessions) >= self._options.sessions_max:
@@ -325,13 +361,23 @@ class ScriptedModel:
         raise StageFailure("wrong_options", f"a scripted {self._kind} takes no {type(options).__name__}")
 
     def _thinker(self, options: ThinkerOptions) -> StageStream:
-        words = self._next_of(self._options.replies).split()[: options.max_output_tokens]
-        prompt_tokens = sum(len(message.content.split()) for message in options.messages)
-        return _Thinker(words=deque(words), prompt_tokens=prompt_tokens, limit=options.max_output_tokens)
+        answers = bool(options.messages) and options.messages[-1].role == "tool"
+        fitting = tuple(text for text in self._options.replies if (RESULT in text) == answers)
+        reply = self._next_of(fitting or self._options.replies)
+        text, call = _parted(reply, options)
+        if answers:
+            text = text.replace(RESULT, options.messages[-1].content)
+        return _Thinker(
+            words=deque(text.split()[: options.max_output_tokens]),
+            prompt_tokens=sum(len(message.content.split()) for message in options.messages),
+            limit=options.max_output_tokens,
+            call=call,
+            writer=CallWriter(options.tools),
+        )
 
     def _next_of(self, texts: tuple[str, ...]) -> str:
-        self._turns += 1
-        return texts[min(self._turns, len(texts)) - 1]
+        turns = self._turns[texts] = self._turns[texts] + 1
+        return texts[min(turns, len(texts)) - 1]
 
     def close(self) -> None:
         self._sessions.clear()

@@ -81,3 +81,32 @@ def test_an_interruption_after_a_hold_counts_from_its_sound(page: Page) -> None:
         PLAY, [*held, [2_405, ended("turn_detected")], [2_406, CLEARED], [2_450, "fellSilent", 2_060]]
     )
     assert shown == {"status": "cut", "figures": {"stop": 100}, "activity": "interrupted"}
+
+
+# What is said around a call, and of the call alone: the lines that are shown.
+LINES = """
+async (events) => {
+  const { Conversation } = await import("/web/conversation.js");
+  const talk = new Conversation();
+  for (const event of events) talk.apply(event, 1000);
+  return talk.lines.map(({ id, text, status }) => [id, text, status]);
+}
+"""
+CALL = {"id": "call", "type": "function_call", "status": "completed", "call_id": "c", "name": "look", "arguments": "{}"}
+OUTPUT = {"id": "found", "type": "function_call_output", "status": "completed", "call_id": "c", "output": "it"}
+MESSAGE = {"id": "item_1", "type": "message", "role": "assistant", "content": [{"transcript": "Let me see."}]}
+
+
+@pytest.mark.parametrize("said", [[], [MESSAGE]], ids=["a call alone", "words before it"])
+def test_calls_of_functions_are_no_lines(page: Page, said: list[dict[str, Any]]) -> None:
+    items = [*said, CALL]
+    response = {"id": "resp_1", "status": "completed", "output": items, "output_modalities": ["audio"]}
+    events = [
+        {"type": "response.created", "response": {"id": "resp_1"}},
+        *({"type": f"conversation.item.{what}", "item": item} for item in items for what in ("added", "done")),
+        {"type": "response.function_call_arguments.done", "item_id": "call", "arguments": "{}"},
+        {"type": "response.done", "response": response},
+        {"type": "conversation.item.added", "item": OUTPUT},
+        {"type": "session.resumed", "items": [CALL, OUTPUT]},
+    ]
+    assert page.evaluate(LINES, events) == [["item_1", "Let me see.", "final"] for _ in said]

@@ -8,6 +8,7 @@ import io
 import json
 import signal
 import ssl
+import wave
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -113,6 +114,21 @@ def test_the_session_is_set_up_as_asked(clip: str) -> None:
     session = terminal.server.conversations[0].received[0]["session"]
     assert session["instructions"] == "Be brief."
     assert session["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 300
+
+
+@pytest.mark.parametrize(("name", "rate"), [("pcm", 24_000), ("pcmu", 8_000), ("pcma", 8_000)])
+def test_a_call_over_a_telephone_hears_and_counts_as_any_other(clip: str, tmp_path: Path, name: str, rate: int) -> None:
+    terminal, reply = Terminal(), tmp_path / "reply.wav"
+    assert terminal.call("--wav", clip, "--format", name, "--json", "--out", str(reply)) == module.EXIT_OK
+
+    turn = json.loads(terminal.out.getvalue())["turns"][0]
+    assert (turn["outcome"], turn["reply_ms"], turn["heard_ms"]) == ("answered", 400, 400)
+    with wave.open(str(reply)) as written:
+        assert written.getframerate() == rate
+    conversation = terminal.server.conversations[0]
+    acks = [message for message in conversation.received if message["type"] == "playback.ack"]
+    assert (acks[-1]["played_samples"], acks[-1]["sample_rate"]) == (400 * rate // 1000, rate)
+    assert conversation.format.name == f"audio/{name}"
 
 
 def test_a_barge_in_and_a_cancel(clip: str) -> None:

@@ -18,6 +18,7 @@ from duplex.checkpoints import (
     item_record,
     restored,
 )
+from media.audio_format import FORMATS
 from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
 from sessions.records import (
@@ -33,8 +34,10 @@ from sessions.records import (
     replay,
     token_digest,
 )
-from sessions.settings import SessionSettings, TurnDetection
+from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
 from sessions.store import Snapshot
+from sessions.tool_calls import call_item, output_item
+from stages.contracts import Tool, ToolChoice
 
 MS = 24  # output samples
 
@@ -74,7 +77,30 @@ SETTINGS = st.builds(
     transcription=st.booleans(),
     max_output_tokens=st.none() | st.integers(1, 4_096),
     temperature=st.none() | st.floats(0, 2),
+    tools=st.lists(st.builds(Tool, st.text("ab"), st.text("ab"), st.just('{"type":"object"}')), max_size=2).map(tuple),
+    tool_choice=st.builds(ToolChoice, st.sampled_from(["auto", "none", "required"]), st.text("ab")),
+    input_format=st.sampled_from(list(FORMATS)),
+    output_format=st.sampled_from(list(FORMATS)),
 )
+
+
+CALLS = st.builds(
+    call_item,
+    st.text("abc", min_size=1, max_size=5),
+    st.text("abc", min_size=1, max_size=5),
+    st.sampled_from(["look", "spoken"]),
+    st.text(max_size=10),
+    st.sampled_from(["completed", "incomplete"]),
+)
+OUTPUTS = st.builds(output_item, st.text("abc", min_size=1), st.text("abc", min_size=1), st.text(max_size=10))
+
+
+@given(CALLS | OUTPUTS)
+def test_calls_and_outputs(item: Item) -> None:
+    record = decode_entry(encode_entry(ItemAppended(item_record(item, None))))
+    assert isinstance(record, ItemAppended)
+    assert item_of(record.item) == item
+    assert record.item.kind == item.kind
 
 
 @given(ITEMS, st.none() | st.text("abc", max_size=5))
@@ -98,6 +124,13 @@ def test_a_record_says_where_history_ends(item: Item, status: str, total: int, c
     assert record.truncated == item.cut
 
 
+def test_a_record_knows_milliseconds_and_no_rate() -> None:
+    item = Item("i", "assistant", "Ye", True, "incomplete", audio_samples=8_000, cut=True, heard_samples=4_004)
+    back = item_of(item_record(replace(item, heard_error_samples=9, sample_rate=8_000), None))
+    assert (back.audio_samples, back.heard_samples, back.heard_error_samples) == (1_000 * MS, 500 * MS, 2 * MS)
+    assert back.sample_rate == OUTPUT_RATE
+
+
 def test_parts_of_a_millisecond_are_lost_downwards() -> None:
     assert item_of(item_record(Item("i", "assistant", "", True, audio_samples=25), None)).audio_samples == 24
 
@@ -105,6 +138,11 @@ def test_parts_of_a_millisecond_are_lost_downwards() -> None:
 @given(SETTINGS)
 def test_settings(settings: SessionSettings) -> None:
     assert decode_settings(encode_settings(settings)) == settings
+
+
+def test_settings_that_were_stored_before_there_were_tools() -> None:
+    assert decode_settings(b"{}").tools == ()
+    assert decode_settings(b"{}").tool_choice == ToolChoice()
 
 
 def test_settings_of_another_release_are_not_guessed_at() -> None:

@@ -20,6 +20,7 @@ from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
 from duplex.tasks import stop_task
 from duplex.vad_service import Window
+from duplex.webrtc.visit import TRANSPORT
 from media.heard_estimate import Path as EarPath
 from media.pcm import FloatSamples
 from media.vad import VadState
@@ -187,6 +188,28 @@ def test_a_conversation_goes_on_where_it_ended(tmp_path: Path) -> None:
                 assert again.resume_token == first.resume_token
 
     play(tmp_path, scenario)
+
+
+def test_formats_of_messages_are_kept_for_who_comes_back_and_mean_nothing_on_a_track(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        telephone = SessionSettings(input_format="audio/pcmu", output_format="audio/pcma")
+        async with one.gateway.new_call(telephone) as first:
+            pass
+        async with one.gateway.resumed_call(first.resume_token) as again:
+            assert again.call.conversation.settings == telephone
+        async with one.gateway.resumed_call(first.resume_token, TRANSPORT) as on_a_track:
+            assert on_a_track.call.conversation.settings == SessionSettings()
+            await on_a_track.call.listening.hear(bytes(2 * 48 * 100))
+            assert 1_584 <= on_a_track.call.listening.newest <= 1_600
+
+    async def run(one: Bench) -> None:
+        serving = asyncio.create_task(one.gateway.run())
+        try:
+            await scenario(one)
+        finally:
+            await stop_task(serving)
+
+    play(tmp_path, run)
 
 
 def test_the_present_call_of_a_session_is_written_down_before_the_next_begins(tmp_path: Path) -> None:

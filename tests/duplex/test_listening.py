@@ -54,13 +54,14 @@ class Ears:
         settings: SessionSettings | None = None,
         conversation: type[Conversation] = Conversation,
         turn_sound: TurnSoundService | None = None,
+        model: type[Loudness] = Loudness,
     ) -> None:
         self._ids: Counter[str] = Counter()
         identity = Identity("sess_1", EPOCH, self._new_id)
         self.talk = conversation(identity, settings or SessionSettings(), ReplyDefaults("Hi.", 10), transport_lead_ms=0)
         self.judged = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.vad = VadService(Loudness(self._tell_judged))
+        self.vad = VadService(model(self._tell_judged))
         self.listening = Listening(
             self.talk, self.vad, ListeningPorts(self.carry_out, self._feed), turn_sound=turn_sound
         )

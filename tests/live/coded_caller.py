@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadtest.coded_ear import WordHeard, words_heard
+from loadtest.line import Line
 from loadtest.playout_model import AudioFrame, PlayoutModel
 from loadtest.recording import Recording
+from media.audio_format import FORMATS, FormatName
 from sessions.records import ItemRecord, decode_entry, replay, token_digest
 from sessions.redis_store import RedisSessionStore
-from tests.live.caller import RATE, Caller, Message, calling, silence, tone
+from tests.live.caller import Caller, Message, calling, silence, tone
 from tests.live.service import EVENT_S_MAX, Service
 
 NS_PER_MS = 1_000_000
@@ -61,25 +63,36 @@ class Network:
 
 
 class CodedCaller(Caller):
-    """The session speaks our extensions. `reports`: how the caller tells what it has played."""
+    """The session speaks our extensions. `reports`: how the caller tells what it has played. `format_name`: of sound,
+    both ways, which the session is asked for."""
 
-    rate = RATE
-
-    def __init__(self, caller: Caller, network: Network, reports: Reports = "acks") -> None:
+    def __init__(
+        self, caller: Caller, network: Network, reports: Reports = "acks", format_name: FormatName = "audio/pcm"
+    ) -> None:
         super().__init__(caller.socket)
         self.events = caller.events
+        self._format, self._line = FORMATS[format_name], Line(format_name)
+        self.rate = self._format.sample_rate
         self._network = network
         self._reports = reports
         self._coming: deque[tuple[int, Message]] = deque()
         self._leaving: deque[tuple[int, str]] = deque()
-        self._loudspeaker = PlayoutModel(RATE, network.buffer_ms * NS_PER_MS)
-        self._recording = Recording(RATE, RECORDING_S_MAX, time.monotonic_ns())
+        self._loudspeaker = PlayoutModel(self.rate, network.buffer_ms * NS_PER_MS)
+        self._recording = Recording(self.rate, RECORDING_S_MAX, time.monotonic_ns())
         self._items: dict[str, str] = {}
         self._acked: dict[str, int] = {}
         self._next_ack_ns = 0
         self._dismissed: set[str] = set()
         self._over: set[str] = set()
         self._stale: Counter[str] = Counter()
+        if format_name != "audio/pcm":
+            sound = {"format": {"type": format_name}}
+            self.settle(audio={"input": sound, "output": sound})
+
+    def hear(self, pcm: bytes) -> None:
+        """Send `pcm`, 24 kHz, over the line."""
+        coded = self._line.said(pcm).audio
+        self.send("input_audio_buffer.append", audio=base64.b64encode(coded).decode())
 
     def next(self) -> Message:
         message = self._arrived(time.monotonic_ns() + int(EVENT_S_MAX * NS_PER_S))
@@ -108,10 +121,10 @@ class CodedCaller(Caller):
 
     def words(self) -> list[WordHeard]:
         """Everything heard in this call."""
-        return words_heard(self.played(), RATE)
+        return words_heard(self.played(), self.rate)
 
     def played(self) -> bytes:
-        """The sound of this call, PCM16 at `RATE`, which ends now."""
+        """The sound of this call, PCM16 at its rate, which ends now."""
         for piece in self._loudspeaker.cut(time.monotonic_ns()):
             self._recording.add(piece)
         assert not self._recording.truncated
@@ -204,7 +217,7 @@ class CodedCaller(Caller):
                     self._flush(now_ns, message["response"]["id"])
 
     def _hear(self, delta: Message, now_ns: int) -> None:
-        response, pcm = delta["response_id"], base64.b64decode(delta["delta"])
+        response, pcm = delta["response_id"], self._format.decode(base64.b64decode(delta["delta"]))
         if response in self._over:
             self._stale[response] += len(pcm) // 2
         if response not in self._dismissed:
@@ -217,7 +230,7 @@ class CodedCaller(Caller):
         self._next_ack_ns = now_ns
         self._acknowledge(now_ns)
         for name in dismissed | self._cut() - cut_before if self._reports == "truncates" else ():
-            played_ms = self._loudspeaker.heard_to_sample(name, now_ns) * 1_000 // RATE
+            played_ms = self._loudspeaker.heard_to_sample(name, now_ns) * 1_000 // self.rate
             self.send("conversation.item.truncate", item_id=self._items[name], content_index=0, audio_end_ms=played_ms)
 
     def _cut(self) -> set[str]:
@@ -247,11 +260,16 @@ def _due_ns(queue: deque[tuple[int, Any]], delay_ms: Delay) -> int:
 
 @contextmanager
 def coded_calling(
-    service: Service, *, delay_ms: Delay = at_once, up_ms: Delay = at_once, reports: Reports = "acks"
+    service: Service,
+    *,
+    delay_ms: Delay = at_once,
+    up_ms: Delay = at_once,
+    reports: Reports = "acks",
+    format_name: FormatName = "audio/pcm",
 ) -> Iterator[CodedCaller]:
     """A call, from `session.created` to the caller's hanging up."""
     with calling(service) as caller:
-        yield CodedCaller(caller, Network(delay_ms, up_ms), reports)
+        yield CodedCaller(caller, Network(delay_ms, up_ms), reports, format_name)
 
 
 def stored_items(service: Service, created: Message) -> dict[str, ItemRecord]:

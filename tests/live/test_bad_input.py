@@ -103,7 +103,7 @@ def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(service: Ser
     with calling(service) as caller:
         before = caller.settle()["session"]
         for session, code in (
-            ({"audio": {"input": {"format": {"type": "audio/pcmu"}}}}, "unsupported_format"),
+            ({"audio": {"input": {"format": {"type": "audio/pcmu", "rate": 16_000}}}}, "unsupported_format"),
             ({"audio": {"output": {"format": {"type": "audio/pcm", "rate": 16_000}}}}, "unsupported_format"),
             ({"audio": {"output": {"voice": {"id": "voice_1"}}}}, "unsupported_voice"),
             ({"instructions": "Be brief.", "output_modalities": ["audio", "text"]}, "invalid_value"),

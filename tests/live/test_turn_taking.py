@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.turn_taking.run import Order, evaluate
+from benchmarks.turn_taking.run import LineKind, Order, evaluate
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -23,3 +23,13 @@ def test_a_few_events_leave_a_report(tmp_path: Path) -> None:
     assert all(seen["sounds"] for seen in whole["observations"] if seen["over"])
     assert "# Turn-taking" in (order.out / "scripted-1.md").read_text(encoding="utf-8")
     assert sum("/4  " in line for line in said) == 4
+
+
+def test_the_same_over_a_telephone(tmp_path: Path) -> None:
+    out, cache = tmp_path / "out", tmp_path / "voices"
+    order = Order("scripted", events=1, seed=1, calls=1, out=out, cache=cache, line=LineKind.TELEPHONE)
+    assert asyncio.run(evaluate(order, lambda _: None))
+    whole = json.loads((order.out / "scripted-1-telephone.json").read_text(encoding="utf-8"))
+    (seen,) = whole["observations"]
+    assert (whole["errors"], whole["line"]) == ([], "telephone")
+    assert seen["sounds"]

@@ -276,7 +276,11 @@ def test_an_offer_may_come_with_its_session(service: Service) -> None:
         assert (created["instructions"], created["model"]) == ("Be brief.", "m")
         assert created["resume_token"]
         await caller.close()
-        for wrong, code in (("{", "invalid_session"), ('{"temperature": 9}', "invalid_value")):
+        for wrong, code in (
+            ("{", "invalid_session"),
+            ('{"temperature": 9}', "invalid_value"),
+            ('{"audio": {"input": {"format": {"type": "audio/pcmu"}}}}', "unsupported_format"),
+        ):
             body, headers = form(sdp=(await offer_of_nobody()).decode(), session=wrong)
             answer = await post(service, "/v1/realtime/calls", body, **headers)
             assert (answer.status, error_of(answer)["code"]) == (400, code)
@@ -334,6 +338,19 @@ def test_without_a_token_a_secret_still_brings_its_settings(service: Service) ->
         assert answer.json["session"]["instructions"] == "Be kind."
         async with rtc_calling(service, Authorization=f"Bearer {answer.json['value']}") as caller:
             assert caller.events[0]["session"]["instructions"] == "Be kind."
+        await until_free(service)
+
+    asyncio.run(run())
+
+
+def test_a_secret_for_a_telephone_is_none_for_a_track(service: Service) -> None:
+    async def run() -> None:
+        wanted = {"session": {"audio": {"output": {"format": {"type": "audio/pcma"}}}}}
+        secret = await post(service, "/v1/realtime/client_secrets", json.dumps(wanted).encode())
+        assert secret.status == 200
+        bearer = {"Authorization": f"Bearer {secret.json['value']}"}
+        answer = await post(service, "/v1/realtime/calls", await offer_of_nobody(), **SDP, **bearer)
+        assert (answer.status, error_of(answer)["code"]) == (400, "unsupported_format")
         await until_free(service)
 
     asyncio.run(run())

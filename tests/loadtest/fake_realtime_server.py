@@ -25,9 +25,10 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from loadtest.loudness import audible_span
+from media.audio_format import FORMATS, PCM_RATE, AudioFormat
+from media.chunk import rescale
 
-SAMPLE_RATE = 24_000
-CHUNK_SAMPLES = 960
+CHUNK_SAMPLES = 960  # of PCM; of a telephone's sound as much time
 CHUNK_TICKS = 2
 TURN_END_FRAMES = 5
 BARGE_IN_FRAMES = 2
@@ -90,9 +91,11 @@ class _Active:
 
 @dataclass
 class FakeConversation:
-    """The core: one session. `received` are the client's messages other than audio."""
+    """The core: one session. `received` are the client's messages other than audio; the first of them names the format
+    of both ways."""
 
     script: Script = field(default_factory=Script)
+    format: AudioFormat = FORMATS["audio/pcm"]
     received: list[Event] = field(default_factory=list)
     ticks: int = 0
     turns: int = 0
@@ -119,6 +122,8 @@ class FakeConversation:
                 raise Vanish(self._number(vanish.events)) from None
         self.received.append(message)
         if message["type"] == "session.update":
+            sound = message.get("session", {}).get("audio", {}).get("output", {}).get("format")
+            self.format = FORMATS[sound["type"]] if sound else self.format
             return self._number(self._on_settings())
         if message["type"] == "session.resume":
             self._seq = 1_000
@@ -134,9 +139,9 @@ class FakeConversation:
             self._open(self.script.greeting)
         return [{"type": "session.updated", "session": {}}]
 
-    def _on_frame(self, pcm: bytes) -> list[Event]:
+    def _on_frame(self, coded: bytes) -> list[Event]:
         self.ticks += 1
-        events = self._listen(audible_span(pcm, SAMPLE_RATE) is not None)
+        events = self._listen(audible_span(self.format.decode(coded), self.format.sample_rate) is not None)
         return events + self._speak()
 
     def _listen(self, loud: bool) -> list[Event]:
@@ -210,14 +215,16 @@ class FakeConversation:
 
     def _delta(self, active: _Active, index: int) -> Event:
         sample = b"\0\0" if index < active.script.silent_chunks else LOUD
+        samples = rescale(CHUNK_SAMPLES, PCM_RATE, self.format.sample_rate)
         event: Event = {
             "type": "response.output_audio.delta",
             "response_id": active.response_id,
             "item_id": f"item_{active.response_id}",
-            "delta": base64.b64encode(sample * CHUNK_SAMPLES).decode(),
+            "delta": base64.b64encode(self.format.encode(sample * samples)).decode(),
         }
         if self.script.resume_token is not None:
-            offsets = {"start_sample": index * CHUNK_SAMPLES, "samples": CHUNK_SAMPLES, "sample_rate": SAMPLE_RATE}
+            rate = self.format.sample_rate
+            offsets = {"start_sample": index * samples, "samples": samples, "sample_rate": rate}
             event |= offsets | {"epoch": active.epoch, "watermark": 0}
         return event
 

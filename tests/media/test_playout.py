@@ -73,6 +73,30 @@ def test_frames_are_cut_across_chunks_and_the_last_one_is_short() -> None:
     assert (frames[0].samples, frames[1].samples) == (20, 5)
 
 
+def test_responses_of_different_rates_follow_each_other_on_one_clock() -> None:
+    playout = make("r", lead_ms=1_000)
+    playout.open("t", RATE // 4)
+    playout.push("t", chunk(0, 0, 12, final=True, rate=RATE // 4))
+    playout.push("r", chunk(0, 0, 40, final=True))
+    frames = spans(drain(playout, 0))
+    assert frames[:2] == [("r", 0, 20, False), ("r", 20, 40, True)]
+    assert frames[2:] == [("t", 0, 5, False), ("t", 5, 10, False), ("t", 10, 12, True)]
+    assert playout.played_out_ns() == (40 + 48) * MS
+    assert [playout.view("t", ms * MS).heard for ms in (40, 44, 87, 88)] == [0, 1, 11, 12]
+    assert (playout.lead_ns("t", 44 * MS), playout.lead_ns("r", 44 * MS)) == (44 * MS, 0)
+    assert (playout.rate_of("r"), playout.rate_of("t")) == (RATE, RATE // 4)
+
+
+def test_a_report_is_of_samples_at_the_responses_rate() -> None:
+    playout = make(lead_ms=1_000)
+    playout.open("t", RATE // 4)
+    playout.push("t", chunk(0, 0, 50, rate=RATE // 4))
+    drain(playout, 0)
+    playout.acknowledge("t", 10, 48 * MS)
+    view = playout.view("t", 60 * MS)
+    assert (view.heard, view.basis, view.error_samples) == (10, "acked", 3), "12 ms are three samples"
+
+
 def test_a_final_chunk_without_sound_closes_the_response() -> None:
     playout = make("r", lead_ms=1_000)
     playout.push("r", chunk(0, 0, FRAME))

@@ -119,6 +119,26 @@ def test_a_strict_start_is_rounded_up_to_windows() -> None:
     assert GateSettings(start_ms_strict=128).start_windows_needed(stricter=True) == 4
 
 
+def test_a_strict_start_may_ask_for_a_clear_voice_in_the_windows_that_confirm_it() -> None:
+    clear = GateSettings(start_ms_strict=64, start_mean_strict=0.8)
+    assert play(SpeechGate(clear), [0.79, 0.8] * 50, stricter=True) == []
+    assert play(SpeechGate(clear), [0.79, 0.8]) == [SpeechStarted(at(0), at(2))]
+    assert play(SpeechGate(clear), [0.7, 0.9], stricter=True) == [SpeechStarted(at(0), at(2))]
+    # What hummed before does not count against the voice that follows.
+    assert play(SpeechGate(clear), [0.6] * 50 + [0.95, 0.95], stricter=True) == [SpeechStarted(at(0), at(52))]
+    assert play(SpeechGate(clear), [1.0, QUIET, 1.0, 0.55, 0.55, 1.0], stricter=True) == []
+
+
+def test_the_last_windows_confirm_an_onset_whatever_the_state() -> None:
+    gate = SpeechGate(SHORT)
+    play(gate, [LOUD] * 3)
+    assert (gate.is_onset(stricter=False), gate.is_onset(stricter=True)) == (True, False)
+    play(gate, [LOUD] * 40, first=3)
+    assert gate.is_onset(stricter=True)
+    play(gate, [FAINT], first=43)
+    assert not gate.is_onset(stricter=False)
+
+
 def test_changed_settings_count_from_the_next_window() -> None:
     gate = SpeechGate(SHORT)
     assert play(gate, [LOUD, LOUD] + [QUIET] * 4) == [SpeechStarted(at(0), at(2)), SpeechPaused(at(2))]
@@ -194,6 +214,8 @@ def test_windows_that_overlap_are_a_bug_of_the_caller() -> None:
         ("start_windows", 33),
         ("start_ms_strict", 31),
         ("start_ms_strict", 1_025),
+        ("start_mean_strict", -0.1),
+        ("start_mean_strict", 1.1),
         ("pause_ms", 31),
         ("pause_ms", 60_001),
         ("silence_ms", 31),
@@ -227,6 +249,7 @@ SETTINGS = st.builds(
     threshold=st.sampled_from([0.0, 0.1, 0.5, 0.7, 1.0]),
     start_windows=st.integers(1, 4),
     start_ms_strict=st.integers(32, 200),
+    start_mean_strict=st.sampled_from([0.0, 0.8, 1.0]),
     pause_ms=st.integers(32, 200),
     silence_ms=st.integers(32, 400),
 )

@@ -19,7 +19,7 @@ from media.turn_events import (
     TurnStarted,
     Yielded,
 )
-from media.turn_settings import HOLD_MS_TELEPHONE, TurnDetectorSettings
+from media.turn_settings import HOLD_MEAN_TELEPHONE, TurnDetectorSettings
 from tests.media.detected_call import FAINT, LOUD, UNEVEN, UNINTERRUPTIBLE, Call, at, doubted, held
 
 # ---- hold ------------------------------------------------------------------------------------------
@@ -39,10 +39,19 @@ def test_pipecat_1391_a_blip_has_no_effect_on_what_we_say() -> None:
     assert call.detector.state is DetectorState.FREE
 
 
-def test_a_telephone_asks_for_longer_speech() -> None:
-    call = Call(TurnDetectorSettings(hold_ms=HOLD_MS_TELEPHONE))
-    assert call.hear(96) == []
-    assert call.hear(32) == [Held(0)]
+def test_a_telephone_asks_for_a_clear_voice() -> None:
+    call = Call(TurnDetectorSettings(hold_mean=HOLD_MEAN_TELEPHONE))
+    assert call.hear(960, 0.75) == []
+    assert call.hear(32, 0.9) == [Held(0)]
+    assert Call(TurnDetectorSettings()).hear(64, 0.75) == [Held(0)]
+
+
+def test_another_burst_holds_on_a_telephone_only_where_it_is_clear_too() -> None:
+    call = held(Call(TurnDetectorSettings(hold_mean=HOLD_MEAN_TELEPHONE)))
+    assert call.quiet(160) == [TurnPaused(1_024), Resumed("short")]
+    call.quiet(320)
+    assert Held not in {type(event) for event in call.hear(320, 0.75)}
+    assert Held in {type(event) for event in call.hear(64, 0.9)}
 
 
 def test_long_speech_interrupts_without_words() -> None:

@@ -5,14 +5,34 @@ Beside the promises of the core it checks those of the wire: every event passes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from duplex.realtime.dialect import Message as WireMessage
 from duplex.realtime.dialect import RealtimeDialect
-from sessions.effects import CancelStream, Effect, EndEpoch, OpenStream, SaveDeletion, SaveEpoch, SaveItem, Tell
-from sessions.events import Event, ReplyAudio, ReplyText, ResponseDrained, ResponseFinished, ResponseStarted
+from sessions.effects import (
+    CancelStream,
+    Effect,
+    EndEpoch,
+    FeedStream,
+    OpenStream,
+    SaveDeletion,
+    SaveEpoch,
+    SaveItem,
+    Tell,
+)
+from sessions.events import (
+    CallArguments,
+    CallFinished,
+    CallStarted,
+    Event,
+    ReplyAudio,
+    ReplyText,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+)
 from sessions.items import Item
-from stages.contracts import OUT_OF_BAND, Tag
+from stages.contracts import OUT_OF_BAND, Message, Prompt, Tag, ThinkerOptions
 
 Held = tuple[str, Tag]  # a stage, and what it may hold something of
 
@@ -29,6 +49,16 @@ class _Answer:
     drained: bool = False
 
 
+def _check_prompt(messages: tuple[Message, ...]) -> None:
+    """Whatever came when: each call is followed by its result, or that there is none yet, and no result by nothing."""
+    owed: list[str] = []
+    for message in messages:
+        assert (message.role == "tool") == bool(owed) == bool(message.call_id)
+        assert message.call_id in (owed[:1] or [""])
+        owed = owed[1:] or [call.id for call in message.calls]
+    assert not owed
+
+
 @dataclass(slots=True)
 class Watch:
     """`epoch`: that of the conversation."""
@@ -37,6 +67,7 @@ class Watch:
     held: set[Held] = field(default_factory=set)
     cancelled: set[Held] = field(default_factory=set)
     answers: dict[str, _Answer] = field(default_factory=dict)
+    calls: dict[str, Item] = field(default_factory=dict)
     saved: list[Item] = field(default_factory=list)
     _unsaved_epoch: bool = False
     _dialect: RealtimeDialect = field(init=False)
@@ -49,10 +80,14 @@ class Watch:
     def see(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case OpenStream(stage, tag):
+                case OpenStream(stage, tag, options):
+                    if isinstance(options, ThinkerOptions):
+                        _check_prompt(options.messages)
                     assert (stage, tag) not in self.held, "a stream is opened once"
                     assert tag.epoch in (OUT_OF_BAND, self.epoch) or not tag.response, "nothing of an ended epoch"
                     self.held.add((stage, tag))
+                case FeedStream(item=Prompt(messages)):
+                    _check_prompt(messages)
                 case CancelStream(stage, tag):
                     self.cancelled.add((stage, tag))
                 case EndEpoch(epoch):
@@ -106,7 +141,23 @@ class Watch:
                 assert epoch in (OUT_OF_BAND, self.epoch), "no sample of an ended epoch"
                 assert frame.start_sample == answer.sent, "frames are contiguous"
                 answer.sent = frame.end_sample
+            case CallStarted(name, item):
+                assert not self.answers[name].status, "nothing is called after the end"
+                assert item.id not in self.calls, "a call begins once"
+                self.calls[item.id] = item
+            case CallArguments(_, name, _, delta):
+                call = self.calls[name]
+                assert call.status == "in_progress", "no arguments after the end"
+                self.calls[name] = replace(call, text=call.text + delta)
+            case CallFinished(name, item):
+                assert not self.answers[name].status, "calls end before their response"
+                assert self.calls[item.id] == replace(item, status="in_progress"), (
+                    "a call ends once, with what was told"
+                )
+                self.calls[item.id] = item
             case ResponseFinished(view):
+                assert all(self.calls[call.id] == call for call in view.calls)
+                assert all(call.status != "in_progress" for call in view.calls), "no call outlives its response"
                 answer = self.answers[view.id]
                 assert not answer.status, "one terminal"
                 answer.status = view.status
@@ -130,10 +181,11 @@ class Watch:
         if name is None:
             return
         kinds = self._wire.setdefault(name, [])
-        kinds.append(message["type"])
+        item = message.get("item", {}).get("id")
+        kinds.append(f"{message['type']} {item}" if item else message["type"])
         assert kinds[0] == "response.created"
         assert kinds.count("response.done") <= 1
         if "response.done" in kinds[:-1]:
             assert kinds[-1] == "response.drained", "after the end comes the drain alone"
-        for once in ("response.output_item.added", "response.content_part.added", "response.output_item.done"):
-            assert kinds.count(once) <= 1
+        if item or kinds[-1] == "response.content_part.added":
+            assert kinds.count(kinds[-1]) == 1, "an item begins and ends once"

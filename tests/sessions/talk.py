@@ -17,8 +17,11 @@ from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
 from sessions.route import Route
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
+from sessions.tool_calls import output_item
 from stages.contracts import (
     AudioOut,
+    CallDelta,
+    CallDone,
     Message,
     Options,
     Prompt,
@@ -26,6 +29,7 @@ from stages.contracts import (
     TextDelta,
     TextDone,
     ThinkerOptions,
+    Tool,
     Transcript,
     Word,
     WordTimes,
@@ -38,6 +42,8 @@ WORD_SAMPLES = 4_800  # each word of a test's reply takes 200 ms
 INSTRUCTIONS = "Be kind."
 SYSTEM = Message("system", INSTRUCTIONS)
 LINE = ("thinker", "talker", "vocoder")
+WEATHER = Tool("get_weather", "The weather of a city.", '{"type":"object"}')
+CITY = '{"city":"Paris"}'
 
 Kind = TypeVar("Kind")
 
@@ -221,6 +227,15 @@ class Talk:
     def text_done(self, response: str, reason: str = "stop") -> list[Effect]:
         return self.publish(response, TextDone("", reason, 7, 3, 5))
 
+    def calling(self, response: str, arguments: str = "", index: int = 0) -> list[Effect]:
+        """More of a call of the weather is written."""
+        return self.publish(response, CallDelta(index, WEATHER.name, arguments))
+
+    def called(self, response: str, arguments: str = CITY, index: int = 0) -> list[Effect]:
+        """A call of the weather is written as a whole."""
+        begun = self.calling(response, arguments, index)
+        return begun + self.publish(response, CallDone(index, arguments))
+
     def words(self, response: str, text: str, first: int = 0, clause: int = 0) -> list[Effect]:
         """`text` is spoken from word number `first` on, `WORD_SAMPLES` each."""
         spans = [(first + at) * WORD_SAMPLES for at in range(len(text.split()) + 1)]
@@ -248,6 +263,19 @@ class Talk:
         self.words(response, text)
         self.audio(response, len(text.split()) * WORD_SAMPLES, final=True)
 
+    def only_calls(self, response: str, calls: int = 1) -> None:
+        """`response` says nothing and calls so many tools; the client is told of its end."""
+        self.open(response)
+        for index in range(calls):
+            self.called(response, index=index)
+        self.text_done(response)
+        self.audio(response, 0, final=True)
+        self.send()
+
+    def answer(self, call_id: str, output: str) -> list[Effect]:
+        """The client says what came of a call."""
+        return self.do(self.core.answer_call(output_item(f"output_{call_id}", call_id, output), self.now_ns))
+
     def let_go(self, response: str, stages: Sequence[str] = LINE) -> list[Effect]:
         """The stages hold nothing of `response` any more."""
         effects: list[Effect] = []
@@ -267,6 +295,11 @@ class Talk:
 
 def without_interruption() -> SessionSettings:
     return SessionSettings(turn_detection=TurnDetection(interrupt_response=False))
+
+
+def with_tools(*, interrupt_response: bool = True) -> SessionSettings:
+    detection = TurnDetection(interrupt_response=interrupt_response)
+    return SessionSettings(turn_detection=detection, tools=(WEATHER,))
 
 
 def over_and_unplayed() -> tuple[Talk, int]:

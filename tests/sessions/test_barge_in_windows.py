@@ -5,12 +5,11 @@ The client throws away what it has not played, and 200 ms at most are on their w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sessions.effects import Effect, EndEpoch, FeedStream, SaveItem
 from sessions.events import (
+    CallFinished,
     CommandRefused,
     ItemAdded,
     ItemTruncated,
@@ -21,12 +20,12 @@ from sessions.events import (
     SpeechStarted,
     TurnHeld,
 )
-from sessions.heard import Cut
 from sessions.items import Item
-from sessions.prompt import INTERRUPTED
+from sessions.prompt import INTERRUPTED, PENDING
 from sessions.settings import ResponseSpec, SessionSettings
-from stages.contracts import Pause, SpeechResumed
+from stages.contracts import CallDone, Message, Pause, SpeechResumed, ToolCall
 from tests.sessions.talk import (
+    CITY,
     EPOCH,
     SYSTEM,
     Talk,
@@ -38,85 +37,40 @@ from tests.sessions.talk import (
     user,
     without_interruption,
 )
-
-WORDS = "one two three"  # 600 ms
-SAID = ("user", "hello")
-ONSET = 48_000
-HEARD = Cut(10_080, "one two", "three", "estimated")  # after 420 ms
-
-State = Callable[[Talk], None]
-Stop = Callable[[Talk], list[Effect]]
-
-
-def asked(settings: SessionSettings | None = None) -> Talk:
-    """The caller has said something, and a reply has been begun."""
-    talk = Talk(settings, recalls=True, lead_ms=200)
-    talk.say("hello")
-    return talk
-
-
-# ---- where the reply stands ------------------------------------------------------------------------
-
-
-def play(talk: Talk, ms: int) -> None:
-    """Sound goes out for so long, as it is due."""
-    for _ in range(ms // 20):
-        talk.send()
-        talk.later(20)
-
-
-def before_the_first_sample(talk: Talk) -> None:
-    talk.open("resp_1")
-    talk.text("resp_1", "one two")
-
-
-def with_its_first_sample(talk: Talk) -> None:
-    talk.reply("resp_1", WORDS)
-    talk.send(1)
-
-
-def during_generation(talk: Talk, response: str = "resp_1") -> None:
-    talk.open(response)
-    talk.text(response, WORDS)
-    talk.words(response, WORDS)
-    talk.audio(response, samples_of(600))
-    play(talk, 220)
-
-
-def held(talk: Talk) -> None:
-    during_generation(talk)
-    talk.do(talk.core.held(ONSET, talk.now_ns))
-
-
-def done_and_unplayed(talk: Talk) -> None:
-    talk.reply("resp_1", WORDS)
-    play(talk, 420)
-    assert talk.finished("resp_1").status == "completed"
-
-
-def between_done_and_drained(talk: Talk) -> None:
-    done_and_unplayed(talk)
-    talk.later(200)
-    assert talk.core.speaking.undrained == 1
-
-
-def idle(talk: Talk) -> None:
-    between_done_and_drained(talk)
-    talk.let_go("resp_1")
-
-
-def listening(talk: Talk) -> None:
-    idle(talk)
-    talk.start(ONSET)
-
+from tests.sessions.windows import (
+    CALL,
+    CALL_ITEM,
+    ENDED,
+    HEARD,
+    ONSET,
+    READING,
+    SAID,
+    SPEECH,
+    STREAMS,
+    WORDS,
+    State,
+    Stop,
+    asked,
+    asked_with_tools,
+    at_work,
+    at_work_while_words_are_heard,
+    at_work_while_words_are_said,
+    before_the_first_sample,
+    between_done_and_drained,
+    cancel,
+    clear,
+    done_and_unplayed,
+    during_generation,
+    held,
+    idle,
+    key,
+    listening,
+    play,
+    with_its_first_sample,
+    writing_a_call,
+)
 
 # ---- speech ----------------------------------------------------------------------------------------
-
-
-STREAMS = ["CancelStream"] * 3
-SPEECH = ["OpenStream", "HearFrom", "TurnHeld"]
-READING = ["OpenStream", "FeedStream"]
-ENDED = ["EndEpoch", "SaveEpoch", "Measured"]
 
 
 @pytest.mark.parametrize(
@@ -177,22 +131,6 @@ def test_speech_between_done_and_drained() -> None:
     assert talk.core.epoch == EPOCH
     assert talk.texts == [SAID, ("assistant", WORDS)]
     assert told(talk.let_go("resp_1"), ResponseDrained)[0].status == "complete"
-
-
-def test_speech_during_a_tool_call() -> None:
-    """A client's tool is still at work when the caller interrupts: its result is kept, and starts nothing."""
-    talk = asked()
-    during_generation(talk)
-    talk.start(ONSET)
-    result = Item("result", "system", "The weather is fine.", spoken=False)
-    effects = talk.do(talk.core.create_item(result, None))
-    assert kinds(effects) == ["ItemAdded", "SaveItem"]
-    assert told(effects, ItemAdded) == [ItemAdded(result, "item_2")]
-    assert talk.started() == ["resp_1"], "of the epoch that has ended nothing begins"
-    talk.end(64_000)
-    talk.heard("and tomorrow?")
-    assert talk.tag("resp_2").epoch == EPOCH + 1
-    assert [message.content for message in talk.prompt("resp_2")[-2:]] == ["The weather is fine.", "and tomorrow?"]
 
 
 def test_speech_twice_in_quick_succession() -> None:
@@ -288,18 +226,6 @@ def test_where_speech_must_not_interrupt_nothing_is_ever_held(window: State) -> 
 
 
 # ---- explicit stops --------------------------------------------------------------------------------
-
-
-def cancel(talk: Talk) -> list[Effect]:
-    return talk.do(talk.core.cancel_response(None, talk.now_ns))
-
-
-def clear(talk: Talk) -> list[Effect]:
-    return talk.do(talk.core.stop_speaking("client_cancelled", talk.now_ns))
-
-
-def key(talk: Talk) -> list[Effect]:
-    return talk.do(talk.core.stop_speaking("dtmf", talk.now_ns))
 
 
 STOPS = pytest.mark.parametrize("stop", [cancel, clear, key])
@@ -426,6 +352,178 @@ def test_a_stop_ends_all_replies_that_are_over_and_still_to_be_heard(stop: Stop)
     assert [(one.item, one.audio_end_ms) for one in truncated] == [("item_2", 420), ("item_3", 0)]
     assert not talk.core.speaking.is_sounding(talk.now_ns)
     assert talk.texts == [SAID, ("assistant", "one two"), ("user", "go on"), ("assistant", "")]
+
+
+# ---- calls of tools ----------------------------------------------------------------------------------
+
+
+def call_of(talk: Talk) -> Item:
+    """The one call of the history."""
+    (call,) = (item for item in talk.core.items if item.kind == "function_call")
+    return call
+
+
+def what_was_found_is_read_by_the_next_reply(talk: Talk, *before: Message) -> None:
+    """The result comes late and starts nothing; the caller's words are answered with it."""
+    calls = (ToolCall(CALL, "get_weather", CITY),)
+    started = talk.started()
+    assert kinds(talk.answer(CALL, "sunny")) == ["ItemAdded", "SaveItem"]
+    assert told(talk.effects, ItemAdded)[-1].previous == CALL_ITEM
+    assert talk.started() == started, "unasked, it starts no reply"
+    talk.end(64_000)
+    talk.heard("and tomorrow?")
+    (reply,) = set(talk.started()) - set(started)
+    assert talk.prompt(reply) == (
+        SYSTEM,
+        user("hello"),
+        *before,
+        Message("assistant", "", calls=calls),
+        Message("tool", "sunny", call_id=CALL),
+        user("and tomorrow?"),
+    )
+
+
+def test_speech_while_a_call_is_written() -> None:
+    talk = asked_with_tools()
+    writing_a_call(talk)
+    effects = talk.start(ONSET)
+    assert kinds(effects) == [
+        *SPEECH,
+        *ENDED,
+        "SpeechStarted",
+        *STREAMS,
+        "CallFinished",
+        "ResponseFinished",
+        "SaveItem",
+        *READING,
+        "Measured",
+    ]
+    broken = Item(
+        CALL_ITEM,
+        "assistant",
+        '{"city":',
+        spoken=False,
+        status="incomplete",
+        kind="function_call",
+        call_id=CALL,
+        name="get_weather",
+    )
+    assert told(effects, CallFinished) == [CallFinished("resp_1", broken)]
+    end = talk.finished("resp_1")
+    assert (end.status, end.reason, end.text, end.calls) == ("cancelled", "turn_detected", "", (broken,))
+    assert call_of(talk) == broken
+    assert talk.publish("resp_1", CallDone(0, CITY)) == [], "what comes late makes no call of it"
+    refused = told(talk.answer(CALL, "sunny"), CommandRefused)
+    assert [(one.code, one.param) for one in refused] == [("tool_call_incomplete", "item.call_id")]
+    talk.end(64_000)
+    talk.heard("never mind")
+    assert talk.prompt("resp_2") == (SYSTEM, user("hello"), user("never mind")), "no model believes that it was made"
+
+
+def test_speech_while_the_client_carries_a_call_out() -> None:
+    talk = asked_with_tools()
+    at_work(talk)
+    effects = talk.start(ONSET)
+    assert kinds(effects) == ["OpenStream", "HearFrom", "SpeechStarted", "CancelStream", *READING], "nothing is cut"
+    assert talk.core.epoch == EPOCH
+    assert call_of(talk).status == "completed"
+    what_was_found_is_read_by_the_next_reply(talk)
+
+
+def test_a_reply_between_a_call_and_its_result_knows_that_it_is_pending() -> None:
+    talk = asked_with_tools()
+    at_work(talk)
+    talk.start(ONSET)
+    talk.end(64_000)
+    talk.heard("are you there?")
+    assert [(one.role, one.content) for one in talk.prompt("resp_2")] == [
+        ("system", SYSTEM.content),
+        ("user", "hello"),
+        ("assistant", ""),
+        ("tool", PENDING),
+        ("user", "are you there?"),
+    ]
+    assert talk.prefilled()[-1].messages[-2:] == talk.prompt("resp_2")[-3:-1], "it is read ahead as it will be"
+
+
+def test_a_result_that_comes_before_a_reply_has_begun_is_read_by_it() -> None:
+    talk = asked_with_tools()
+    at_work(talk)
+    talk.start(ONSET)
+    talk.end(64_000)
+    talk.heard("and?")
+    assert talk.prompt("resp_2")[-2] == Message("tool", PENDING, call_id=CALL)
+    talk.answer(CALL, "sunny")
+    assert talk.prompt("resp_2")[-2:] == (Message("tool", "sunny", call_id=CALL), user("and?"))
+
+
+def test_a_response_that_is_asked_for_while_the_caller_speaks_is_begun_as_any_other() -> None:
+    """Who asks is not refused for that: it reads what was understood by then, and the result."""
+    talk = asked_with_tools()
+    at_work(talk)
+    talk.start(ONSET)
+    talk.answer(CALL, "sunny")
+    effects = talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
+    assert told(effects, ResponseStarted)[0].response.id == "resp_2"
+    assert talk.prompt("resp_2")[-1] == Message("tool", "sunny", call_id=CALL)
+
+
+@pytest.mark.parametrize("window", [at_work_while_words_are_said, at_work_while_words_are_heard])
+def test_speech_over_the_words_before_a_call(window: State) -> None:
+    """They are cut at the word, and the call is unharmed."""
+    talk = asked_with_tools()
+    window(talk)
+    call = call_of(talk)
+    assert (call.status, call.text) == ("completed", CITY)
+    effects = talk.start(ONSET)
+    if window is at_work_while_words_are_said:
+        rest = [*STREAMS, "ResponseFinished", "Measured", "SaveItem", "CancelStream"]
+    else:
+        rest = ["SaveItem", "ItemTruncated", "CancelStream"]
+    assert kinds(effects) == [*SPEECH, *ENDED, "SpeechStarted", *rest, *READING, "Measured"]
+    text = "one" if window is at_work_while_words_are_said else "one two"
+    assert [(item.id, item.text) for item in talk.core.items] == [
+        ("item_1", "hello"),
+        ("item_2", text),
+        (CALL_ITEM, CITY),
+    ]
+    assert call_of(talk) == call
+    assert talk.finished("resp_1").calls == (call,)
+    what_was_found_is_read_by_the_next_reply(talk, assistant(f"{text} —"), INTERRUPTED)
+
+
+@STOPS
+def test_a_stop_of_a_call_that_is_being_written(stop: Stop) -> None:
+    talk = asked_with_tools()
+    writing_a_call(talk)
+    effects = stop(talk)
+    assert kinds(effects) == [*ENDED, *STREAMS, "CallFinished", "ResponseFinished", "SaveItem"]
+    assert call_of(talk).status == "incomplete"
+
+
+@STOPS
+def test_a_stop_while_the_client_carries_a_call_out_stops_nothing(stop: Stop) -> None:
+    """What the client does with a call is its own: it knows that it has cancelled."""
+    talk = asked_with_tools()
+    at_work(talk)
+    assert kinds(stop(talk)) == (["CommandRefused"] if stop is cancel else [])
+    assert call_of(talk).status == "completed"
+    talk.start(ONSET)
+    what_was_found_is_read_by_the_next_reply(talk)
+
+
+@STOPS
+@pytest.mark.parametrize("window", [at_work_while_words_are_said, at_work_while_words_are_heard])
+def test_a_stop_of_the_words_before_a_call(window: State, stop: Stop) -> None:
+    talk = asked_with_tools()
+    window(talk)
+    effects = stop(talk)
+    if window is at_work_while_words_are_said:
+        assert kinds(effects) == [*ENDED, *STREAMS, "ResponseFinished", "Measured", "SaveItem"]
+    else:
+        assert kinds(effects) == [*ENDED, "SaveItem", "ItemTruncated"]
+    assert (call_of(talk).status, talk.core.items[-1].kind) == ("completed", "function_call")
+    assert told(talk.answer(CALL, "sunny"), CommandRefused) == []
 
 
 # ---- a turn that was left open while speech was not detected ------------------------------------------

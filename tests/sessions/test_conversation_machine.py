@@ -13,9 +13,10 @@ from sessions.events import CallerIdle
 from sessions.items import ROOT, Item
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings, TurnDetection
-from stages.contracts import AudioOut, Tag, TextDelta, TextDone, Transcript, Word, WordTimes
+from sessions.tool_calls import output_item
+from stages.contracts import AudioOut, CallDelta, CallDone, Tag, TextDelta, TextDone, Transcript, Word, WordTimes
 from tests.sessions.conversation_watch import Held, Watch
-from tests.sessions.talk import EPOCH, MS, Talk, silence, told
+from tests.sessions.talk import CITY, EPOCH, MS, WEATHER, Talk, silence, told
 
 WORD_SAMPLES = 960
 LEAD_MS = 60_000  # all that there is may be sent at once
@@ -36,6 +37,8 @@ class Made:
 
     def __init__(self) -> None:
         self.words = self.told = self.timed = self.sound = self.seq = 0
+        self.calls = self.called = 0  # that it makes; that are whole
+        self.calls_begun = 0
         self.text_done = self.text_told = self.sound_done = False
 
 
@@ -51,7 +54,7 @@ class ConversationMachine(RuleBasedStateMachine):
     @initialize(interrupts=st.booleans(), prepare=st.booleans(), recalls=st.booleans())
     def begin(self, interrupts: bool, prepare: bool, recalls: bool) -> None:
         detection = TurnDetection(interrupt_response=interrupts, idle_timeout_ms=1_000)
-        chosen = SessionSettings(turn_detection=detection)
+        chosen = SessionSettings(turn_detection=detection, tools=(WEATHER,))
         self.talk = Talk(chosen, deadlines=DEADLINES, prepare=prepare, recalls=recalls, lead_ms=LEAD_MS)
         self.watch = Watch(EPOCH)
         self.see(self.talk.core.warm_up())
@@ -126,7 +129,7 @@ class ConversationMachine(RuleBasedStateMachine):
         names = ["resp_never", *self.watch.answers]
         self.see(self.talk.core.heard(names[choice % len(names)], samples, self.now_ns))
 
-    @rule(deed=st.sampled_from(("commit", "clear", "cancel", "cancel one", "type", "delete")), choice=CHOICE)
+    @rule(deed=st.sampled_from(("commit", "clear", "cancel", "cancel one", "type", "answer", "delete")), choice=CHOICE)
     def the_client(self, deed: str, choice: int) -> None:
         core = self.talk.core
         items = [item.id for item in core.items]
@@ -145,6 +148,11 @@ class ConversationMachine(RuleBasedStateMachine):
                 item = Item(f"typed_{self.items}", "user", f"typed {self.items}", spoken=False)
                 places = [None, None, ROOT, "item_never", *items]
                 self.see(core.create_item(item, places[choice % len(places)]))
+            case "answer":
+                self.items += 1
+                calls = ["call_never", *(call.call_id for call in self.watch.calls.values())]
+                output = output_item(f"output_{self.items}", calls[choice % len(calls)], "sunny")
+                self.see(core.answer_call(output, self.now_ns))
             case _:
                 names = ["item_never", *items]
                 self.see(core.delete_item(names[choice % len(names)]))
@@ -166,11 +174,11 @@ class ConversationMachine(RuleBasedStateMachine):
                 self.see(self.talk.core.opened(tag, stage, self.now_ns))
 
     @precondition(lambda self: self.held("thinker", answers=True))
-    @rule(choice=CHOICE, words=st.integers(1, 3), done=st.booleans())
-    def think(self, choice: int, words: int, done: bool) -> None:
+    @rule(choice=CHOICE, words=st.integers(0, 3), done=st.booleans(), calls=st.sampled_from((0, 0, 1, 2)))
+    def think(self, choice: int, words: int, done: bool, calls: int) -> None:
         made = self.making(self.one(choice, self.held("thinker", answers=True)))
         if not made.text_done:
-            made.words, made.text_done = made.words + words, done
+            made.words, made.text_done, made.calls = made.words + words, done, calls
 
     @precondition(lambda self: self.held("thinker", answers=True))
     @rule(choice=CHOICE, words=st.integers(1, 3))
@@ -183,15 +191,26 @@ class ConversationMachine(RuleBasedStateMachine):
         for _ in range(min(words, made.words - made.told)):
             made.told += 1
             self.see(self.talk.core.published(tag, TextDelta(f" w{made.told}"), self.now_ns))
-        if made.text_done and made.told == made.words:
+        if made.text_done and made.told == made.words and made.called < made.calls:
+            self.call(tag, made)
+        elif made.text_done and made.told == made.words:
             made.text_told = True
             self.see(self.talk.core.published(tag, TextDone("", "stop", 1, 0, 1), self.now_ns))
+
+    def call(self, tag: Tag, made: Made) -> None:
+        """A call is begun, or made whole."""
+        if made.calls_begun == made.called:
+            made.calls_begun += 1
+            self.see(self.talk.core.published(tag, CallDelta(made.called, WEATHER.name, CITY), self.now_ns))
+            return
+        made.called += 1
+        self.see(self.talk.core.published(tag, CallDone(made.called - 1, CITY), self.now_ns))
 
     @precondition(lambda self: self.held("thinker", answers=True))
     @rule(choice=CHOICE, done=st.booleans())
     def make_more(self, choice: int, done: bool) -> None:
         """All stages do their part, and the caller hears it."""
-        self.think(choice, 2, done)
+        self.think(choice, 2, done, choice % 2)
         self.write(choice, 2)
         if self.held("vocoder", answers=True):
             self.sound(choice, 2 * WORD_SAMPLES, timed=True)

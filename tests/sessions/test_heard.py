@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -31,13 +32,14 @@ class Call:
         self.heard = Heard(self.playout, recalls=recalls)
         self.begin("r1", words)
 
-    def begin(self, response: str, words: int = 10) -> None:
-        self.playout.open(response)
-        self.reply = Reply()
+    def begin(self, response: str, words: int = 10, rate: int = OUTPUT_RATE) -> None:
+        self.playout.open(response, rate)
+        self.reply = Reply(rate)
         times = tuple(Word(f"w{n}", n * WORD, (n + 1) * WORD) for n in range(words))
         self.reply.add_words(WordTimes(0, OUTPUT_RATE, times))
         self.reply.add_text(" ".join(word.text for word in times))
-        self.playout.push(response, AudioChunk(0, OUTPUT_RATE, 0, bytes(2 * WORD * words), final=True))
+        samples = WORD * words * rate // OUTPUT_RATE
+        self.playout.push(response, AudioChunk(0, rate, 0, bytes(2 * samples), final=True))
 
     def play_until(self, ms: int) -> None:
         """Frames go out every 20 ms up to then."""
@@ -51,6 +53,24 @@ class Call:
         item, now_ns = f"item_{response}", at_ms * MS
         _, cut = self.heard.ended(response, item, self.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone)
         return cut
+
+
+def test_a_cut_stands_at_the_rate_of_its_reply() -> None:
+    call = Call(words=0)
+    call.begin("r2", rate=8_000)
+    call.play_until(340)
+    cut = call.end(340, response="r2")
+    assert cut == Cut(340 * 8, "w0 w1 w2", "w3", sample_rate=8_000)
+    assert cut.ms == 340
+    item = Item("item_r2", "assistant", "", spoken=True, audio_samples=540 * 8, sample_rate=8_000)
+    assert cut.applied_to(item).sample_rate == 8_000
+    whole = replace(item, text="w0 w1 w2 w3 w4")
+    assert shortened(whole, 270 * 8) == Cut(270 * 8, "w0 w1", "w2", sample_rate=8_000)
+
+
+@pytest.mark.parametrize(("samples", "ms"), [(0, 0), (23, 0), (24, 1), (24_000, 1_000)])
+def test_samples_are_told_in_whole_milliseconds(samples: int, ms: int) -> None:
+    assert Cut(samples, "").ms == ms
 
 
 def test_where_the_peer_plays_on_all_that_was_sent_is_history() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions.events import CallerIdle
 from sessions.idle import IN_A_ROW_MAX, IdlePrompts
+from sessions.settings import INPUT_RATE
 
 MS = 1_000_000
 TIMEOUT_MS = 6_000
@@ -100,3 +102,10 @@ def test_a_prompt_comes_only_after_so_long_a_silence_and_never_too_often(events:
                     idle.prompted()
                     silent_ns, in_a_row = None, in_a_row + 1
         assert in_a_row <= IN_A_ROW_MAX
+
+
+def test_the_silence_is_told_in_the_inputs_time() -> None:
+    idle = IdlePrompts()
+    idle.silent_since(1_000 * MS)
+    assert idle.silence("item_1", 5 * INPUT_RATE, 3_000 * MS) == CallerIdle("item_1", 3_000, 5_000)
+    assert idle.silence("item_1", INPUT_RATE, 3_000 * MS) == CallerIdle("item_1", 0, 1_000), "no earlier than the input"

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from sessions.planner import Identity, Planner, ReplyDefaults
 from sessions.prompt import IDLE
 from sessions.route import Leg, Route, line
 from sessions.settings import ResponseSpec, SessionSettings
-from stages.contracts import OUT_OF_BAND, Message, ObserverOptions, Tag, TalkerOptions, ThinkerOptions, VocoderOptions
+from stages.contracts import (
+    OUT_OF_BAND,
+    Message,
+    ObserverOptions,
+    Tag,
+    TalkerOptions,
+    ThinkerOptions,
+    Tool,
+    ToolChoice,
+    VocoderOptions,
+)
 
 EXAMPLE = Message("user", "an example")
 DEFAULTS = ReplyDefaults("Be kind.", 100, temperature=0.5, examples=(EXAMPLE,), voices=("joe", "amy"))
@@ -43,6 +55,22 @@ def test_a_plan_names_a_response_and_asks_each_stage() -> None:
         TalkerOptions("", 1.0),
         VocoderOptions(voice=""),
     ]
+
+
+def test_sound_is_asked_for_at_the_rate_of_its_format() -> None:
+    settings = SessionSettings(output_format="audio/pcma")
+    plan = planner().plan(ResponseSpec(), settings, HISTORY, epoch=8, turn=3, previous=None)
+    assert plan.stages[-1][1] == VocoderOptions(8_000)
+    assert (plan.output_format, plan.sample_rate) == ("audio/pcma", 8_000)
+
+
+def test_what_was_prepared_is_of_use_where_nothing_has_changed() -> None:
+    settings, one = SessionSettings(output_format="audio/pcma"), planner()
+    plan = one.plan(ResponseSpec(), settings, HISTORY, epoch=8, turn=3, previous=None)
+    assert one.would_make(plan, ResponseSpec(), settings, HISTORY)
+    assert not one.would_make(plan, ResponseSpec(), settings, ())
+    assert not one.would_make(plan, ResponseSpec(), replace(settings, output_format="audio/pcmu"), HISTORY)
+    assert not one.would_make(plan, ResponseSpec(), replace(settings, output_format="audio/pcm"), HISTORY)
 
 
 def test_what_is_said_beside_the_conversation_is_of_no_epoch() -> None:
@@ -95,3 +123,28 @@ def test_a_prompt_is_the_history_or_what_is_brought_along_instead() -> None:
     own = ResponseSpec(messages=(("user", "classify this"),))
     assert one.messages(own, settings, HISTORY) == (KIND, EXAMPLE, Message("user", "classify this"))
     assert one.messages(ResponseSpec(idle=True), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY, IDLE)
+
+
+LOOK, GO = Tool("look"), Tool("go")
+MUST = ToolChoice("required", "look")
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings", "tools", "choice"),
+    [
+        (ResponseSpec(), SessionSettings(), (), ToolChoice()),
+        (ResponseSpec(), SessionSettings(tool_choice=ToolChoice("required")), (), ToolChoice()),
+        (ResponseSpec(), SessionSettings(tools=(LOOK,), tool_choice=MUST), (LOOK,), MUST),
+        (ResponseSpec(tools=()), SessionSettings(tools=(LOOK,)), (), ToolChoice()),
+        (ResponseSpec(tools=(GO,)), SessionSettings(tools=(LOOK,)), (GO,), ToolChoice()),
+        (ResponseSpec(tool_choice=MUST), SessionSettings(tools=(LOOK,)), (LOOK,), MUST),
+        (ResponseSpec(idle=True), SessionSettings(tools=(LOOK,), tool_choice=MUST), (LOOK,), ToolChoice("none")),
+    ],
+)
+def test_tools_are_the_responses_or_the_sessions(
+    spec: ResponseSpec, settings: SessionSettings, tools: tuple[Tool, ...], choice: ToolChoice
+) -> None:
+    options = thinker(spec, settings)
+    assert (options.tools, options.tool_choice) == (tools, choice)
+    plan = planner().plan(spec, settings, HISTORY, epoch=8, turn=3, previous=None)
+    assert plan.view.may_call == (bool(tools) and choice.mode != "none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sessions.effects import CancelStream, FeedStream, OpenStream
 from sessions.prefill import Prefill
-from stages.contracts import Message, PrefillOptions, Prompt, Tag
+from stages.contracts import Message, PrefillOptions, Prompt, Tag, Tool
 
 FIRST, SECOND = Tag("sess", 7, 1), Tag("sess", 7, 2)
 HELLO = (Message("user", "hello"),)
@@ -33,3 +33,10 @@ def test_what_is_gone_is_fed_and_stopped_no_more() -> None:
     assert prefill.tag == SECOND
     prefill.gone(SECOND)
     assert prefill.stop() == []
+
+
+def test_what_is_read_is_read_as_a_model_that_knows_the_tools() -> None:
+    prefill, tools = Prefill("sess", "llm"), (Tool("look"),)
+    assert prefill.start(7, 1, HELLO, tools)[1] == FeedStream("llm", FIRST, Prompt(HELLO, tools=tools))
+    assert prefill.feed(HELLO, complete=True) == [FeedStream("llm", FIRST, Prompt(HELLO, True, tools))]
+    assert prefill.start(7, 2, HELLO)[2] == FeedStream("llm", SECOND, Prompt(HELLO)), "they go with the settings"

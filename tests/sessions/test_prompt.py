@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.items import Item, Role
-from sessions.prompt import PROMPT_CHARACTERS_MAX, PromptWindow
+from sessions.prompt import INTERRUPTED, PENDING, PROMPT_CHARACTERS_MAX, PromptWindow
+from sessions.tool_calls import call_item, output_item
+from stages.contracts import Message, ToolCall
 
 
 def said(*lengths: int) -> tuple[Item, ...]:
@@ -82,3 +88,74 @@ def test_a_prompt_is_a_tail_of_the_history_and_its_start_never_goes_back(sizes: 
         first = start
         newest = next((n for n in range(count - 1, -1, -1) if items[n].role == "user"), 0)
         assert sum(map(len, texts)) <= max(limit, sum(sizes[newest:count]))
+
+
+# ---- calls ------------------------------------------------------------------------------------------
+
+
+def word(role: Role, text: str, **more: Any) -> Item:
+    return Item(f"{role}_{text}", role, text, spoken=False, **more)
+
+
+def call(name: str, **more: Any) -> Item:
+    return replace(call_item(f"item_{name}", name, "look", "{}"), **more)
+
+
+def made(*names: str, text: str = "") -> Message:
+    return Message("assistant", text, calls=tuple(ToolCall(name, "look", "{}") for name in names))
+
+
+def result(name: str, text: str = "it") -> Message:
+    return Message("tool", text, call_id=name)
+
+
+HELLO, WELL = word("user", "hello"), word("assistant", "well")
+FOUND = {name: output_item(f"output_{name}", name, "it") for name in "cde"}
+
+
+@pytest.mark.parametrize(
+    ("items", "messages"),
+    [
+        ([call("c"), FOUND["c"]], [made("c"), result("c")]),
+        ([call("c")], [made("c"), result("c", PENDING)]),
+        ([HELLO, WELL, call("c")], [Message("user", "hello"), made("c", text="well"), result("c", PENDING)]),
+        ([call("c"), call("d"), FOUND["d"]], [made("c", "d"), result("c", PENDING), result("d")]),
+        (
+            [call("c"), FOUND["c"], call("d"), FOUND["d"]],
+            [made("c"), result("c"), made("d"), result("d")],
+        ),
+        ([call("c"), HELLO, FOUND["c"]], [made("c"), result("c"), Message("user", "hello")]),
+        ([FOUND["c"], HELLO], [Message("user", "hello")]),
+        ([HELLO, call("c", status="incomplete")], [Message("user", "hello")]),
+        (
+            [call("c"), call("d", status="incomplete"), call("e"), FOUND["e"]],
+            [made("c", "e"), result("c", PENDING), result("e")],
+        ),
+        (
+            [word("assistant", "well", cut=True), call("c")],
+            [Message("assistant", "well —"), INTERRUPTED, made("c"), result("c", PENDING)],
+        ),
+        (
+            [WELL, call("c"), FOUND["c"], word("assistant", "so"), call("d")],
+            [made("c", text="well"), result("c"), made("d", text="so"), result("d", PENDING)],
+        ),
+    ],
+)
+def test_each_call_is_followed_by_its_result(items: list[Item], messages: list[Message]) -> None:
+    assert PromptWindow(1_000).messages(tuple(items)) == tuple(messages)
+
+
+def test_results_may_be_known_from_elsewhere() -> None:
+    assert PromptWindow(1_000).messages((call("c"),), {"c": "it"}) == (made("c"), result("c"))
+
+
+def test_a_call_that_is_left_behind_takes_its_result_with_it() -> None:
+    long = output_item("output_c", "c", "x" * (PROMPT_CHARACTERS_MAX - 10))
+    assert PromptWindow(10**6).messages((call("c"), long, HELLO)) == (Message("user", "hello"),)
+
+
+def test_the_window_counts_calls() -> None:
+    window = PromptWindow(40)
+    items = (HELLO, call("c", text="x" * 40), word("user", "again"), WELL)
+    assert window.trim(items)
+    assert [message.content for message in window.messages(items)] == ["again", "well"]

@@ -57,6 +57,12 @@ def test_words_are_taken_once() -> None:
     assert reply.take_words() == ()
 
 
+def test_words_stand_at_the_rate_of_the_reply_and_err_low() -> None:
+    reply = Reply(8_000)
+    reply.add_words(WordTimes(0, 24_000, (Word("one", 0, 301), Word("two", 302, 600))))
+    assert reply.take_words() == (SpokenWord("one", 0, 100), SpokenWord("two", 100, 200))
+
+
 def test_words_beyond_the_bound_count_as_never_said() -> None:
     reply = Reply()
     for clause in range(2):

@@ -20,7 +20,8 @@ def test_a_response_is_as_the_session_says_unless_it_says_otherwise() -> None:
     spec = ResponseSpec()
     assert spec.in_conversation
     unset = {field.name for field in fields(spec) if getattr(spec, field.name) is None}
-    assert unset == {"instructions", "modalities", "max_output_tokens", "temperature", "messages"}
+    own = {"instructions", "modalities", "max_output_tokens", "temperature", "messages", "tools", "tool_choice"}
+    assert unset == own
 
 
 def test_settings_are_values() -> None:

@@ -21,7 +21,7 @@ from sessions.plan import Ended, Marks, Plan
 from sessions.response import Deadlines, Phase
 from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec
-from sessions.speaking import DRAINING_MAX, Speaking, spoken_ms
+from sessions.speaking import DRAINING_MAX, Speaking
 from stages.contracts import (
     OUT_OF_BAND,
     AudioOut,
@@ -495,7 +495,3 @@ def test_one_who_stands_after_a_deleted_item_stands_after_the_one_before_it() ->
     mouth.item_left("before", None)
     mouth.cancel("r1", "client_cancelled", 0)
     assert mouth.take_ended()[0].plan.previous_item is None
-
-
-def test_samples_are_told_in_whole_milliseconds() -> None:
-    assert [spoken_ms(samples) for samples in (0, 23, 24, 24_000)] == [0, 0, 1, 1_000]

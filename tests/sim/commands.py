@@ -12,7 +12,7 @@ COMMIT_SAMPLES_MAX = 32_000
 
 SETTINGS = (
     SessionSettings(),
-    SessionSettings(),
+    SessionSettings(output_format="audio/pcmu"),
     SessionSettings(turn_detection=TurnDetection(interrupt_response=False)),
     SessionSettings(turn_detection=TurnDetection(create_response=False)),
     SessionSettings(turn_detection=None),

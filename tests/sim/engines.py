@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from media.chunk import rescale
 from sessions.settings import OUTPUT_RATE
 from stages.contracts import (
     AudioIn,
@@ -28,6 +29,7 @@ from stages.contracts import (
     Tag,
     ThinkerOptions,
     Transcript,
+    VocoderOptions,
 )
 from stages.engines.scripted import FRAME_RATE, ScriptedModel, ScriptedOptions
 from stages.stream import (
@@ -181,6 +183,7 @@ class _Sound:
 class _Voice:
     """The scripted vocoder without its tone: silence of the right length."""
 
+    rate: int
     finished: bool = False
     items: deque[Latents] = field(default_factory=deque)
     seq: int = 0
@@ -195,12 +198,15 @@ class _Voice:
     def next_step(self) -> Step | None:
         if self.finished or not self.items:
             return None
-        return _Sound(self.items[0], self.items[0].frames * SAMPLES_PER_FRAME)
+        return _Sound(self.items[0], self._samples_in(self.items[0]))
+
+    def _samples_in(self, latents: Latents) -> int:
+        return rescale(latents.frames * SAMPLES_PER_FRAME, OUTPUT_RATE, self.rate)
 
     def finish_step(self, result: object) -> Sequence[Output]:
         latents = self.items.popleft()
-        count = latents.frames * SAMPLES_PER_FRAME
-        audio = AudioOut(self.seq, OUTPUT_RATE, self.samples, bytes(2 * count), latents.final)
+        count = self._samples_in(latents)
+        audio = AudioOut(self.seq, self.rate, self.samples, bytes(2 * count), latents.final)
         self.seq += 1
         self.samples += count
         self.finished = latents.final
@@ -236,7 +242,8 @@ class Voice:
         return {}
 
     def open(self, tag: Tag, options: Options) -> StageStream:
-        return _Voice()
+        assert isinstance(options, VocoderOptions)
+        return _Voice(options.sample_rate)
 
     def close(self) -> None:
         pass

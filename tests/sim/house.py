@@ -41,7 +41,7 @@ from tests.sim.plan import Plan
 from tests.sim.port import Way
 from tests.sim.stage_watch import StageWatch
 from tests.sim.store import Store, StoreLine
-from tests.sim.watch import WORD_SAMPLES
+from tests.sim.watch import WORD_MS
 
 GATEWAYS = 2
 KINDS: tuple[StageKind, ...] = ("encoder", "thinker", "talker", "vocoder")
@@ -50,7 +50,7 @@ WHOLE_REPLY = 2_000_000  # characters or samples: more than any reply here has
 RUN_DIR = Path("/nowhere")
 # What is lost beyond all notice ends by `whole_ns_max`, which is the plan's.
 DEADLINES = Deadlines(first_output_ns_max=4_000 * MS, drain_ns_max=2_000 * MS)
-FRAMES_PER_WORD = WORD_SAMPLES // SAMPLES_PER_FRAME
+FRAMES_PER_WORD = ms_to_samples(WORD_MS, OUTPUT_RATE) // SAMPLES_PER_FRAME
 BOOT_MS = (20, 200, 600)
 STEP_MS_MIN, STEP_MS_MAX = 1, 40
 SLOW_STEP_MS = 400.0

@@ -59,6 +59,7 @@ class _Stream:
     in_flight: Counter[str] = field(default_factory=Counter)
     seq: int = 0
     samples: int = 0
+    sample_rate: int = 0  # of its sound
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class StageWatch:
 
     def __init__(self, stage: str, edges: Sequence[OutEdge], counts: Counter[str], *, observes: bool) -> None:
         self._stage = stage
-        self._windows = {edge.target: edge.window for edge in edges}
+        self._edges = {edge.target: edge for edge in edges}
         self._targets = {name: edge.target for edge in edges if edge.target != GATEWAY for name in edge.replica_names}
         self._observed = {edge.target for edge in edges if edge.observed}
         self._observes = observes
@@ -279,9 +280,10 @@ class StageWatch:
         return stream
 
     def _takes_credit(self, stream: _Stream, target: str, units: int) -> None:
+        window = self._edges[target].at(stream.sample_rate).window
         stream.in_flight[target] += units
-        self._counts["credit used up"] += stream.in_flight[target] == self._windows[target]
-        assert stream.in_flight[target] <= self._windows[target], f"more in flight than the window: {stream.tag}"
+        self._counts["credit used up"] += stream.in_flight[target] == window
+        assert stream.in_flight[target] <= window, f"more in flight than the window: {stream.tag}"
 
     def _takes_session(self, link: int, frame: OpenSession, effects: Sequence[Effect]) -> None:
         refusals = (each.frame for each in effects if isinstance(each, Send) and each.link == link)
@@ -325,6 +327,7 @@ class StageWatch:
         samples = len(audio.pcm) // 2
         stream.seq += 1
         stream.samples += samples
+        stream.sample_rate = audio.sample_rate
         self._takes_credit(stream, GATEWAY, samples)
 
 

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from media.audio_format import FORMATS, AudioFormat
+from media.chunk import ms_to_samples
 from media.playout import LedgerView
 from sessions import effects as do
 from sessions.conversation import Conversation
@@ -44,8 +46,8 @@ from stages.contracts import OUT_OF_BAND, Tag, ThinkerOptions
 from tests.sim.clock import Clock
 from tests.sim.port import Port
 
-WORD_SAMPLES = 2_400  # the voice takes 100 ms for each word
-FADE_SAMPLES = 240
+WORD_MS = 100  # what the voice takes for each word
+FADE_MS = 10
 # How far along each phase is; the endings are equally far, and none follows another.
 RANKS = {
     Phase.ACCEPTED: 0,
@@ -69,6 +71,7 @@ class _Response:
     sent: int = 0
     granted: int = 0
     has_final_frame: bool = False
+    format: AudioFormat | None = None  # of its sound
     status: str = ""
     drained: str = ""
 
@@ -268,14 +271,17 @@ class Watch:
 
     def _audio(self, event: ReplyAudio) -> None:
         response, frame = self.responses[event.frame.response], event.frame
+        form = FORMATS[event.format]
         assert not response.status, "no sample after the end"
+        assert response.format in (None, form), "a response keeps the format that it began with"
+        response.format = form
         assert event.epoch in (OUT_OF_BAND, self._epoch), "no sample of an ended epoch"
         assert event.epoch == response.epoch
         assert frame.start_sample == response.sent, "frames are contiguous"
         assert not response.has_final_frame, "nothing follows the final frame"
         if self._is_held:
             self._faded += frame.samples
-            assert self._faded <= FADE_SAMPLES, "while it is held, sound only fades out"
+            assert self._faded <= ms_to_samples(FADE_MS, form.sample_rate), "while it is held, sound only fades out"
         response.sent = frame.end_sample
         response.has_final_frame = frame.final
         assert response.sent == event.watermark
@@ -302,7 +308,9 @@ class Watch:
         if view.status == "completed":
             assert view.text == response.text.strip(), "a whole reply is what was told of it"
             if "audio" in view.modalities:
-                assert response.sent == WORD_SAMPLES * len(view.text.split()), "every word of it was sent"
+                rate = response.format.sample_rate if response.format else 0
+                said_ms = WORD_MS * len(view.text.split())
+                assert response.sent == ms_to_samples(said_ms, rate), "every word of it was sent"
         elif "audio" in view.modalities:
             said, told = view.text.split(), response.text.split()
             assert said == told[: len(said)], "what was said is the beginning of what was to be said"

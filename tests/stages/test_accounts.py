@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stages.accounts import EdgeAccounts, EdgeStatistics
 from stages.edges import GATEWAY, OutEdge
 from stages.event_log import NO_TRAIL
+from stages.outbox import Overrun
 from tests.stages.stage_bench import latents, sound
 
 EAR = OutEdge(GATEWAY, "audio", 8)
@@ -29,6 +32,16 @@ def test_each_edge_tells_its_streams_their_credit_and_who_waits_for_it() -> None
     spoken.close()
     written.close()
     assert accounts.statistics({}) == (EdgeStatistics(GATEWAY, 0, 0, 5, {}), EdgeStatistics("next", 0, 0, 12, {}))
+
+
+@pytest.mark.parametrize(("rate", "window"), [(8_000, 3_200), (24_000, 9_600), (0, 9_600)])
+def test_a_window_of_sound_is_as_long_at_any_rate(rate: int, window: int) -> None:
+    edges = (OutEdge(GATEWAY, "audio", 9_600, sample_rate=24_000), NEXT)
+    outbox = EdgeAccounts(edges).outbox(["next"], NO_TRAIL, rate)
+    assert outbox.has_room(8)
+    assert outbox.overrun_by(window) == Overrun(window, 8), "latents have no rate"
+    sounding = EdgeAccounts(edges).outbox([], NO_TRAIL, rate)
+    assert (sounding.overrun_by(window), sounding.overrun_by(window + 1)) == (None, Overrun(window + 1, window))
 
 
 def test_credit_that_no_stream_has_taken_is_astray() -> None:

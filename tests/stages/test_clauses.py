@@ -193,3 +193,10 @@ def test_a_reply_does_not_depend_on_its_pieces(text: str, sizes: list[int], sent
         replies.append((reply.text, [clause.text for clause in clauses_of(outputs)], reply.ended))
     assert replies[0] == replies[1]
     assert replies[0][0] == replies[0][0].strip()
+
+
+def test_words_that_are_over_are_finished_once() -> None:
+    reply = Reply(ClauseLimits(), sentences_max=1)
+    reply.feed("Let me see")
+    assert [(clause.text, clause.final) for clause in clauses_of(reply.finish())] == [("Let me see", True)]
+    assert reply.finish() == []

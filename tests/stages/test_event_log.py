@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stages.event_log import (
@@ -159,6 +159,7 @@ def test_what_is_overwritten_between_two_pages_is_gone(before: int) -> None:
     page=st.integers(1, 5),
     wanted=st.sampled_from(["", "a", "b", "nobody"]),
 )
+@example(size=2, written=[(0, "a"), (1, "a")], page=1, wanted="")
 def test_pages_are_the_newest_events_in_order_and_each_once(
     size: int, written: list[tuple[int, str]], page: int, wanted: str
 ) -> None:

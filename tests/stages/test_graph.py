@@ -533,8 +533,8 @@ def test_each_worker_is_told_its_edges() -> None:
             at["sound"],
             4,
             edges=(
-                OutEdge(GATEWAY, "audio", 9_600),
-                OutEdge("align", "audio", 1_440_000, {"align": at["align"]}, "complete", observed=True),
+                OutEdge(GATEWAY, "audio", 9_600, sample_rate=24_000),
+                OutEdge("align", "audio", 1_440_000, {"align": at["align"]}, "complete", True, 24_000),
             ),
             inputs=(InEdge("latents", 48),),
             payload_bytes_max=2 * 160 * 24,

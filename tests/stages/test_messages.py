@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from stages.contracts import (
     AudioIn,
     AudioOut,
+    CallDelta,
+    CallDone,
     Clause,
     CodecFrames,
     DataRef,
@@ -30,6 +32,9 @@ from stages.contracts import (
     TextDelta,
     TextDone,
     ThinkerOptions,
+    Tool,
+    ToolCall,
+    ToolChoice,
     Transcript,
     VocoderOptions,
     Word,
@@ -95,6 +100,15 @@ OPTIONS = (
     ThinkerOptions(
         (Message("user", "hi"), Message("assistant", "ho"), Message("user", "", audio_turn=7)), 64, 0.5, spare=True
     ),
+    ThinkerOptions(
+        (
+            Message("assistant", "Let me see.", calls=(ToolCall("call_1", "look", "{}"),)),
+            Message("tool", "nothing", call_id="call_1"),
+        ),
+        64,
+        tools=(Tool("look", "Look.", '{"type":"object"}'),),
+        tool_choice=ToolChoice("required", "look"),
+    ),
     TalkerOptions("joe", 1.25, 3),
     VocoderOptions(8_000),
     ObserverOptions(),
@@ -105,6 +119,7 @@ ITEMS = (
     SpeechResumed(),
     EndOfTurn(480),
     Prompt((Message("system", "be brief"),), complete=True),
+    Prompt((Message("system", "be brief"),), tools=(Tool("look"),)),
     Clause(3, "Grüße, 世界.", final=True),
     Embeddings(24, 1, 2, bytes(8), "hidden"),
     CodecFrames(4, 1, bytes(128), final=True),
@@ -113,6 +128,8 @@ ITEMS = (
 EVENTS = (
     Transcript("hi", 480, settled=True, final=True),
     TextDelta(" there"),
+    CallDelta(1, "look", '{"at":'),
+    CallDone(1, '{"at":1}'),
     TextDone("hi there", "max_output_tokens", 12, 8, 2),
     WordTimes(1, 22_050, (Word("hi", 0, 100), Word("there", 120, 400))),
     AudioOut(2, 24_000, 4_800, b"\x01\x00", final=True),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.contracts import Message
-from stages.prompting import MESSAGE_TOKENS, PromptTooLargeError, estimate_tokens, fit
+from stages.contracts import Message, ToolCall
+from stages.prompting import CALL_TOKENS, MESSAGE_TOKENS, PromptTooLargeError, cost_of, estimate_tokens, fit
 
 
 def count_letters(text: str) -> int:
@@ -117,3 +117,10 @@ def test_each_prompt_continues_the_last_or_drops_a_quarter(exchanges: list[tuple
 )
 def test_estimate(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
+
+
+def test_calls_cost_what_they_say_and_the_marks_around_it() -> None:
+    call = ToolCall("call_1", "look", '{"at": "stars"}')
+    assert cost_of([Message("assistant", "hm", calls=(call, call))], count_letters) == (
+        count_letters("hm") + MESSAGE_TOKENS + 2 * (count_letters("look") + count_letters(call.arguments) + CALL_TOKENS)
+    )

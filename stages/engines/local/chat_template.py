@@ -9,7 +9,8 @@ Theory of operation
 Rules
 * The beginning-of-sequence token is not rendered: the engine's tokenizer adds it where the model wants one.
 * Text of the conversation can never become a control token: what would, is replaced by a blank.
-* Unlike SmolLM2's template, no system message is made up where there is none.
+* Unlike SmolLM2's template, no system message is made up where there is none; but tools are told in one.
+* No family has a role for the results of calls: they are messages of the user, in the form of `call_format`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stages.contracts import Message
+from stages.contracts import Message, Tool
+from stages.engines.local.call_format import answered, described, written
 from stages.engines.local.gguf import GgufHeader
 
 
@@ -80,17 +82,22 @@ class ChatTemplate:
     @property
     def stops(self) -> tuple[str, ...]:
         """Texts at which a reply ends, should the model write them out instead of ending it."""
-        return (self._family.close.strip(), self._family.mark)
+        return (self.end, self._family.mark)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt to be answered: all messages, and the header of the answer."""
-        return self._closed(self._turns(messages)) + self._header("assistant")
+    @property
+    def end(self) -> str:
+        """The token with which a reply ends."""
+        return self._family.close.strip()
 
-    def render_open(self, messages: Sequence[Message]) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        """The prompt to be answered: all messages, and the header of the answer. `tools` are told in it."""
+        return self._closed(self._turns(messages, tools)) + self._header("assistant")
+
+    def render_open(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         """What is settled of a prompt whose last user message still grows: that message is left open, without its
         last word, which more speech may change."""
-        turns = self._turns(messages)
-        if not turns or turns[-1][0] != "user":
+        turns = self._turns(messages, tools)
+        if not turns or turns[-1][0] != "user" or (messages and messages[-1].role == "tool"):
             return self._closed(turns)
         role, content = turns[-1]
         settled = content.rsplit(maxsplit=1)
@@ -102,14 +109,23 @@ class ChatTemplate:
     def _header(self, role: str) -> str:
         return self._family.header.format(role=self._family.assistant if role == "assistant" else role)
 
-    def _turns(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
-        turns = [(message.role, self._clean(message.content)) for message in messages]
+    def _turns(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[tuple[str, str]]:
+        turns = [self._turn(message) for message in messages]
+        if tools:
+            is_led = bool(turns) and turns[0][0] == "system"
+            told = self._clean(described(tools))
+            turns[: int(is_led)] = [("system", f"{turns[0][1]}\n\n{told}" if is_led else told)]
         if self._family.has_system or not turns or turns[0][0] != "system":
             return turns
         (_, system), *rest = turns
         if rest and rest[0][0] == "user":
             return [("user", f"{system}\n\n{rest[0][1]}"), *rest[1:]]
         return [("user", system), *rest]
+
+    def _turn(self, message: Message) -> tuple[str, str]:
+        if message.role == "tool":
+            return "user", self._clean(answered(message.content))
+        return message.role, self._clean(written(message.content, message.calls))
 
     def _clean(self, text: str) -> str:
         text = text.encode("utf-8", "replace").decode()

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stages.clauses import ClauseLimits
-from stages.contracts import Message
+from stages.contracts import Message, Tool
+from stages.engines.local.call_format import described
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.llama import Completed, Completion, Llama, LlamaContextError, LlamaError
-from stages.prompting import PromptTooLargeError, cost_of, fit
+from stages.prompting import PromptTooLargeError, cost_of, estimate_tokens, fit
 from stages.stream import StageFailure, StageStream
 
 PIECE_CHARS = 90  # 20 tokens of English, some 150 ms
@@ -140,15 +141,16 @@ class Prompter:
         self._budget_tokens = engine.settings.prompt_tokens_max
         self._estimated_tokens = 0
 
-    def render(self, messages: Sequence[Message], *, answer: bool) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, answer: bool) -> str:
         """Raises `StageFailure("prompt_too_long", …)` where even the last message does not fit."""
+        told_tokens = estimate_tokens(described(tools)) if tools else 0
         try:
-            fitted = fit(messages, self._budget_tokens)
+            fitted = fit(messages, self._budget_tokens - told_tokens)
         except PromptTooLargeError as error:
             raise StageFailure("prompt_too_long", str(error)) from error
-        self._estimated_tokens = cost_of(fitted)
+        self._estimated_tokens = cost_of(fitted) + told_tokens
         template = self._engine.template
-        return template.render(fitted) if answer else template.render_open(fitted)
+        return template.render(fitted, tools) if answer else template.render_open(fitted, tools)
 
     def tighten(self, refusal: LlamaContextError) -> None:
         """The estimate of the latest prompt was low: aim as much lower as the engine counted higher."""

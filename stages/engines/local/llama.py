@@ -65,7 +65,8 @@ class LlamaSettings:
 class Completion:
     """A request. `tokens_max` 0 only evaluates the prompt. `reuse` takes over what of the slot's KV the prompt begins
     with; without it nothing of the slot's past is used. `repeat_penalty` acts on the last `repeat_window` tokens,
-    prompt included. `temperature` 0 is greedy."""
+    prompt included. `temperature` 0 is greedy. `grammar`: what may be written, in llguidance's dialect of Lark; one
+    that the engine cannot read is dropped without a word."""
 
     slot: int
     prompt: str
@@ -75,6 +76,7 @@ class Completion:
     repeat_penalty: float = 1.0
     repeat_window: int = 0
     stops: tuple[str, ...] = ()
+    grammar: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ def _params(path: Path, settings: LlamaSettings, socket: Path) -> xllamacpp.Comm
 
 
 def _body(request: Completion) -> dict[str, object]:
+    grammar = {"grammar": request.grammar} if request.grammar else {}
     return {
         "prompt": request.prompt,
         "id_slot": request.slot,
@@ -169,6 +172,7 @@ def _body(request: Completion) -> dict[str, object]:
         "stream": True,
         "return_progress": True,
         "timings_per_token": True,
+        **grammar,
     }
 
 

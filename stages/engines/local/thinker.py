@@ -14,7 +14,9 @@ Rules
 * A cancel waits for one piece of prompt (`kv_slot`), or one token.
 * `max_output_tokens` above the setting `output_tokens_max` is lowered to it.
 * A reply ends after `sentences_max` sentences, with reason "stop". Small models do not end by themselves.
-* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, engine.
+* Where the model was told of tools, a grammar holds its reply to words and one call. The words are over, and go on to
+  be spoken, as soon as the call begins; nothing waits for credit from then on.
+* Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, bad_call, engine.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 
 from stages.clauses import Reply
 from stages.contracts import Item, Message, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
+from stages.engines.local.call_format import CallReader, callable_now, grammar
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.gguf import read_header
 from stages.engines.local.kv_slot import Engine, Prompter, Slot, ThinkerSettings, next_piece
@@ -39,7 +42,7 @@ from stages.engines.local.llama import (
 from stages.stream import Output, Publish, StageFailure, StageStream, Step, StepContext
 
 FITS_MAX = 3  # a prompt that the engine refuses, by its own count, is fitted anew so often
-ROLES = frozenset(("system", "user", "assistant"))
+ROLES = frozenset(("system", "user", "assistant", "tool"))
 
 
 def load_thinker(path: Path, settings: ThinkerSettings, revision: str = "") -> ThinkerModel:
@@ -188,7 +191,7 @@ class _PrefillStep:
 
     def run(self, context: StepContext) -> bool:
         """True when all of the prompt has been evaluated."""
-        text = self.prompter.render(self.prompt.messages, answer=self.prompt.complete)
+        text = self.prompter.render(self.prompt.messages, self.prompt.tools, answer=self.prompt.complete)
         if (self.slot.text or "").startswith(text):
             return True
         piece = next_piece(self.slot.text, text)
@@ -279,11 +282,13 @@ class _Writer:
         self._output_tokens = 0
         self._prompt_tokens = 0
         self._cached_tokens: int | None = None
+        choice = options.tool_choice
+        self._calls = CallReader(callable_now(options.tools, choice), must_call=choice.mode == "required")
 
     def write(self, context: StepContext) -> str | None:
         """The reason why the reply is over, or None."""
         for _ in range(FITS_MAX):
-            prompt = self._prompter.render(self._options.messages, answer=True)
+            prompt = self._prompter.render(self._options.messages, self._options.tools, answer=True)
             try:
                 return self._go_on(prompt, context)
             except LlamaContextError as refusal:
@@ -316,15 +321,23 @@ class _Writer:
             repeat_penalty=settings.repeat_penalty,
             repeat_window=settings.repeat_window,
             stops=self._engine.template.stops,
+            grammar=grammar(self._options.tools, self._options.tool_choice, self._engine.template.end),
         )
 
     def _take(self, token: str, context: StepContext) -> bool:
         if context.cancelled() or not token:
             return context.cancelled()
-        outputs = self._reply.feed(token)
+        outputs = self._read(token) if self._options.tools else self._reply.feed(token)
         if outputs:
             context.progress(outputs)
+        if self._calls.has_begun:
+            return self._calls.is_whole
         return self._reply.ended or context.stalled()
+
+    def _read(self, token: str) -> list[Output]:
+        words, calling = self._calls.feed(token)
+        spoken = self._reply.feed(words)
+        return [*spoken, *self._reply.finish(), *calling] if self._calls.has_begun else spoken
 
     def _note_prompt(self, completed: Completed) -> None:
         if self._cached_tokens is None:
@@ -333,7 +346,10 @@ class _Writer:
             self._prompt_tokens = completed.prompt_tokens
 
     def _reason(self, completed: Completed) -> str | None:
-        if self._reply.ended or completed.reason == "stop":
+        if self._reply.ended or self._calls.is_whole:
+            return "stop"
+        if completed.reason == "stop":
+            self._calls.check_end()
             return "stop"
         if completed.reason == "length" or self._tokens_left < 1:
             return "max_output_tokens"

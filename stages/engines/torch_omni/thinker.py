@@ -136,6 +136,8 @@ class ThinkerModel:
             raise StageFailure("wrong_options", f"a Thinker takes no {type(options).__name__}")
         if options.max_output_tokens < 1 or not 0.0 <= options.temperature <= 2.0:
             raise StageFailure("wrong_options", "max_output_tokens must be at least 1, temperature 0 to 2")
+        if options.tools:
+            raise StageFailure("wrong_options", "this model calls no tools")
         self._engine.check(options.messages)
         return _ResponseStream(self._engine, session, options, self._spare if options.spare else None)
 

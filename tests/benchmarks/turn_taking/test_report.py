@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from benchmarks.turn_taking import report
 from benchmarks.turn_taking.labels import Kind
@@ -27,6 +28,13 @@ def test_ten_events_are_shown_beside_those_of_others() -> None:
     assert "| gpt-realtime-1.0 | 1.53 | 0.98 | 0.41 | 1.00 | 0.12 | 0.04 | 0.05 | 0.13 |" in page
     assert "| Moshi | 0.98 / 0.98 | 0.94 | 0.27 | 1.00 | 0.26 | - |" in page
     assert "## What is not comparable" in page
+
+
+def test_the_page_says_how_sound_travelled() -> None:
+    assert "wideband sound both ways" in report.to_markdown(run(BARGED_IN))
+    telephone = replace(run(BARGED_IN), line="telephone")
+    assert "telephone sound both ways" in report.to_markdown(telephone)
+    assert json.loads(report.to_json(telephone))["line"] == "telephone"
 
 
 def test_our_own_figures_are_shown_with_their_numbers() -> None:

@@ -123,18 +123,18 @@ def test_a_hold_is_a_gap_of_more_than_three_frames() -> None:
     assert score.hold(BARGED_IN) == Stop(at(250), None)
 
 
-def test_that_a_reply_is_held_may_be_told_before_it_is_heard() -> None:
-    marks = [(Mark.HELD, ms, "") for ms in (-1, 90, 700)]
-    assert score.hold_told_ns(seen(notes=marks)) == 90 * MS
-    assert score.hold_told_ns(seen(notes=marks[:1])) is None
-
-
 @pytest.mark.parametrize(
     ("timeline", "decided_ms"),
     [(BARGED_IN, 250), (HELD, 500), (HELD_BRIEFLY, 390), (TALKED_THROUGH, None), (STANDS_STILL, None)],
 )
 def test_a_decision_is_told_or_heard(timeline: Observation, decided_ms: int | None) -> None:
     assert score.decision_ns(timeline) == (None if decided_ms is None else decided_ms * MS)
+
+
+def test_a_hold_is_told_from_the_first_voiced_sample_on() -> None:
+    assert (score.held_ns(HELD), score.held_ns(BARGED_IN)) == (40 * MS, None)
+    before = seen(reply=[(-1_500, 3_000)], notes=[(Mark.HELD, -40, ""), (Mark.HELD, 90, ""), (Mark.HELD, 400, "")])
+    assert score.held_ns(before) == 90 * MS
 
 
 def test_a_reply_is_kept_that_goes_on() -> None:
@@ -280,6 +280,8 @@ def test_the_figures_of_a_small_evaluation() -> None:
     assert scores.tor_pause == Rate(2, 0.0)
     assert scores.stop_latency.mean == 250.0
     # our own
+    assert scores.held_interruption == Times(0, None, None, None)
+    assert scores.held_backchannel == Times(1, 40.0, 40.0, 40.0)
     assert scores.hold_latency_interruption == Times(1, 250.0, 250.0, 250.0)
     assert scores.hold_latency_backchannel == Times(1, 200.0, 200.0, 200.0)
     assert scores.decision_backchannel.p50 == 500.0

@@ -222,6 +222,25 @@ def test_every_command_reaches_the_conversation() -> None:
     play(scenario)
 
 
+def test_a_call_of_a_function_and_what_came_of_it_are_items() -> None:
+    async def scenario(one: Bench) -> None:
+        call = {"type": "function_call", "id": "call", "call_id": "c", "name": "look", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c"}
+        create: dict[str, Any] = {"type": "conversation.item.create", "item": output}
+        found = {**create, "item": {**output, "output": "it"}}
+        await one.exchange(item(**call), item(), found, {**found, "event_id": "again"}, create, count=8)
+        kinds = [message["item"]["type"] for message in one.socket.sent if message["type"].endswith("added")]
+        assert kinds == ["function_call", "message", "function_call_output"]
+        assert one.socket.sent[4]["previous_item_id"] == "call", "it stands behind its call"
+        errors = [(error["code"], error["param"], error["event_id"]) for error in one.socket.errors()]
+        assert errors == [
+            ("tool_call_already_answered", "item.call_id", "again"),
+            ("missing_value", "item.output", None),
+        ]
+
+    play(scenario)
+
+
 def test_an_update_is_answered_with_the_session_as_it_then_stands() -> None:
     async def scenario(one: Bench) -> None:
         session = {"instructions": "Be brief.", "extensions": True, "audio": {"input": {"transcription": None}}}
@@ -261,8 +280,9 @@ def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) 
     async def scenario(one: Bench) -> None:
         one.dialect.extensions = True
         one.call.conversation.speaking.sent_of = lambda *_: 4_800  # type: ignore[method-assign]
+        one.call.conversation.speaking.rate_of = lambda *_: 8_000  # type: ignore[method-assign]
         await one.exchange({"type": "playback.ack", "response_id": "resp_1", "played_samples": played}, count=1)
-        place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 24_000}
+        place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 8_000}
         assert one.socket.types() == ["playback.acknowledged"]
         assert one.socket.sent[0].items() >= place.items()
 
@@ -275,7 +295,7 @@ def test_a_report_of_the_tracks_clock_is_answered_with_where_that_stands() -> No
         one.medium = FakeMedium(one.outbox)
         reports = [{"type": "playback.ack", "rtp_timestamp": ticks} for ticks in (5, 1_920)]
         await one.exchange(*reports, count=1)
-        place = {"response_id": "resp_1", "played_samples": 960, "until_sample": 5_000}
+        place = {"response_id": "resp_1", "played_samples": 960, "until_sample": 5_000, "sample_rate": 24_000}
         assert one.socket.sent[0].items() >= place.items()
 
     play(scenario)
@@ -335,6 +355,18 @@ def test_where_sound_has_a_track_reports_name_its_clock_and_messages_carry_none(
         )
         assert heard == [("resp_1", 960), ("resp_2", 0)]
         assert [error["code"] for error in one.socket.errors()] == ["invalid_value", "unsupported_event"]
+
+    play(scenario)
+
+
+def test_where_sound_has_a_track_no_telephone_can_be_asked_for() -> None:
+    async def scenario(one: Bench) -> None:
+        one.medium = FakeMedium(one.outbox)
+        telephone = {"audio": {"input": {"format": {"type": "audio/pcmu"}}}, "instructions": "Be brief."}
+        await one.exchange({"type": "session.update", "session": telephone}, count=1)
+        (error,) = one.socket.errors()
+        assert (error["code"], error["param"]) == ("unsupported_format", "session.audio.input.format")
+        assert one.call.conversation.settings == SessionSettings()
 
     play(scenario)
 

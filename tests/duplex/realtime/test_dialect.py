@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
+from media.audio_format import FormatName
 from media.playout import Frame
 from sessions import events
 from sessions.items import Item
@@ -67,6 +68,14 @@ def family(response: events.ResponseView, *between: events.Event) -> list[Messag
         events.ResponseDrained("resp_1", "complete", 2.5, (("vocoder.samples", 480),)),
     ]
     return plain([message for event in told_events for message in one.encode(event)])
+
+
+@pytest.mark.parametrize(("name", "delta"), [("audio/pcmu", b"\xfe\x7e"), ("audio/pcma", b"\xd5\x55")])
+def test_a_frame_travels_in_the_format_that_its_response_began_with(name: FormatName, delta: bytes) -> None:
+    sound = Frame("resp_1", 160, b"\x08\x00\xf8\xff", final=False)
+    (message,) = told(events.ReplyAudio("item_2", EPOCH, sound, 162, name))
+    assert base64.b64decode(message["delta"]) == delta
+    assert message.items() >= {"start_sample": 160, "samples": 2, "sample_rate": 8_000, "watermark": 162}.items()
 
 
 COMPLETED = view(text="Well. Hello.", status="completed", usage=events.Usage(12, 5, 3))

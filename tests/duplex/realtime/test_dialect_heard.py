@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from duplex.realtime.dialect import Message, RealtimeDialect, acknowledged_message, item_dict
@@ -48,13 +50,25 @@ def test_each_word_is_told_where_it_stands() -> None:
 
 
 def test_a_report_is_answered_with_where_the_ear_was_and_how_far_it_sounds_on() -> None:
-    assert acknowledged_message(Position("resp_1", 480, 960)) == {
+    assert acknowledged_message(Position("resp_1", 480, 960), 8_000) == {
         "type": "playback.acknowledged",
         "response_id": "resp_1",
         "played_samples": 480,
         "until_sample": 960,
-        "sample_rate": 24_000,
+        "sample_rate": 8_000,
     }
+
+
+def test_at_a_telephones_rate_the_same_moments_are_fewer_samples() -> None:
+    slow = replace(WORDS, words=(SpokenWord("two", 2_000, 6_000),), sample_rate=8_000)
+    (word,) = told(slow)
+    places = {"audio_offset_ms": 250, "audio_duration_ms": 500, "start_sample": 2_000, "samples": 4_000}
+    assert word.items() >= {**places, "sample_rate": 8_000}.items()
+    cut = replace(CUT, samples=4_000, error_samples=1, sample_rate=8_000)
+    (refined,) = told(events.ItemRefined("item_1", cut))
+    assert (refined["audio_end_ms"], refined["heard_ms"], refined["heard_error_ms"]) == (500, 500, 1)
+    item = cut.applied_to(Item("item_1", "assistant", "One two", spoken=True, audio_samples=8_000))
+    assert item_dict(item).items() >= {"heard_ms": 500, "heard_error_ms": 1}.items()
 
 
 @pytest.mark.parametrize("event", [WORDS, events.ItemRefined("item_1", CUT)])

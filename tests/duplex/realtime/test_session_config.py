@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from duplex.listening import detector_settings
 from duplex.realtime.client_events import ClientEventError, ItemBody, ResponseBody, SessionPatch
-from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
+from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
+from media.audio_format import FormatName
 from sessions.items import Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 
@@ -33,7 +34,7 @@ def patched_output(settings: SessionSettings = DEFAULT, /, **patch: Any) -> Sess
 
 
 def spec(**body: Any) -> ResponseSpec:
-    return response_spec(msgspec.convert(body, ResponseBody))
+    return response_spec(msgspec.convert(body, ResponseBody), DEFAULT)
 
 
 def item(**body: Any) -> Item:
@@ -110,22 +111,20 @@ def test_detection_keeps_what_was_set_for_its_kind() -> None:
         ({"max_output_tokens": 4_097}, "invalid_value", "session.max_output_tokens"),
         ({"temperature": -0.1}, "invalid_value", "session.temperature"),
         ({"temperature": 2.1}, "invalid_value", "session.temperature"),
-        ({"audio": {"input": {"format": {"type": "audio/pcmu"}}}}, "unsupported_format", f"{INPUT}.format"),
-        (
-            {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}}}},
-            "unsupported_format",
-            f"{INPUT}.format",
-        ),
-        (
-            {"audio": {"output": {"format": {"type": "audio/pcma"}}}},
-            "unsupported_format",
-            f"{OUTPUT}.format",
+        *(
+            ({"audio": {way: {"format": wrong}}}, "unsupported_format", f"session.audio.{way}.format")
+            for way in ("input", "output")
+            for wrong in (
+                {"type": "audio/pcm", "rate": 16_000},
+                {"type": "audio/pcmu", "rate": 24_000},
+                {"type": "audio/pcma", "rate": 16_000},
+                {"type": "g711_ulaw"},
+            )
         ),
         ({"audio": {"output": {"speed": 0.24}}}, "invalid_value", f"{OUTPUT}.speed"),
         ({"audio": {"output": {"speed": 1.51}}}, "invalid_value", f"{OUTPUT}.speed"),
         ({"audio": {"output": {"voice": "x" * 129}}}, "string_above_max_length", f"{OUTPUT}.voice"),
         ({"audio": {"output": {"voice": {"id": "v"}}}}, "unsupported_voice", f"{OUTPUT}.voice"),
-        ({"tools": [{"type": "function", "name": "f"}]}, "unsupported_tools", "session.tools"),
         ({"audio": {"input": {"turn_detection": {"threshold": 1.1}}}}, "invalid_value", f"{DETECTION}.threshold"),
         ({"audio": {"input": {"turn_detection": {"threshold": -1}}}}, "invalid_value", f"{DETECTION}.threshold"),
         (
@@ -154,9 +153,34 @@ def test_what_cannot_be_set_is_named(patch: dict[str, Any], code: str, param: st
     assert (raised.value.code, raised.value.param) == (code, param)
 
 
-def test_the_format_that_there_is_may_be_named() -> None:
+def test_the_usual_format_may_be_named() -> None:
     for audio_format in ({"type": "audio/pcm"}, {"type": "audio/pcm", "rate": 24_000}, {}):
         assert patched(audio={"input": {"format": audio_format}, "output": {"format": audio_format}}) == DEFAULT
+
+
+@pytest.mark.parametrize("name", ["audio/pcmu", "audio/pcma"])
+@pytest.mark.parametrize("rate", [{}, {"rate": 8_000}])
+def test_each_way_has_its_own_format(name: FormatName, rate: dict[str, int]) -> None:
+    heard = patched_input(format={"type": name, **rate})
+    assert heard == SessionSettings(input_format=name)
+    assert session_dict("sess", heard)["audio"]["input"]["format"] == {"type": name}
+    assert session_dict("sess", heard)["audio"]["output"]["format"] == {"type": "audio/pcm", "rate": 24_000}
+    both = patched_output(heard, format={"type": name, **rate})
+    assert both == SessionSettings(input_format=name, output_format=name)
+    assert session_dict("sess", both)["audio"]["output"]["format"] == {"type": name}
+    assert both.output_rate == 8_000
+    assert patched_input(both, format={}) == SessionSettings(output_format=name)
+
+
+def test_sound_on_a_track_has_no_other_format() -> None:
+    check_medium(DEFAULT)
+    for settings, way in (
+        (SessionSettings(input_format="audio/pcmu"), "input"),
+        (SessionSettings(output_format="audio/pcma"), "output"),
+    ):
+        with pytest.raises(ClientEventError, match="Opus") as raised:
+            check_medium(settings)
+        assert (raised.value.code, raised.value.param) == ("unsupported_format", f"session.audio.{way}.format")
 
 
 @given(st.floats(0, 1), st.integers(100, 10_000))
@@ -223,7 +247,7 @@ def test_parts_are_joined_and_transcripts_count_as_text() -> None:
 @pytest.mark.parametrize(
     ("body", "code", "param"),
     [
-        ({"type": "function_call_output", "call_id": "c"}, "unsupported_item", "item.type"),
+        ({"type": "item_reference", "id": "i"}, "unsupported_item", "item.type"),
         ({"type": "message", "content": []}, "unsupported_item", "item.type"),
         ({"type": "message", "role": "user"}, "invalid_value", "item.content"),
         (message("  "), "invalid_value", "item.content"),

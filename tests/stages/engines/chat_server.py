@@ -21,6 +21,14 @@ def status(code: int) -> bytes:
     return f"HTTP/1.1 {code} Whatever\r\ncontent-length: 6\r\n\r\nsecret".encode()
 
 
+def call(index: int, arguments: str | None, name: str | None = None) -> bytes:
+    """An event with more of a call."""
+    function = {"name": name, "arguments": arguments} if name else {"arguments": arguments}
+    piece = {"index": index, "function": function, **({"id": "theirs", "type": "function"} if name else {})}
+    choice = {"index": 0, "delta": {"content": None, "tool_calls": [piece]}, "finish_reason": None}
+    return f"data: {json.dumps({'choices': [choice]})}\n\n".encode()
+
+
 def event(content: str | None = None, *, reason: str | None = None, **more: object) -> bytes:
     """One event of a stream, in the server's JSON."""
     choice = {"index": 0, "delta": {} if content is None else {"content": content}, "finish_reason": reason}

@@ -10,10 +10,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from stages.contracts import Message, ObserverOptions, Pause, PrefillOptions, Prompt, Tag, ThinkerOptions
+from stages.contracts import (
+    CallDelta,
+    CallDone,
+    Message,
+    ObserverOptions,
+    Pause,
+    PrefillOptions,
+    Prompt,
+    Tag,
+    ThinkerOptions,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from stages.engines.openai import OpenAIThinkerModel, build
-from stages.stream import Output, StageFailure, StageModel, StageStream
-from tests.stages.engines.chat_server import DONE, HEAD, Action, ChatServer, event, status
+from stages.stream import Output, Publish, StageFailure, StageModel, StageStream
+from tests.stages.engines.chat_server import DONE, HEAD, Action, ChatServer, call, event, status
 from tests.stages.reply_bench import RecordingContext, clauses_of, deltas_of, done_of, run_all, run_step
 
 ASK = (Message("user", "Hello?"),)
@@ -32,8 +45,10 @@ def opened(url: str = URL, **options: Any) -> Iterator[StageModel]:
         model.close()
 
 
-def respond(model: StageModel, messages: tuple[Message, ...] = ASK, tokens: int = 50) -> StageStream:
-    return model.open(Tag("s", 1, 1, "r"), ThinkerOptions(messages, tokens))
+def respond(
+    model: StageModel, messages: tuple[Message, ...] = ASK, tokens: int = 50, tools: tuple[Tool, ...] = ()
+) -> StageStream:
+    return model.open(Tag("s", 1, 1, "r"), ThinkerOptions(messages, tokens, tools=tools))
 
 
 def failure_code(act: Callable[[], object]) -> str:
@@ -60,6 +75,106 @@ def test_a_reply_streams_and_is_handed_on_by_clause() -> None:
     ]
     assert (done.text, done.reason) == ("".join(WORDS), "stop")
     assert (done.prompt_tokens, done.output_tokens) == (9, 8)
+
+
+LOOK = (Tool("look", "Look up.", '{"type":"object"}'), Tool("go"))
+CALLING = [HEAD, event("Let me see."), call(0, "", "look"), call(0, '{"at":'), call(0, "1}")]
+
+
+def calls_of(outputs: Sequence[Output]) -> list[CallDelta | CallDone]:
+    return [o.event for o in outputs if isinstance(o, Publish) and isinstance(o.event, CallDelta | CallDone)]
+
+
+def test_calls_are_passed_on_as_they_come() -> None:
+    script = [*CALLING, call(1, None, "go"), event(" Dropped."), event(reason="tool_calls"), DONE]
+    with ChatServer(script) as server, opened(server.url) as model:
+        outputs = run_all(respond(model, tools=LOOK))
+        body = server.requests[0][1]
+    assert calls_of(outputs) == [
+        CallDelta(0, "look"),
+        CallDelta(0, "look", '{"at":'),
+        CallDelta(0, "look", "1}"),
+        CallDone(0, '{"at":1}'),
+        CallDelta(1, "go"),
+        CallDelta(1, "go", "{}"),
+        CallDone(1, "{}"),
+    ]
+    assert [(clause.text, clause.final) for clause in clauses_of(outputs)] == [("Let me see.", True)]
+    assert (done_of(outputs).text, done_of(outputs).reason) == ("Let me see.", "stop")
+    parameters: dict[str, object] = {"type": "object"}
+    told = [("look", "Look up.", parameters), ("go", "", {})]
+    assert body["tools"] == [
+        {"type": "function", "function": {"name": name, "description": about, "parameters": schema}}
+        for name, about, schema in told
+    ]
+    assert body["tool_choice"] == "auto"
+
+
+def test_a_call_waits_for_no_credit() -> None:
+    with ChatServer([*CALLING, event(reason="tool_calls"), DONE]) as server, opened(server.url) as model:
+        stream = respond(model, tools=LOOK)
+        context = RecordingContext(stall_when=lambda outputs: bool(clauses_of(outputs)))
+        assert run_step(stream, context)
+        assert stream.finished
+    assert isinstance(calls_of(context.outputs)[-1], CallDone)
+
+
+def test_a_call_that_was_cut_off_was_never_made() -> None:
+    with ChatServer([*CALLING[:-1], event(reason="length"), DONE]) as server, opened(server.url) as model:
+        outputs = run_all(respond(model, tools=LOOK))
+    assert done_of(outputs).reason == "max_output_tokens"
+    assert not any(isinstance(event, CallDone) for event in calls_of(outputs))
+
+
+@pytest.mark.parametrize("wrong", [call(0, "{", "look"), call(0, "[]", "look"), call(0, "{}", "never")])
+def test_a_call_that_cannot_be_carried_out_fails(wrong: bytes) -> None:
+    with ChatServer([HEAD, wrong, event(reason="tool_calls"), DONE]) as server, opened(server.url) as model:
+        assert failure_code(lambda: run_all(respond(model, tools=LOOK))) == "bad_call"
+
+
+def test_with_tools_a_reply_that_had_its_sentences_may_yet_call() -> None:
+    script = [HEAD, event("One. Two. Three. "), call(0, "{}", "go"), event(reason="tool_calls"), DONE]
+    with ChatServer(script) as server, opened(server.url, sentences_max=1) as model:
+        outputs = run_all(respond(model, tools=LOOK))
+    assert (done_of(outputs).text, calls_of(outputs)[-1]) == ("One.", CallDone(0, "{}"))
+
+
+def test_who_has_had_their_sentences_ran_into_no_limit() -> None:
+    script = [HEAD, event("One. Two. Three. "), event(reason="length"), DONE]
+    with ChatServer(script) as server, opened(server.url, sentences_max=1) as model:
+        assert done_of(run_all(respond(model, tools=LOOK))).reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        (ToolChoice("none"), "none"),
+        (ToolChoice("required"), "required"),
+        (ToolChoice("required", "go"), {"type": "function", "function": {"name": "go"}}),
+    ],
+)
+def test_calls_results_and_choice_are_sent_in_the_servers_terms(choice: ToolChoice, sent: object) -> None:
+    made = ToolCall("call_1", "go", "{}")
+    messages = (
+        *ASK,
+        Message("assistant", "", calls=(made,)),
+        Message("tool", "gone", call_id="call_1"),
+        Message("assistant", "Well.", calls=(made,)),
+        Message("tool", "again", call_id="call_1"),
+    )
+    with ChatServer(REPLY) as server, opened(server.url) as model:
+        options = ThinkerOptions(messages, 50, tools=LOOK, tool_choice=choice)
+        run_all(model.open(Tag("s", 1, 1, "r"), options))
+        body = server.requests[0][1]
+    called = [{"id": "call_1", "type": "function", "function": {"name": "go", "arguments": "{}"}}]
+    assert body["tool_choice"] == sent
+    assert body["messages"] == [
+        {"role": "user", "content": "Hello?"},
+        {"role": "assistant", "content": None, "tool_calls": called},
+        {"role": "tool", "tool_call_id": "call_1", "content": "gone"},
+        {"role": "assistant", "content": "Well.", "tool_calls": called},
+        {"role": "tool", "tool_call_id": "call_1", "content": "again"},
+    ]
 
 
 def test_enough_sentences_end_the_reply_and_the_connection() -> None:

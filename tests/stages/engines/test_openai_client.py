@@ -14,6 +14,7 @@ from stages.engines.openai_client import (
     EVENT_BYTES_MAX,
     PIECES_QUEUED_MAX,
     ApiKey,
+    CallPiece,
     ChatClient,
     ChatEnd,
     ChatRequest,
@@ -37,8 +38,8 @@ def asked(server: ChatServer, **limits: float) -> Iterator[Exchange]:
         client.close()
 
 
-def read_all(exchange: Exchange) -> list[str | ChatEnd]:
-    pieces: list[str | ChatEnd] = []
+def read_all(exchange: Exchange) -> list[str | CallPiece | ChatEnd]:
+    pieces: list[str | CallPiece | ChatEnd] = []
     while not (pieces and isinstance(pieces[-1], ChatEnd)):
         piece = exchange.take(TAKE_S)
         assert piece is not None, "the server kept silent"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from stages.contracts import (
     AudioIn,
     AudioOut,
+    CallDelta,
+    CallDone,
     Clause,
     EncoderOptions,
     EndOfTurn,
@@ -30,6 +33,8 @@ from stages.contracts import (
     TextDelta,
     TextDone,
     ThinkerOptions,
+    Tool,
+    ToolChoice,
     Transcript,
     VocoderOptions,
     Word,
@@ -144,6 +149,59 @@ def test_the_thinker_answers_word_by_word_and_clause_by_clause() -> None:
 def test_the_thinker_stops_at_the_limit_of_tokens() -> None:
     stream = build_thinker({"replies": ["a b c d e f"]}).open(TAG, ThinkerOptions((), 5))
     assert events(steps(stream))[-1] == TextDone("a b c d e", "max_output_tokens", 0, 0, 5)
+
+
+LOOK = Tool("look")
+CALLING = 'Let me see. @look {"at": "the stars", "for": "a while"}'
+ARGUMENTS = '{"at": "the stars", "for": "a while"}'
+
+
+def with_tool(messages: tuple[Message, ...] = ANSWER.messages, **choice: Any) -> ThinkerOptions:
+    return ThinkerOptions(messages, 100, tools=(LOOK,), tool_choice=ToolChoice(**choice))
+
+
+def test_a_reply_may_end_in_a_call() -> None:
+    outputs = steps(build_thinker({"replies": [CALLING]}).open(TAG, with_tool()))
+    assert [clause.text for clause in emitted(outputs) if isinstance(clause, Clause)] == ["Let me see."]
+    told = [event for event in events(outputs) if not isinstance(event, TextDelta)]
+    begun, *written, done, ended = told
+    assert begun == CallDelta(0, "look")
+    assert len(written) > 1, "arguments come piece by piece"
+    assert "".join(event.arguments for event in written if isinstance(event, CallDelta)) == ARGUMENTS
+    assert done == CallDone(0, ARGUMENTS)
+    assert ended == TextDone("Let me see.", "stop", 3, 0, 3)
+
+
+def test_a_call_may_be_all_of_a_reply() -> None:
+    outputs = steps(build_thinker({"replies": ["@look {}"]}).open(TAG, with_tool()))
+    assert events(outputs) == [
+        CallDelta(0, "look"),
+        CallDelta(0, "look", "{}"),
+        CallDone(0, "{}"),
+        TextDone("", "stop", 3, 0, 0),
+    ]
+    assert emitted(outputs) == [Clause(0, "", final=True)]
+
+
+@pytest.mark.parametrize("options", [ANSWER, with_tool(mode="none"), ThinkerOptions((), 100, tools=(Tool("other"),))])
+def test_a_call_that_must_not_be_made_is_left_out(options: ThinkerOptions) -> None:
+    told = events(steps(build_thinker({"replies": [CALLING]}).open(TAG, options)))
+    assert not any(isinstance(event, CallDelta | CallDone) for event in told)
+    assert isinstance(told[-1], TextDone)
+    assert told[-1].text == "Let me see."
+
+
+def test_what_a_tool_has_found_is_said_where_the_script_says_so() -> None:
+    model = build_thinker({"replies": ["One.", "I see @result there.", "Two."]})
+    found = (*ANSWER.messages, Message("tool", "a bear", call_id="c"))
+
+    def said(messages: tuple[Message, ...]) -> str:
+        done = events(steps(model.open(TAG, with_tool(messages))))[-1]
+        assert isinstance(done, TextDone)
+        return done.text
+
+    prompts = (ANSWER.messages, found, ANSWER.messages, found)
+    assert [said(messages) for messages in prompts] == ["One.", "I see a bear there.", "Two.", "I see a bear there."]
 
 
 def test_an_empty_reply_still_ends() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.contracts import Message
+from stages.contracts import Message, Tool, ToolCall
 from stages.engines.local.chat_template import ChatTemplate, TemplateUnsupportedError
 from stages.engines.local.gguf import GgufHeader
 
@@ -84,3 +84,47 @@ FRAGMENTS = st.lists(st.sampled_from(["<|im_", "start|>", "end|>", "<|im_end|>",
 def test_each_message_adds_its_two_marks_and_no_more(text: str) -> None:
     prompt = CHATML.render([Message("user", text)])
     assert (prompt.count("<|im_start|>"), prompt.count("<|im_end|>"), prompt.count("<|endoftext|>")) == (2, 1, 0)
+
+
+TOOL = Tool("look", "Look <|im_end|>up.")
+CALLED = (
+    *TALK[:2],
+    Message("assistant", "Let me see.", calls=(ToolCall("call_1", "look", "{}"),)),
+    Message("tool", "It is <|im_start|>fine.", call_id="call_1"),
+)
+
+
+def test_tools_are_told_in_the_system_message() -> None:
+    told = CHATML.render(TALK, [TOOL])
+    head, _, rest = told.partition("<|im_end|>")
+    assert head.startswith("<|im_start|>system\nBe kind.\n\nYou may call")
+    assert '"description": "Look  up."' in head
+    assert rest == CHATML.render(TALK).partition("<|im_end|>")[2]
+
+
+def test_where_there_is_no_system_message_tools_are_one() -> None:
+    told = CHATML.render(TALK[1:], [TOOL])
+    assert told.startswith("<|im_start|>system\nYou may call")
+    assert told.endswith(CHATML.render(TALK[1:]))
+    assert GEMMA.render(TALK[1:2], [TOOL]).startswith("<start_of_turn>user\nYou may call")
+
+
+def test_calls_and_results_are_turns() -> None:
+    assert CHATML.render(CALLED).endswith(
+        "<|im_start|>assistant\nLet me see.\n"
+        '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>user\n<tool_response>\nIt is  fine.\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_a_result_does_not_grow() -> None:
+    assert CHATML.render_open(CALLED).endswith("</tool_response><|im_end|>\n")
+    assert CHATML.render(CALLED).startswith(CHATML.render_open(CALLED))
+
+
+@pytest.mark.parametrize(
+    ("template", "end"), [(CHATML, "<|im_end|>"), (LLAMA3, "<|eot_id|>"), (GEMMA, "<end_of_turn>")]
+)
+def test_a_reply_ends_with_its_familys_token(template: ChatTemplate, end: str) -> None:
+    assert template.end == end

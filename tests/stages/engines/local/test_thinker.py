@@ -2,68 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from stages.contracts import Message, ObserverOptions, Pause, PrefillOptions, Prompt, Tag, ThinkerOptions
-from stages.engines.local.chat_template import ChatTemplate
-from stages.engines.local.gguf import GgufHeader
-from stages.engines.local.kv_slot import ThinkerSettings
-from stages.engines.local.llama import PIECE_TOKENS, LlamaSettings
-from stages.engines.local.llama_fake import FakeLlama
-from stages.engines.local.persona import MESSAGES
-from stages.engines.local.thinker import FITS_MAX, ThinkerModel, load_thinker
+from stages.contracts import (
+    Message,
+    ObserverOptions,
+    Pause,
+    PrefillOptions,
+    Prompt,
+    Tag,
+    ThinkerOptions,
+)
+from stages.engines.local.llama import PIECE_TOKENS
+from stages.engines.local.thinker import FITS_MAX
 from stages.prompting import cost_of
-from stages.stream import Output, StageFailure, StageModel, StageStream
-from stages.weights import WeightsError, locate
+from stages.stream import Output, StageModel
+from tests.stages.engines.local.thinker_bench import (
+    ASK,
+    LONG,
+    Bench,
+    answer,
+    failure_code,
+    open_response,
+    stall_once_after,
+    talk,
+)
 from tests.stages.reply_bench import RecordingContext, clauses_of, deltas_of, done_of, run_all, run_step
-
-TEMPLATE = ChatTemplate(GgufHeader("fake", "<|im_start|>", ()))
-REPLY = "Yes, I can hear you. How can I help you today? I am here."
-ASK = (Message("system", "Be kind."), Message("user", "Hello, can you hear me?"))
-LONG = (Message("system", "Be kind and brief. " * 20), *ASK[1:])
-
-
-class Bench:
-    """A Thinker over the fake engine, with session "s" open."""
-
-    def __init__(self, reply: str = REPLY, *, sessions: int = 1, sentences_max: int = 2) -> None:
-        settings = ThinkerSettings(
-            sessions=sessions, context_tokens=1_024, output_tokens_max=256, sentences_max=sentences_max
-        )
-        self.llama = FakeLlama(LlamaSettings(sessions + 1, 1_024), lambda _: reply)
-        self.model: StageModel = ThinkerModel(self.llama, TEMPLATE, settings, "fake")
-        self.model.open_session("s")
-
-    def respond(
-        self,
-        messages: tuple[Message, ...] = ASK,
-        *,
-        tokens: int = 100,
-        spare: bool = False,
-        name: str = "r",
-        temperature: float = 0.0,
-    ) -> StageStream:
-        options = ThinkerOptions(messages, tokens, temperature, spare)
-        return self.model.open(Tag("s", 1, 1, name), options)
-
-    def prefill(self, messages: tuple[Message, ...] = (), *, complete: bool = False) -> StageStream:
-        stream = self.model.open(Tag("s", 1, 1), PrefillOptions())
-        if messages:
-            stream.feed(Prompt(messages, complete))
-        return stream
-
-
-def failure_code(act: Callable[[], object]) -> str:
-    with pytest.raises(StageFailure) as failure:
-        act()
-    return failure.value.code
-
-
-def stall_once_after(clauses: int) -> Callable[[Sequence[Output]], bool]:
-    return lambda outputs: len(clauses_of(outputs)) == clauses
-
 
 # ---- replies ------------------------------------------------------------------------------------------
 
@@ -358,7 +324,7 @@ def test_what_is_no_request_is_refused_by_name() -> None:
     assert failure_code(lambda: bench.respond(tokens=0)) == "wrong_options"
     assert failure_code(lambda: bench.respond(temperature=2.5)) == "wrong_options"
     assert failure_code(lambda: bench.respond(())) == "bad_prompt"
-    assert failure_code(lambda: bench.respond((Message("tool", "x"),))) == "bad_prompt"
+    assert failure_code(lambda: bench.respond((Message("narrator", "x"),))) == "bad_prompt"
     assert failure_code(lambda: bench.model.open(Tag("x", 1, 1), PrefillOptions())) == "unknown_session"
     assert failure_code(lambda: bench.respond().feed(Prompt(ASK))) == "wrong_item"
     assert failure_code(lambda: bench.prefill().feed(Pause(0))) == "wrong_item"
@@ -408,42 +374,6 @@ def test_closing_the_model_closes_the_engine() -> None:
 
 
 # ---- real weights -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[StageModel]:
-    try:
-        path = locate("smollm2-135m-instruct")
-    except WeightsError as error:
-        pytest.fail(str(error))
-    model = load_thinker(path, ThinkerSettings(sessions=4, context_tokens=1_024, output_tokens_max=256))
-    yield model
-    model.close()
-
-
-@pytest.fixture
-def sessions(real: StageModel) -> Iterator[StageModel]:
-    """The real Thinker with sessions "a" to "d" open."""
-    for session in "abcd":
-        real.open_session(session)
-    yield real
-    for session in "abcd":
-        real.close_session(session)
-
-
-def talk(question: str, *before: Message) -> tuple[Message, ...]:
-    return (*MESSAGES, *before, Message("user", question))
-
-
-def open_response(model: StageModel, session: str, messages: tuple[Message, ...], tokens: int = 40) -> StageStream:
-    return model.open(Tag(session, 1, 1, f"r{session}"), ThinkerOptions(messages, tokens))
-
-
-def answer(model: StageModel, session: str, messages: tuple[Message, ...], tokens: int = 40) -> list[Output]:
-    stream = open_response(model, session, messages, tokens)
-    outputs = run_all(stream)
-    stream.close()
-    return outputs
 
 
 @pytest.mark.models

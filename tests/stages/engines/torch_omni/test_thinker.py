@@ -18,6 +18,7 @@ from stages.contracts import (
     Tag,
     TextDone,
     ThinkerOptions,
+    Tool,
 )
 from stages.engines.torch_omni.model import vocabulary_of
 from stages.engines.torch_omni.rows import emit_in_pieces, pack
@@ -308,6 +309,7 @@ def test_more_tokens_than_there_is_room_for_are_not_written(tiny: Any) -> None:
         (EncoderOptions(), "wrong_options"),
         (ThinkerOptions(TYPED, 0), "wrong_options"),
         (ThinkerOptions(TYPED, 1, 2.1), "wrong_options"),
+        (ThinkerOptions(TYPED, 1, tools=(Tool("look"),)), "wrong_options"),
         (ThinkerOptions((), 1), "bad_prompt"),
         (ThinkerOptions((Message("owner", "x"),), 1), "bad_prompt"),
     ],

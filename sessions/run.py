@@ -1,0 +1,94 @@
+"""A response under way: its plan, its life, what has been made of it so far, and what its client is told of that.
+
+Rules
+* What is told is told once. Of a response that is only prepared nothing is, until it is confirmed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from sessions.effects import Effect, Tell
+from sessions.events import CallFinished, ReplyText, ReplyWords, ResponseView, Usage
+from sessions.heard import Cut
+from sessions.plan import Marks, Plan
+from sessions.reply import Reply
+from sessions.response import Done, Phase, Response
+from sessions.tool_calls import Called, Calls
+from stages.event_log import Trail
+
+_STATUS = {
+    Phase.SUCCEEDED: "completed",
+    Phase.CANCELLED: "cancelled",
+    Phase.DEADLINE_EXCEEDED: "failed",
+    Phase.FAILED: "failed",
+    Phase.REJECTED: "failed",
+}
+
+
+@dataclass(slots=True)
+class Run:
+    """`is_touched`: something of the present attempt has come, or was made to its end. `is_written`: its text has just
+    become whole."""
+
+    plan: Plan
+    life: Response
+    trail: Trail
+    marks: Marks
+    is_prepared: bool = False
+    is_touched: bool = False
+    is_written: bool = False
+    usage: Usage = field(default_factory=Usage)
+    reply: Reply = field(init=False)
+    calls: Calls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reply = Reply(self.plan.sample_rate)
+        self.calls = Calls(self.plan.tag.response, self.plan.item)
+
+    def begin_anew(self, attempt: int) -> None:
+        """What there is of the attempt before is void."""
+        self.plan = replace(self.plan, tag=structs.replace(self.plan.tag, attempt=attempt))
+        self.reply, self.usage = Reply(self.plan.sample_rate), Usage()
+        self.is_written = self.is_touched = False
+        self.calls = Calls(self.plan.tag.response, self.plan.item)
+
+    # ---- what the client is told -----------------------------------------------------------------------
+
+    def text(self, delta: str) -> Effect:
+        return Tell(ReplyText(self.plan.tag.response, self.plan.item, delta, self.plan.with_audio))
+
+    def news(self) -> list[Effect]:
+        """Words that are new. Alone they are no output: until there is some, another attempt may time them anew."""
+        if self.is_prepared or self.life.phase is not Phase.OUTPUT_OPEN:
+            return []
+        words, rate = self.reply.take_words(), self.plan.sample_rate
+        return [Tell(ReplyWords(self.plan.tag.response, self.plan.item, words, rate))] if words else []
+
+    def news_of_calls(self) -> tuple[list[Effect], list[Called]]:
+        """What is new of its calls, and those that have ended with that, where they belong to the conversation."""
+        if self.is_prepared:
+            return [], []
+        previous = self.plan.item if self.reply.raw_text else self.plan.previous_item
+        events = self.calls.news(previous)
+        ended = [event.item for event in events if isinstance(event, CallFinished)]
+        is_kept = self.plan.view.in_conversation
+        called = [self.calls.called(item, self.plan.previous_item) for item in ended if is_kept]
+        return [Tell(event) for event in events], called
+
+    def terminal(self, done: Done, cut: Cut, *, was_cut: bool) -> ResponseView:
+        """The response as it ended, with the words that history has of it."""
+        succeeded = done.phase is Phase.SUCCEEDED
+        return replace(
+            self.plan.view,
+            text=cut.text,
+            status="incomplete" if succeeded and done.reason else _STATUS[done.phase],
+            reason=done.reason,
+            code=done.code,
+            message=done.message,
+            usage=self.usage,
+            cut=cut if was_cut else None,
+            calls=self.calls.items,
+        )

@@ -1,0 +1,153 @@
+"""The calls of tools: as a reply writes them, as the client is told of them, and where they stand in the history.
+
+Theory of operation
+    A reply says its words and then makes its calls. Each is an item of its own: it begins, grows, and is *whole* when
+    its stage says so. From then on it is the client's, which may act on it at once: it is history, and stays so
+    whatever becomes of the words before it, which may still be being said. A call in which its reply ended is
+    *incomplete*: told as such, kept as such, shown to no model and answered by nobody.
+
+    The output of a call comes when the client has it, minutes later if need be. It starts no response.
+
+Rules
+* A client is told of nothing that it was told already: `news` is what has come since the last time.
+* An output belongs to a whole call that has none yet. It stands behind that call, and behind others that follow it
+  directly, as those of one reply do; whatever was said meanwhile comes after it.
+* Ids follow from those of the response and of its item, which are never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sessions.events import CallArguments, CallFinished, CallStarted
+from sessions.items import Item, ItemError, ItemStatus
+from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone
+
+CALL_NOT_FOUND = "invalid_tool_call_id"
+CALL_INCOMPLETE = "tool_call_incomplete"
+CALL_ANSWERED = "tool_call_already_answered"
+CALL_EXISTS = "tool_call_id_exists"
+
+
+class CallError(ValueError):
+    """What a stage tells of a reply's calls contradicts itself, or knows no bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call whose end the client knows of. It stands behind the last of the items `after` that there is."""
+
+    item: Item
+    after: tuple[str | None, ...]
+
+
+@dataclass(slots=True)
+class _Call:
+    item: Item
+    told: int = 0  # characters of its arguments
+    is_announced: bool = False
+    is_closed: bool = False
+
+
+class Calls:
+    """Those of the reply that is the item `reply` of `response`."""
+
+    def __init__(self, response: str, reply: str) -> None:
+        self._response = response
+        self._reply = reply
+        self._calls: list[_Call] = []
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(call.item for call in self._calls)
+
+    def add(self, event: CallDelta | CallDone) -> None:
+        """Take what the stage has written. Raises `CallError`, and changes nothing then."""
+        if isinstance(event, CallDelta) and event.index == len(self._calls) and not self._is_writing:
+            self._begin(event.index, event.name)
+        call = self._calls[-1] if self._calls else None
+        if call is None or event.index != len(self._calls) - 1 or call.item.status != "in_progress":
+            raise CallError(f"call {event.index} is not the one that is being written")
+        if isinstance(event, CallDone):
+            call.item = replace(call.item, text=event.arguments, status="completed")
+            return
+        arguments = call.item.text + event.arguments
+        if len(arguments) > CALL_CHARACTERS_MAX:
+            raise CallError(f"a call of more than {CALL_CHARACTERS_MAX} characters")
+        call.item = replace(call.item, text=arguments)
+
+    @property
+    def _is_writing(self) -> bool:
+        return bool(self._calls) and self._calls[-1].item.status == "in_progress"
+
+    def _begin(self, index: int, name: str) -> None:
+        if index >= CALLS_MAX:
+            raise CallError(f"more than {CALLS_MAX} calls")
+        call_id = f"call_{index}_{self._response}"
+        self._calls.append(_Call(call_item(f"{self._reply}_call_{index}", call_id, name, "", "in_progress")))
+
+    def abandon(self) -> None:
+        """The reply is over: a call that is not whole was never made."""
+        for call in self._calls:
+            if call.item.status == "in_progress":
+                call.item = replace(call.item, status="incomplete")
+
+    def news(self, previous: str | None) -> list[CallStarted | CallArguments | CallFinished]:
+        """What the client has yet to be told; the first call stands behind the item `previous`."""
+        events: list[CallStarted | CallArguments | CallFinished] = []
+        for call in self._calls:
+            item = call.item
+            if not call.is_announced:
+                call.is_announced = True
+                events.append(CallStarted(self._response, replace(item, text="", status="in_progress"), previous))
+            if more := item.text[call.told :]:
+                call.told = len(item.text)
+                events.append(CallArguments(self._response, item.id, item.call_id, more))
+            if item.status != "in_progress" and not call.is_closed:
+                call.is_closed = True
+                events.append(CallFinished(self._response, item))
+            previous = item.id
+        return events
+
+    def called(self, item: Item, previous: str | None) -> Called:
+        """`item`, one of these, with its place in the history: behind the reply's words and its calls before it, else
+        behind `previous`."""
+        earlier = (call.item.id for call in self._calls[: self.items.index(item)])
+        return Called(item, (previous, self._reply, *earlier))
+
+
+def call_item(item_id: str, call_id: str, name: str, arguments: str, status: ItemStatus = "completed") -> Item:
+    return Item(
+        item_id, "assistant", arguments, spoken=False, status=status, kind="function_call", call_id=call_id, name=name
+    )
+
+
+def output_item(item_id: str, call_id: str, output: str) -> Item:
+    return Item(item_id, "system", output, spoken=False, kind="function_call_output", call_id=call_id)
+
+
+def outputs(items: Iterable[Item]) -> dict[str, str]:
+    """What came of calls, by their ids."""
+    return {item.call_id: item.text for item in items if item.kind == "function_call_output"}
+
+
+def check_call(call: Item, items: Iterable[Item]) -> None:
+    """Raises `ItemError` where there is a call with the id of `call`, which is new."""
+    if any(item.kind == "function_call" and item.call_id == call.call_id for item in items):
+        raise ItemError(CALL_EXISTS, f"there is a call {call.call_id!r}")
+
+
+def place_of(output: Item, items: tuple[Item, ...]) -> str:
+    """The item behind which `output` is to stand. Raises `ItemError` where no call waits for it."""
+    calls = (at for at, item in enumerate(items) if item.kind == "function_call" and item.call_id == output.call_id)
+    at = next(calls, None)
+    if at is None:
+        raise ItemError(CALL_NOT_FOUND, f"no call {output.call_id!r} is in the conversation")
+    if items[at].status != "completed":
+        raise ItemError(CALL_INCOMPLETE, f"call {output.call_id!r} was broken off, and is not to be carried out")
+    if output.call_id in outputs(items):
+        raise ItemError(CALL_ANSWERED, f"call {output.call_id!r} has its output already")
+    while at + 1 < len(items) and items[at + 1].kind == "function_call":
+        at += 1
+    return items[at].id

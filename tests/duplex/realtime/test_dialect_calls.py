@@ -1,0 +1,143 @@
+"""Calls of tools as the Realtime API tells them: items of their own, beside the message or in its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from duplex.realtime.dialect import Message, RealtimeDialect, item_dict
+from media.playout import Frame
+from sessions import events
+from sessions.items import Item
+from sessions.reply import SpokenWord
+from sessions.tool_calls import call_item, output_item
+
+VIEW = events.ResponseView("resp_1", "item_2", 0, ("audio",), in_conversation=True, metadata=(), may_call=True)
+BEGUN = call_item("item_3", "call_1", "look", "", "in_progress")
+CALL = replace(BEGUN, text='{"a":1}', status="completed")
+BROKEN = replace(BEGUN, text='{"a"', status="incomplete")
+STARTED = events.ResponseStarted(VIEW, "item_1")
+CALL_STARTED = events.CallStarted("resp_1", BEGUN, "item_2")
+TEXT = events.ReplyText("resp_1", "item_2", "Well.", spoken=True)
+SHOWN = {
+    "id": "item_3",
+    "object": "realtime.item",
+    "type": "function_call",
+    "status": "completed",
+    "call_id": "call_1",
+    "name": "look",
+    "arguments": '{"a":1}',
+}
+MESSAGE_BEGUN = ["response.output_item.added", "conversation.item.added", "response.content_part.added"]
+MESSAGE_DONE = [
+    "response.output_audio.done",
+    "response.output_audio_transcript.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "conversation.item.done",
+]
+
+
+def dialect() -> RealtimeDialect:
+    return RealtimeDialect(lambda prefix: f"{prefix}_1")
+
+
+def told(*told_events: events.Event, by: RealtimeDialect | None = None) -> list[Message]:
+    one = by or dialect()
+    return [message for event in told_events for message in one.encode(event)]
+
+
+def types(messages: list[Message]) -> list[str]:
+    return [message["type"] for message in messages]
+
+
+def finished(*calls: Item, text: str = "", status: str = "completed") -> events.ResponseFinished:
+    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls))
+
+
+def test_a_call_alone() -> None:
+    arguments = events.CallArguments("resp_1", "item_3", "call_1", '{"a":1}')
+    messages = told(STARTED, CALL_STARTED, arguments, events.CallFinished("resp_1", CALL), finished(CALL))
+    begun = {**SHOWN, "status": "in_progress", "arguments": ""}
+    place = {"response_id": "resp_1", "item_id": "item_3", "output_index": 0, "call_id": "call_1"}
+    assert messages[1:-1] == [
+        {"type": "response.output_item.added", "response_id": "resp_1", "output_index": 0, "item": begun},
+        {"type": "conversation.item.added", "previous_item_id": "item_2", "item": begun},
+        {"type": "response.function_call_arguments.delta", **place, "delta": '{"a":1}'},
+        {"type": "response.function_call_arguments.done", **place, "name": "look", "arguments": '{"a":1}'},
+        {"type": "response.output_item.done", "response_id": "resp_1", "output_index": 0, "item": SHOWN},
+        {"type": "conversation.item.done", "item": SHOWN},
+    ]
+    assert types(messages)[0] == "response.created"
+    assert messages[-1]["response"]["output"] == [SHOWN], "there is no message"
+
+
+def test_words_and_a_call() -> None:
+    messages = told(STARTED, TEXT, CALL_STARTED, events.CallFinished("resp_1", CALL), finished(CALL, text="Well."))
+    assert types(messages) == [
+        "response.created",
+        *MESSAGE_BEGUN,
+        "response.output_audio_transcript.delta",
+        "response.output_item.added",
+        "conversation.item.added",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "conversation.item.done",
+        *MESSAGE_DONE,
+        "response.done",
+    ]
+    assert [output["type"] for output in messages[-1]["response"]["output"]] == ["message", "function_call"]
+    places = {m["item"]["id"]: m["output_index"] for m in messages if m["type"] == "response.output_item.done"}
+    assert places == {"item_2": 0, "item_3": 1}
+    assert messages[2]["previous_item_id"] == "item_1"
+
+
+SOUND = events.ReplyAudio("item_2", 0, Frame("resp_1", 0, b"", False), 0)
+TIMED = events.ReplyWords("resp_1", "item_2", (SpokenWord("Well.", 0, 480),))
+
+
+@pytest.mark.parametrize("first", [TEXT, SOUND, TIMED])
+def test_a_message_is_announced_with_the_first_of_it(first: events.Event) -> None:
+    one = dialect()
+    one.extensions = True
+    assert types(told(STARTED, by=one)) == ["response.created"]
+    assert types(told(first, by=one))[:3] == MESSAGE_BEGUN
+    assert not set(types(told(first, by=one))) & set(MESSAGE_BEGUN)
+
+
+def test_a_response_that_neither_speaks_nor_calls_has_an_empty_message() -> None:
+    messages = told(STARTED, finished(status="cancelled"))
+    assert types(messages) == ["response.created", *MESSAGE_BEGUN, *MESSAGE_DONE, "response.done"]
+    assert messages[-1]["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_words_of_which_none_was_told_are_announced_at_the_end() -> None:
+    messages = told(STARTED, CALL_STARTED, events.CallFinished("resp_1", CALL), finished(CALL, text="Well."))
+    assert [output["type"] for output in messages[-1]["response"]["output"]] == ["function_call", "message"]
+
+
+def test_a_call_that_was_broken_off_is_never_offered() -> None:
+    """There are clients that carry out whatever `arguments.done` or a completed item says."""
+    messages = told(STARTED, CALL_STARTED, events.CallFinished("resp_1", BROKEN), finished(BROKEN, status="cancelled"))
+    assert "response.function_call_arguments.done" not in types(messages)
+    ends = [message["item"] for message in messages if message["type"].endswith("item.done")]
+    assert [end["status"] for end in ends] == ["incomplete"] * 2
+    assert messages[-1]["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_a_call_out_of_band_is_no_part_of_the_conversation() -> None:
+    aside = events.ResponseStarted(replace(VIEW, in_conversation=False), None)
+    messages = told(aside, CALL_STARTED, events.CallFinished("resp_1", CALL))
+    assert not [kind for kind in types(messages) if kind.startswith("conversation.")]
+
+
+def test_what_came_of_a_call_as_an_item() -> None:
+    assert item_dict(output_item("item_4", "call_1", "it")) == {
+        "id": "item_4",
+        "object": "realtime.item",
+        "type": "function_call_output",
+        "status": "completed",
+        "call_id": "call_1",
+        "output": "it",
+    }

@@ -1,0 +1,97 @@
+"""What there is of a response under way, and what its client is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions.effects import Tell
+from sessions.events import CallFinished, CallStarted, ReplyText, ReplyWords, Usage
+from sessions.heard import Cut
+from sessions.plan import Marks
+from sessions.response import Deadlines, Done, Phase, Response
+from sessions.run import Run
+from stages.contracts import OUT_OF_BAND, CallDelta, CallDone, Word, WordTimes
+from stages.event_log import EventLog
+from tests.sessions.test_speaking import plan
+
+WORDS = WordTimes(0, 24_000, (Word("well", 0, 480),))
+CUT = Cut(480, "well")
+
+
+def run(*, prepared: bool = False, in_conversation: bool = True) -> Run:
+    what = plan(in_conversation=in_conversation)
+    life = Response(what.tag, ("thinker",), finals=what.finals, deadlines=Deadlines(), now_ns=0)
+    life.admit(0)
+    return Run(what, life, EventLog(0).of("sess"), Marks(), prepared)
+
+
+def with_a_call(one: Run) -> Run:
+    one.calls.add(CallDelta(0, "look"))
+    one.calls.add(CallDone(0, "{}"))
+    return one
+
+
+def test_words_are_told_once_there_is_output_and_then_once() -> None:
+    one = run()
+    one.reply.add_words(WORDS)
+    assert one.news() == [], "alone they are none"
+    one.life.output(1)
+    ((told),) = one.news()
+    assert isinstance(told, Tell)
+    assert isinstance(told.event, ReplyWords)
+    assert one.news() == []
+    assert one.text("well") == Tell(ReplyText("r1", "r1_item", "well", True))
+
+
+def test_of_what_is_prepared_nothing_is_told() -> None:
+    one = with_a_call(run(prepared=True))
+    one.life.output(1)
+    one.reply.add_words(WORDS)
+    assert (one.news(), one.news_of_calls()) == ([], ([], []))
+
+
+@pytest.mark.parametrize(("text", "previous"), [("", "before"), ("well", "r1_item")])
+def test_a_call_stands_behind_the_words_or_in_their_place(text: str, previous: str) -> None:
+    one = with_a_call(run())
+    one.reply.add_text(text)
+    effects, called = one.news_of_calls()
+    started = next(effect.event for effect in effects if isinstance(effect, Tell))
+    assert isinstance(started, CallStarted)
+    assert started.previous == previous
+    assert [one.item.text for one in called] == ["{}"]
+    assert one.news_of_calls() == ([], [])
+
+
+def test_a_call_out_of_band_is_told_and_kept_nowhere() -> None:
+    one = with_a_call(run(in_conversation=False))
+    assert one.plan.tag.epoch == OUT_OF_BAND
+    effects, called = one.news_of_calls()
+    assert [type(effect.event) for effect in effects if isinstance(effect, Tell)][-1] is CallFinished
+    assert called == []
+
+
+def test_of_an_attempt_that_was_given_up_nothing_is_left() -> None:
+    one = with_a_call(run())
+    one.reply.add_text("well")
+    one.is_touched = one.is_written = True
+    one.begin_anew(1)
+    assert (one.plan.tag.attempt, one.reply.text, one.calls.items, one.usage) == (1, "", (), Usage())
+    assert not (one.is_touched)
+    assert not (one.is_written)
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "status"),
+    [
+        (Phase.SUCCEEDED, "", "completed"),
+        (Phase.SUCCEEDED, "max_output_tokens", "incomplete"),
+        (Phase.CANCELLED, "turn_detected", "cancelled"),
+        (Phase.FAILED, "failed", "failed"),
+    ],
+)
+def test_how_it_ended(phase: Phase, reason: str, status: str) -> None:
+    one = with_a_call(run())
+    view = one.terminal(Done(phase, reason, "code", "why"), CUT, was_cut=phase is Phase.CANCELLED)
+    assert (view.status, view.reason, view.code, view.message) == (status, reason, "code", "why")
+    assert (view.text, view.cut) == ("well", CUT if phase is Phase.CANCELLED else None)
+    assert [call.name for call in view.calls] == ["look"]
