@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from redis import Redis
 from sessions.records import FIRST_FENCE
 from stages.contracts import EPOCHS_PER_FENCE
 from tests.live.caller import Caller, calling
+from tests.live.rtc_caller import rtc_calling
 from tests.live.service import Service, serving
 from tests.live.stored import wait_until_written
 
@@ -111,6 +113,8 @@ def test_nothing_is_left_of_a_deleted_session_not_even_while_its_call_writes(ser
     with calling(service) as caller:
         session = converse(service, caller)
         assert any(b"herons" in value for value in keys_and_values(service).values()), "it is there before"
+        caller.send("response.create")
+        caller.until("response.output_audio.delta")
         for number in range(200):
             caller.type_text(f"More herons, number {number}.")
         status, deleted = ask(service, "DELETE", f"/v1/sessions/{session}")
@@ -164,6 +168,21 @@ def test_a_silent_call_of_another_gateway_ends_at_once(
         assert_nothing_is_left(service, session)
     else:
         assert all_sessions(other, 100)[session]["state"] == "stored"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"), [("POST", "/end", "ended_by_operator"), ("DELETE", "", "session_deleted")]
+)
+def test_a_browsers_call_is_told_why_it_ends(service: Service, method: str, path: str, code: str) -> None:
+    async def run() -> None:
+        async with rtc_calling(service) as caller:
+            session = (await caller.until("session.created"))["session"]["id"]
+            answered = await asyncio.to_thread(ask, service, method, f"/v1/sessions/{session}{path}")
+            assert answered[0] == 200
+            assert (await caller.until("error"))["error"]["code"] == code
+
+    asyncio.run(run())
+    service.wait_for_calls(0)
 
 
 def test_callers_are_no_operators(service: Service) -> None:

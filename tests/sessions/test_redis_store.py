@@ -168,7 +168,7 @@ def test_of_a_damaged_record_the_rest_is_told(server: Backend) -> None:
 def test_a_lost_connection_ends_the_notices(server: Backend) -> None:
     async def scenario(store: SessionStore) -> None:
         async with store.notices() as notices, Redis.from_url(server.url) as client:
-            await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            await client.client_kill_filter(_type="pubsub")
             with pytest.raises(StoreUnavailable):
                 await anext(notices)
 
@@ -402,16 +402,16 @@ class Driver:
             case ("delete",):
                 return await self.store.delete(self.record.session)
             case ("read",):
-                one, snapshot = await self.store.read(self.record.session)
-                sizes = (one.entries, one.log_bytes, one.record_bytes)
-                return one.owner, one.fence, one.lease_ms > 0, sizes, self._plain(snapshot)
+                return await self._read()
             case (operation, which, *rest) if self.owners:
                 owner = self.owners[-1 - which % len(self.owners)]
-                if operation == "renew":
-                    await self.store.renew(owner)
-                    return "renewed"
-                return await self._write(operation, owner, *rest)
+                return await (self._write(operation, owner, *rest) if rest else self.store.renew(owner))
         return None
+
+    async def _read(self) -> object:
+        one, snapshot = await self.store.read(self.record.session)
+        sizes = (one.entries, one.log_bytes, one.record_bytes)
+        return one.owner, one.fence, one.lease_ms > 0, sizes, self._plain(snapshot)
 
     async def _write(self, operation: str, owner: Ownership, shift: int, entry: bytes) -> Appended:
         write = self.store.append if operation == "append" else self.store.compact
