@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 
 from sessions.records import FIRST_FENCE
+from sessions.redis_store import session_keys
 from stages.contracts import EPOCHS_PER_FENCE
 from tests.live.caller import Caller, calling
 from tests.live.rtc_caller import rtc_calling
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 OPERATOR = {"Authorization": "Bearer of-an-operator"}
 REPLY = "Yes indeed, my friend."
-WORDS = ("herons", "friend", "Gardener")
+WORDS = ("herons", "egrets", "friend", "Gardener")
 SETTINGS = {
     "scripted_heard": "good morning",
     "scripted_replies": REPLY,
@@ -116,13 +117,13 @@ def test_nothing_is_left_of_a_deleted_session_not_even_while_its_call_writes(ser
         caller.send("response.create")
         caller.until("response.output_audio.delta")
         for number in range(200):
-            caller.type_text(f"More herons, number {number}.")
+            caller.type_text(f"And egrets, number {number}.")
         status, deleted = ask(service, "DELETE", f"/v1/sessions/{session}")
         closed = caller.until_closed()
     assert (status, deleted["drained"]) == (200, True)
     assert closed == (4003, "session_deleted")
     assert_nothing_is_left(service, session)
-    assert [key for key, value in keys_and_values(service).items() if b"herons" in value] == []
+    assert [key for key, value in keys_and_values(service).items() if b"egrets" in value] == []
     assert [word for word in WORDS if word in service.get("/metrics").body.decode()] == []
     assert [line for line in service.lines if any(word in line for word in WORDS)] == []
     events = service.get(f"/v1/events?session={session}").body.decode()
@@ -183,6 +184,21 @@ def test_a_browsers_call_is_told_why_it_ends(service: Service, method: str, path
 
     asyncio.run(run())
     service.wait_for_calls(0)
+
+
+def test_a_deletion_that_no_gateway_heard_of_ends_the_call_once_they_hear_again(
+    service: Service, other: Service
+) -> None:
+    since = len(service.lines)
+    with calling(other) as caller:
+        session = converse(service, caller)
+        service.kill("store")  # with it go the connections over which notices come
+        service.wait_for_event("store_restarted", since=since)
+        with Redis(unix_socket_path=str(service.data_dir / "store" / "valkey.sock")) as store:
+            assert store.delete(*session_keys(session)) == 2  # and nobody is told
+        assert caller.until_closed() == (4003, "session_deleted")
+    other.wait_for_calls(0)
+    assert_nothing_is_left(service, session)
 
 
 def test_callers_are_no_operators(service: Service) -> None:
