@@ -134,7 +134,7 @@ class Heard:
         kept = _Reply(response, reply, view.sent, plays_on, view.basis)
         wanted = self._wanted.pop(item, None)
         if wanted is not None:
-            self._truncate(kept, wanted)
+            self._truncate(kept, wanted, now_ns)
         elif not whole and kept.plays_on:
             certain, arriving = self._playout.arrived(response, now_ns)
             kept.cut_at(arriving, view.basis, least=certain, most=view.sent)
@@ -152,10 +152,10 @@ class Heard:
         kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
         self._playout.recall(kept.response, now_ns)
 
-    @staticmethod
-    def _truncate(kept: _Reply, samples: int) -> None:
+    def _truncate(self, kept: _Reply, samples: int, now_ns: int) -> None:
         kept.plays_on, played = False, min(samples, kept.sent)
         kept.cut_at(played, "acked", least=played, most=played)
+        self._playout.recall(kept.response, now_ns)
 
     # ---- more becomes known ------------------------------------------------------------------------------
 
@@ -199,12 +199,12 @@ class Heard:
         """The client has stopped playing a reply, of which it has yet to be said that it is over, at `samples`."""
         self._wanted[item] = samples
 
-    def truncate(self, item: str, samples: int) -> Cut | None:
+    def truncate(self, item: str, samples: int, now_ns: int) -> Cut | None:
         """The client has stopped playing a reply at `samples`. None where the reply is not known any more."""
         kept = self._replies.get(item)
         if kept is None:
             return None
-        self._truncate(kept, samples)
+        self._truncate(kept, samples, now_ns)
         return kept.as_cut()
 
     def unplayed(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[str]:

@@ -153,11 +153,14 @@ def test_what_fails_has_been_heard_as_far_as_it_came_in_time() -> None:
     assert call.heard.unplayed(540 * MS) == []
 
 
-def test_what_follows_a_cut_sounds_at_once() -> None:
+@pytest.mark.parametrize("who", ["we", "the client"])
+def test_what_follows_a_cut_sounds_at_once(who: str) -> None:
     """The client has thrown away the 200 ms that were ahead of the ear."""
     call = Call()
     call.play_until(340)
-    call.end(340)
+    call.end(340, recalled=who == "we")
+    if who == "the client":
+        call.heard.truncate("item_r1", 340 * 24, 340 * MS)
     call.begin("r2")
     call.play_until(340)
     assert call.playout.view("r2", 400 * MS).heard == 60 * 24
@@ -278,7 +281,7 @@ def test_where_nothing_is_recalled_a_truncation_stands_whatever_arrives() -> Non
     call = Call(recalls=False)
     call.play_until(340)
     call.end(340)
-    cut = call.heard.truncate("item_r1", 150 * 24)
+    cut = call.heard.truncate("item_r1", 150 * 24, 400 * MS)
     assert cut == Cut(150 * 24, "w0", "w1", "acked")
     assert call.heard.go_by(Path(arrived_ns=900 * MS), 900 * MS) == []
     assert call.heard.report("r1", 10**9, 900 * MS) is None
@@ -294,7 +297,7 @@ def test_a_truncation_moves_the_cut_either_way(ms: int, text: str, word: str) ->
     call = Call()
     call.play_until(340)
     call.end(340)
-    assert call.heard.truncate("item_r1", ms * 24) == Cut(ms * 24, text, word, "acked")
+    assert call.heard.truncate("item_r1", ms * 24, 400 * MS) == Cut(ms * 24, text, word, "acked")
     assert call.heard.cut_of("item_r1") == Cut(ms * 24, text, word, "acked")
 
 
@@ -302,10 +305,10 @@ def test_more_than_was_sent_cannot_have_been_played() -> None:
     call = Call()
     call.play_until(340)
     call.end(340)
-    cut = call.heard.truncate("item_r1", 10**9)
+    cut = call.heard.truncate("item_r1", 10**9, 400 * MS)
     assert cut is not None
     assert cut.samples == 540 * 24
-    assert call.heard.truncate("item_r9", 0) is None
+    assert call.heard.truncate("item_r9", 0, 400 * MS) is None
 
 
 def test_a_client_that_stopped_playing_before_the_end_was_told_is_believed_at_the_end() -> None:

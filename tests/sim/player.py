@@ -69,6 +69,7 @@ class Player:
         self.told: dict[str, int] = {}
         self.report_late_ns = 0  # how long the last report has waited for a gateway that stood still
         self.gone_ns: int | None = None
+        self.is_ahead = False  # it has stopped by itself, and what followed sounded before the gateway knew
         self._random = random
         self._line = line
         self._clock = line.clock
@@ -188,6 +189,7 @@ class Player:
         if response is None or self.headset.reports == "lies":
             return False
         now_ns = self._clock.now_ns
+        self.is_ahead |= response in self.ear.unplayed(now_ns)
         self.ear.flush(response, now_ns)
         self.ear.fall_silent(now_ns)
         self._send(response, self.ear.heard(response, now_ns), truncates=True)
