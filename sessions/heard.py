@@ -133,7 +133,7 @@ class Heard:
         plays_on = not (gone or (self._recalls and recalled))
         kept = _Reply(response, reply, view.sent, plays_on, view.basis)
         wanted = self._wanted.pop(item, None)
-        if wanted is not None:
+        if wanted is not None and not (whole and wanted >= view.sent):  # it was played to its end
             self._truncate(kept, wanted, now_ns)
         elif not whole and kept.plays_on:
             certain, arriving = self._playout.arrived(response, now_ns)

@@ -318,6 +318,15 @@ def test_a_client_that_stopped_playing_before_the_end_was_told_is_believed_at_th
     assert call.end(340) == Cut(150 * 24, "w0", "w1", "acked")
 
 
+@pytest.mark.parametrize(("ms", "is_cut"), [(299, True), (300, False), (60_000, False)])
+def test_a_client_that_stopped_playing_behind_the_end_has_cut_nothing(ms: int, is_cut: bool) -> None:
+    call = Call(words=3)
+    call.play_until(300)
+    call.heard.want("item_r1", ms * 24)
+    call.end(300, whole=True)
+    assert (call.heard.cut_of("item_r1") is not None) is is_cut
+
+
 def test_a_reply_that_was_said_to_its_end_is_not_cut() -> None:
     call = Call(words=3)
     call.play_until(300)
