@@ -147,6 +147,8 @@ class Call:
         self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
         self.ended = asyncio.Event()
+        # Set by who has cleaned up behind the call: nothing of it is held here any more.
+        self.over = asyncio.Event()
         self._drained = asyncio.Event()
 
     @property
@@ -203,6 +205,20 @@ class Call:
             for stage in self._services.stages.values():
                 stage.order(CloseSession(self.session))
             self._look_whether_drained()
+
+    def look_after_session(self) -> None:
+        """Renew the session's lease; where the session is gone, or somebody else's, the call ends."""
+        self._journal.renew()
+
+    @property
+    def unwritten(self) -> int:
+        """How many checkpoints the store does not have yet."""
+        return self._journal.waiting
+
+    @property
+    def store_errors(self) -> int:
+        """How often the store has failed to take one, or to renew the lease."""
+        return self._journal.errors
 
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""

@@ -3,18 +3,21 @@
 Rules
 * All decisions are in `duplex.log_queue`; this file carries its writes to the store, one at a time.
 * `failed` is set at most once, with the reason that ends the call.
+* The lease is renewed between two writes: no renewal of ours comes to the store behind `release`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 
 from duplex.log_queue import LogQueue, Write
 from sessions.records import TurnRecord
-from sessions.store import Ownership, SessionStore, StaleOwner, StoreError, StoreTrouble
+from sessions.store import Ownership, SessionStore, SessionUnknown, StaleOwner, StoreError, StoreTrouble
 
 _log = structlog.get_logger("duplex.journal")
 
@@ -29,6 +32,7 @@ class Journal:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._renewal_due = False
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.errors = 0
 
@@ -59,6 +63,11 @@ class Journal:
             self._idle.set()
         self._wake.set()
 
+    def renew(self) -> None:
+        """Have the lease renewed, which also tells whether the session is still there, and ours."""
+        self._renewal_due = True
+        self._wake.set()
+
     async def run(self) -> None:
         """Write until cancelled or failed."""
         while not self.failed.done():
@@ -66,6 +75,8 @@ class Journal:
             while (write := self._queue.next_write()) is not None:
                 await self._write(write)
                 self._told()
+            if self._renewal_due:
+                await self._renew()
             await self._wake.wait()
 
     async def _write(self, write: Write) -> None:
@@ -75,13 +86,33 @@ class Journal:
         except StoreError as error:
             self.errors += 1
             pause_ms = self._queue.failed(error)
-            is_usual = isinstance(error, StoreTrouble | StaleOwner)  # a takeover is no fault
+            is_usual = isinstance(
+                error, StoreTrouble | StaleOwner | SessionUnknown
+            )  # a takeover or a deletion is no fault
             report = _log.warning if is_usual else _log.error
             report("store_write_failed", session=self.session, error=type(error).__name__)
             if self._queue.end_reason is None:
                 await asyncio.sleep(pause_ms / 1000)
         else:
             self._queue.written()
+
+    async def _renew(self) -> None:
+        self._renewal_due = False
+        try:
+            await self._store.renew(self._ownership)
+        except (SessionUnknown, StaleOwner) as error:
+            _log.warning("session_lost", session=self.session, error=type(error).__name__)
+            self._queue.failed(error)
+            self._told()
+        except StoreError as error:
+            # Nothing is lost by that: it is asked again, and a write would have more to say.
+            self.errors += 1
+            _log.warning("lease_not_renewed", session=self.session, error=type(error).__name__)
+
+    async def release(self) -> None:
+        """Give the lease back, once nothing runs here any more; one that cannot be given back runs out."""
+        with suppress(StoreError):
+            await self._store.renew(replace(self._ownership, lease_ttl_ms=0))
 
     async def flush(self, ns_max: int) -> bool:
         """Wait until everything was written, at most `ns_max`; False where it was not."""

@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessions.records import Compacted, TurnRecord, encode_entry
-from sessions.store import LogLimits, OwnerError, StoreError, StoreTrouble
+from sessions.store import LogLimits, SessionUnknown, StaleOwner, StoreError, StoreTrouble
 
 WAITING_MAX = 512  # minutes of lively talk; the store has long been away by then
 RETRY_MS_MIN = 50
 RETRY_MS_MAX = 2_000
+
+_END_REASONS: dict[type[StoreError], str] = {StaleOwner: "session_replaced", SessionUnknown: "session_deleted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,13 @@ class LogQueue:
         self._stored_entries, self._stored_bytes = earlier[0] + 1, earlier[1] + len(write.entry)
 
     def failed(self, error: StoreError) -> int:
-        """The store has not taken the present write. How long to wait before it is repeated, in ms.
+        """The store has not taken the present write, or says of the session that it is not ours any more. How long to
+        wait before the write is repeated, in ms.
 
         Ends the log where `error` cannot pass.
         """
         if not isinstance(error, StoreTrouble):
-            self._end("session_replaced" if isinstance(error, OwnerError) else "store_refused")
+            self._end(_END_REASONS.get(type(error), "store_refused"))
         pause_ms = self._pause_ms
         self._pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
         return pause_ms

@@ -51,6 +51,12 @@ class Faults:
         return self._left.pop(0) if self._left else self._for_ever
 
 
+async def settle() -> None:
+    """Until everything has happened that can happen now."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 def item(number: int, text: str = "") -> ItemAppended:
     return ItemAppended(ItemRecord(f"item_{number}", "user", content=text or f"line {number}"))
 
@@ -126,6 +132,55 @@ def test_a_session_that_was_taken_over_ends_the_journal() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_renewal_that_failed_ends_nothing(fault: Fault) -> None:
+    async def scenario() -> None:
+        faults = Faults("renew", fault)
+        store = memory(faults)
+        journal = Journal(store, await opened(store))
+        running = asyncio.create_task(journal.run())
+        journal.renew()
+        journal.write(item(1))
+        assert await journal.flush(S_MAX * NS_PER_S)
+        await settle()
+        journal.renew()
+        await settle()
+        assert faults.asked == 2
+        assert (journal.errors, journal.failed.done()) == (1, False)
+        await stop_task(running)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_renewal_tells_that_the_session_is_lost(is_deleted: bool) -> None:
+    async def scenario() -> None:
+        store = memory()
+        journal = Journal(store, await opened(store))
+        running = asyncio.create_task(journal.run())
+        if is_deleted:
+            await store.delete(SESSION)
+        else:
+            await store.acquire(SESSION, "gw_2", token_digest("x"), 10_000)
+        journal.renew()
+        reason = await asyncio.wait_for(journal.failed, S_MAX)
+        assert reason == ("session_deleted" if is_deleted else "session_replaced")
+        await asyncio.wait_for(running, S_MAX)
+        await journal.release()  # of what is not ours: nothing happens
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_was_given_back_is_free() -> None:
+    async def scenario() -> None:
+        store = memory()
+        journal = Journal(store, await opened(store))
+        await journal.release()
+        await store.acquire(SESSION, "gw_2", None, 10_000)
+
+    asyncio.run(scenario())
+
+
 def test_a_deleted_session_ends_the_journal() -> None:
     async def scenario() -> None:
         store = memory()
@@ -133,7 +188,7 @@ def test_a_deleted_session_ends_the_journal() -> None:
         running = asyncio.create_task(journal.run())
         await store.delete(SESSION)
         journal.write(item(1))
-        assert await asyncio.wait_for(journal.failed, S_MAX) == "store_refused"
+        assert await asyncio.wait_for(journal.failed, S_MAX) == "session_deleted"
         await asyncio.wait_for(running, S_MAX)
 
     asyncio.run(scenario())

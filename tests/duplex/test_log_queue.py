@@ -78,7 +78,7 @@ def test_a_failure_that_may_pass_is_repeated_with_growing_pauses() -> None:
     ("error", "reason"),
     [
         (StaleOwner("sess", 2), "session_replaced"),
-        (SessionUnknown("sess"), "store_refused"),
+        (SessionUnknown("sess"), "session_deleted"),
         (SequenceGap("sess", 3), "store_refused"),
         (StoreFull("full"), "store_refused"),
     ],
