@@ -40,7 +40,9 @@ class HeardWatch:
         headset = player.headset
         latency = WEBRTC_LATENCY if headset.rtp else WEBSOCKET_LATENCY
         waiting_ms = (LATE_PACKETS_MAX if headset.rtp else WAITING_FRAMES_MAX) * FRAME_MS
-        untold_ms = headset.jitter_ms + max(0, headset.buffer_ms - latency.ns_max // MS)
+        # Reports that come while the buffer runs low show a way that is shorter by as much.
+        told_ms = 0 if headset.reports == "acks" else latency.ns_max // MS
+        untold_ms = headset.jitter_ms + max(0, headset.buffer_ms - told_ms)
         self._untold_samples = ms_to_samples(waiting_ms + untold_ms, OUTPUT_RATE)
         self._playing_on: set[str] = set()  # items of which all that was sent will be heard, as history has it
 
