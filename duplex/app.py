@@ -13,19 +13,22 @@ from duplex.auth import Authority
 from duplex.client_secrets import ClientSecrets
 from duplex.events_endpoint import EventsEndpoint
 from duplex.gateway import RETRY_AFTER_S, Gateway
+from duplex.operations import Operations
 from duplex.pages import page_routes
 from duplex.realtime.websocket import RealtimeEndpoint
+from duplex.sessions_endpoint import SessionsEndpoint
 from duplex.webrtc.endpoint import CallsEndpoint, refusal_response
 from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
 
 def build_app(gateway: Gateway) -> Starlette:
-    """Routes over `gateway`. Metrics are for whoever may call."""
+    """Routes over `gateway`. Metrics and events are for whoever may call, sessions for operators."""
     client_secrets = ClientSecrets()
     authority = Authority(gateway.config, client_secrets)
     realtime = RealtimeEndpoint(gateway, authority)
     calls = CallsEndpoint(gateway, authority)
     events = EventsEndpoint(gateway.event_reader, authority)
+    sessions = SessionsEndpoint(Operations(gateway), authority)
     minting = SecretsEndpoint(authority, client_secrets)
 
     async def health(_request: Request) -> Response:
@@ -58,6 +61,7 @@ def build_app(gateway: Gateway) -> Starlette:
             Route("/metrics", metrics),
             Route("/v1/capabilities", capabilities),
             Route("/v1/events", events.read),
+            *sessions.routes(),
             WebSocketRoute("/v1/realtime", realtime.serve),
             Route("/v1/realtime/client_secrets", minting.mint, methods=["POST"]),
             Route("/v1/realtime/calls", calls.begin, methods=["POST"]),

@@ -7,6 +7,8 @@ Rules
   of this very host may connect; and without a token only those of a loopback name, as any other name may have been made
   to point here by the page's own author (DNS rebinding).
 * A client secret stands for the token once, for a call and for nothing else.
+* An operator's rights need the operator's token, in the header, whoever may call; without one configured nobody has
+  them.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Authority:
     def __init__(self, config: Config, client_secrets: ClientSecrets | None = None) -> None:
         self._client_secrets = client_secrets or ClientSecrets()
         self._token = config.token.get_secret_value() if config.token else None
+        self._operator_token = config.operator_token.get_secret_value() if config.operator_token else None
         self._origins = frozenset(config.allowed_origins)
 
     def refusal(self, headers: Mapping[str, str]) -> Refusal | None:
@@ -49,6 +52,20 @@ class Authority:
             return Refusal(401, "missing_token", "send the service's token as 'Authorization: Bearer …'")
         if not secrets.compare_digest(given.encode(), self._token.encode()):
             return Refusal(401, "invalid_token", "the token is not that of this service")
+        return None
+
+    def operator_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Why who sends these headers may not do as an operator does, or None."""
+        refusal = self.origin_refusal(headers)
+        if refusal is not None:
+            return refusal
+        if self._operator_token is None:
+            return Refusal(403, "operations_off", "nobody may do that here: operator_token is not set")
+        given = _bearer_of(headers)
+        if given is None:
+            return Refusal(401, "missing_token", "send the operator's token as 'Authorization: Bearer …'")
+        if not secrets.compare_digest(given.encode(), self._operator_token.encode()):
+            return Refusal(401, "invalid_token", "the token is not that of an operator of this service")
         return None
 
     def call_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
@@ -83,10 +100,15 @@ class Authority:
         return self._token is not None or page.hostname in LOOPBACK_HOSTS
 
 
-def _token_of(headers: Mapping[str, str]) -> str | None:
+def _bearer_of(headers: Mapping[str, str]) -> str | None:
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token:
-        return token.strip()
+    return token.strip() if scheme.lower() == "bearer" and token else None
+
+
+def _token_of(headers: Mapping[str, str]) -> str | None:
+    bearer = _bearer_of(headers)
+    if bearer is not None:
+        return bearer
     for protocol in headers.get("sec-websocket-protocol", "").split(","):
         if protocol.strip().startswith(_SUBPROTOCOL_TOKEN):
             return protocol.strip().removeprefix(_SUBPROTOCOL_TOKEN)

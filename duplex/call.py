@@ -99,8 +99,8 @@ class Client(Protocol):
         ...
 
     def drop_audio(self) -> Position | None:
-        """Forget audio that was queued and not yet written. Where that would have been heard, had it been written: how
-        much of which response has been."""
+        """Forget audio that was queued and not yet written. Where there was some: how much of which response has
+        left."""
         ...
 
 
@@ -156,6 +156,8 @@ class Call:
         self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
         self.ended = asyncio.Event()
+        # Set by who has cleaned up behind the call: nothing of it is held here any more.
+        self.over = asyncio.Event()
         self._drained = asyncio.Event()
 
     @property
@@ -212,6 +214,20 @@ class Call:
             for stage in self._services.stages.values():
                 stage.order(CloseSession(self.session))
             self._look_whether_drained()
+
+    def look_after_session(self) -> None:
+        """Renew the session's lease; where the session is gone, or somebody else's, the call ends."""
+        self._journal.renew()
+
+    @property
+    def unwritten(self) -> int:
+        """How many checkpoints the store does not have yet."""
+        return self._journal.waiting
+
+    @property
+    def store_errors(self) -> int:
+        """How often the store has failed to take one, or to renew the lease."""
+        return self._journal.errors
 
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""
@@ -358,7 +374,7 @@ class Call:
         written, self._written = self._written, None
         if written is not None:
             # What was decided took it for sent, and is carried out by now.
-            self.carry_out(self.conversation.written(written.response, written.samples))
+            self.carry_out(self.conversation.written(written.response, written.samples, time.monotonic_ns()))
 
     @contextmanager
     def _ending_where_unresponsive(self) -> Iterator[None]:

@@ -38,6 +38,8 @@ class Config(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     token: SecretStr | None = Field(default=None, min_length=1)
+    operator_token: SecretStr | None = Field(default=None, min_length=1)
+    operator_reads_words: bool = False
     allowed_origins: tuple[str, ...] = ()
     tls_dev: bool = False
     webrtc_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -97,6 +99,8 @@ class Config(BaseModel):
             raise ValueError("thinker=openai needs openai_base_url and openai_model")
         if self.host not in LOOPBACK_HOSTS and self.token is None:
             raise ValueError(f"host {self.host} can be reached from outside: set token (DUPLEX_TOKEN) as well")
+        if self.operator_token is not None and self.operator_token == self.token:
+            raise ValueError("operator_token is that of the callers: it must be another one")
         return self
 
     @property

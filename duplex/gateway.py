@@ -34,6 +34,7 @@ from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
+from duplex.session_watch import SessionWatch
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.store_watch import StoreWatch
 from duplex.tasks import see_through, stop_task
@@ -143,8 +144,8 @@ class Gateway:
         self.events.at(time.monotonic_ns())  # from now on it holds everything, though nothing may happen for long
         self._inspection = Inspection(_alert_limits(config), self.metrics.registry)
         self._garbage = CallGarbage()
-        self._name = new_id("gw")
-        self._store = store
+        self.name = new_id("gw")
+        self.store = store
         self._defaults = defaults
         self._route = route_of(graph)
         self._calls: dict[str, Call] = {}
@@ -161,6 +162,7 @@ class Gateway:
         self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
         self.store_watch = StoreWatch(store)
+        self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
@@ -179,7 +181,7 @@ class Gateway:
         self.metrics.will_audit(stage.name)
         callbacks = PoolCallbacks(self._frame, self._lost, self._is_untouched, self._open_waiting, self._reachable)
         limits = PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
-        made[stage.name] = StagePool(stage.name, addresses, self._name, callbacks, limits=limits, onward=onward)
+        made[stage.name] = StagePool(stage.name, addresses, self.name, callbacks, limits=limits, onward=onward)
         return made[stage.name]
 
     # ---- life --------------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ class Gateway:
             tasks.append(asyncio.create_task(self._turn_sound.run()))
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
+        tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -272,6 +275,16 @@ class Gateway:
                 return former
         return self._calls.get(session)
 
+    def calls_of(self, session: str) -> tuple[Call, ...]:
+        """All that is held of the session here: its former calls that have not drained, and its present one."""
+        present = self._calls.get(session)
+        return (*self._former.get(session, ()), *([present] if present is not None else []))
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """Those that have a call here."""
+        return tuple(self._calls)
+
     def _lost(self, stage: str, tag: Tag) -> None:
         call = self._call_of(tag.session, tag)
         if call is not None:
@@ -349,7 +362,7 @@ class Gateway:
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
         record = SessionRecord(session, TENANT, created_ms, encode_settings(settings), digest)
         try:
-            ownership = await self._store.create(record, self._name, LEASE_TTL_MS)
+            ownership = await self.store.create(record, self.name, LEASE_TTL_MS)
         except StoreError as error:
             raise self._store_refused(error) from error
         conversation = self._conversation(ownership, record.epoch, settings, transport)
@@ -371,8 +384,8 @@ class Gateway:
         digest = token_digest(secret)
         await self._make_way(session, digest)
         try:
-            ownership, snapshot = await self._store.acquire(
-                session, self._name, digest, LEASE_TTL_MS, seen_fence=epoch // EPOCHS_PER_FENCE
+            ownership, snapshot = await self.store.acquire(
+                session, self.name, digest, LEASE_TTL_MS, seen_fence=epoch // EPOCHS_PER_FENCE
             )
             conversation = self._restored(ownership, snapshot, transport)
         except StoreError as error:
@@ -402,7 +415,7 @@ class Gateway:
     async def forget(self, session: str) -> None:
         """Delete a session that was made for a connection and never used."""
         try:
-            await self._store.delete(session)
+            await self.store.delete(session)
         except StoreError as error:
             _log.warning("session_not_deleted", session=session, error=type(error).__name__)
 
@@ -416,7 +429,7 @@ class Gateway:
         return RefusedError(code, f"the session could not be opened: {error}")
 
     def _journal(self, ownership: Ownership, earlier: Sequence[bytes] = ()) -> Journal:
-        return Journal(self._store, ownership, earlier, outage_ns_max=self.config.store_outage_s * 1_000_000_000)
+        return Journal(self.store, ownership, earlier, outage_ns_max=self.config.store_outage_s * 1_000_000_000)
 
     def _conversation(
         self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
@@ -461,6 +474,8 @@ class Gateway:
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
         call.begin()
+        # From here on what befalls the session finds the call; what came before shows by asking.
+        call.look_after_session()
         if self._draining:
             call.end("service_shutdown")
         try:
@@ -484,6 +499,7 @@ class Gateway:
         journal.failed.cancel()
         await stop_task(writing)
         await self._until_let_go(call.session)
+        await journal.release()
         self._forget(call)
         for stage in self._stages.values():
             stage.audit_session(call.session)
@@ -493,6 +509,7 @@ class Gateway:
 
     def _forget(self, call: Call) -> None:
         session = call.session
+        call.over.set()
         if self._calls.get(session) is call:
             del self._calls[session], self._claims[session]
             return

@@ -4,6 +4,7 @@ Rules
 * All decisions are in `duplex.log_queue`; this file carries its writes to the store, one at a time.
 * `failed` is set at most once, with the reason that ends the call.
 * While what was to be written is not, `JournalPorts.suspended` has said so; each failure is told to `store_failed`.
+* The lease is renewed between two writes: no renewal of ours comes to the store behind `release`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import structlog
 
 from duplex.log_queue import OUTAGE_NS_MAX, LogQueue, Write
 from sessions.records import Compacted, TurnRecord
-from sessions.store import Ownership, SessionStore, StaleOwner, StoreError, StoreTrouble
+from sessions.store import (
+    Ownership,
+    SessionStore,
+    SessionUnknown,
+    StaleOwner,
+    StoreError,
+    StoreTrouble,
+    StoreWentBack,
+)
 
 _log = structlog.get_logger("duplex.journal")
 
@@ -55,6 +65,7 @@ class Journal:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._renewal_due = False
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.errors = 0
 
@@ -101,7 +112,7 @@ class Journal:
         elif self._ports is not None and self._queue.suspended is not self._is_suspended:
             self._is_suspended = self._queue.suspended
             self._ports.suspended(self._is_suspended)
-        if self._queue.waiting:
+        if self._queue.waiting or self._queue.must_reclaim:
             self._idle.clear()
         else:
             self._idle.set()
@@ -111,17 +122,24 @@ class Journal:
         if not self.failed.done():
             self.failed.set_result(reason)
 
+    def renew(self) -> None:
+        """Have the lease renewed, which also tells whether the session is still there, and ours."""
+        self._renewal_due = True
+        self._wake.set()
+
     async def run(self) -> None:
         """Write until cancelled or failed."""
         while not self.failed.done():
             self._wake.clear()
-            while (write := self._queue.next_write()) is not None:
+            while (write := self._queue.next_write()) is not None or self._queue.must_reclaim:
                 await self._ask(write)
+            if self._renewal_due:
+                await self._renew()
             await self._wake.wait()
 
-    async def _ask(self, write: Write) -> None:
+    async def _ask(self, write: Write | None) -> None:
         try:
-            if self._queue.must_reclaim:
+            if write is None or self._queue.must_reclaim:
                 await self._reclaim()
             else:
                 await self._write(write)
@@ -148,16 +166,36 @@ class Journal:
         _log.error("store_went_back", session=self.session, fence=self._ownership.fence)
 
     def _failed(self, error: StoreError) -> int:
-        self.errors += 1
-        kind = type(error).__name__
+        self._count(error)
         pause_ms = self._queue.failed(error, time.monotonic_ns())
-        is_usual = isinstance(error, StoreTrouble | StaleOwner)  # a takeover is no fault
+        is_usual = isinstance(error, StoreTrouble | StaleOwner | SessionUnknown)  # a takeover or a deletion is no fault
         report = _log.warning if is_usual else _log.error
-        report("store_write_failed", session=self.session, error=kind)
-        if self._ports is not None:
-            self._ports.store_failed(kind)
+        report("store_write_failed", session=self.session, error=type(error).__name__)
         self._told()
         return pause_ms
+
+    def _count(self, error: StoreError) -> None:
+        self.errors += 1
+        if self._ports is not None:
+            self._ports.store_failed(type(error).__name__)
+
+    async def _renew(self) -> None:
+        self._renewal_due = False
+        try:
+            await self._store.renew(self._ownership)
+        except (SessionUnknown, StaleOwner, StoreWentBack) as error:
+            _log.warning("session_lost", session=self.session, error=type(error).__name__)
+            self._queue.failed(error, time.monotonic_ns())
+            self._told()
+        except StoreError as error:
+            # Nothing is lost by that: it is asked again, and a write would have more to say.
+            self._count(error)
+            _log.warning("lease_not_renewed", session=self.session, error=type(error).__name__)
+
+    async def release(self) -> None:
+        """Give the lease back, once nothing runs here any more; one that cannot be given back runs out."""
+        with suppress(StoreError):
+            await self._store.renew(replace(self._ownership, lease_ttl_ms=0))
 
     async def flush(self, ns_max: int) -> bool:
         """Wait until everything was written, at most `ns_max`; False where it was not.

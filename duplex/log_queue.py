@@ -26,8 +26,9 @@ from sessions.records import Compacted, TurnRecord, encode_entry
 from sessions.store import (
     LeaseHeld,
     LogLimits,
-    OwnerError,
     SequenceGap,
+    SessionUnknown,
+    StaleOwner,
     StoreError,
     StoreFull,
     StoreTrouble,
@@ -43,6 +44,8 @@ OUTAGE_NS_MAX = 30_000_000_000
 # What may pass: trouble, a store that is full until its operator makes room, a lease that runs out. Anything else is
 # said again however often one asks.
 _PASSING = (StoreTrouble, StoreFull, LeaseHeld)
+
+_END_REASONS: dict[type[StoreError], str] = {StaleOwner: "session_replaced", SessionUnknown: "session_deleted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +149,12 @@ class LogQueue:
 
     def give_up(self) -> None:
         """There is no more time to write what waits."""
-        if self._waiting:
+        if self._waiting or self._must_reclaim:
             self._end("store_unavailable")
 
     def failed(self, error: StoreError, now_ns: int) -> int:
-        """The store has not taken the present write, or has not given the session back. How long to wait before it is
-        asked again, in ms.
+        """The store has not taken the present write, has not given the session back, or says that it is not ours any
+        more. How long to wait before it is asked again, in ms.
 
         Ends the log where `error` cannot pass, or has not for too long.
         """
@@ -159,7 +162,7 @@ class LogQueue:
         if self._went_back(error):
             self._must_reclaim = True
         elif not isinstance(error, _PASSING):
-            self._end("session_replaced" if isinstance(error, OwnerError) else "store_refused")
+            self._end(_END_REASONS.get(type(error), "store_refused"))
         if self._failing_since_ns is None:
             self._failing_since_ns = now_ns
         if now_ns - self._failing_since_ns >= self._outage_ns_max:
@@ -177,4 +180,4 @@ class LogQueue:
         self._lost += len(self._waiting)
         self._waiting.clear()
         self._current = None
-        self._suspended = False
+        self._suspended = self._must_reclaim = False

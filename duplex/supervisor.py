@@ -103,7 +103,7 @@ class Supervisor:
             GATEWAY,
             GATEWAY,
             lambda _: ("-m", "duplex.gateway_process"),
-            _with_secrets(environment, ["DUPLEX_TOKEN"]),
+            _with_secrets(environment, ["DUPLEX_TOKEN", "DUPLEX_OPERATOR_TOKEN"]),
             address_of(self._run_dir, GATEWAY),
             self._silence_ns_max,
         )
@@ -273,7 +273,7 @@ async def _is_silent(store: Path, s_max: float) -> bool:
     return False
 
 
-SECRETS = ("DUPLEX_TOKEN", "DUPLEX_OPENAI_API_KEY")
+SECRETS = ("DUPLEX_TOKEN", "DUPLEX_OPERATOR_TOKEN", "DUPLEX_OPENAI_API_KEY")
 
 
 def _with_secrets(environment: dict[str, str], wanted: Iterable[str]) -> dict[str, str]:
@@ -287,10 +287,10 @@ def child_environment(config: Config, redis_url: str) -> dict[str, str]:
     values = {name: value for name, value in os.environ.items() if name != "DUPLEX_CONFIG"}
     for name, value in config.model_dump(mode="json", exclude_none=True).items():
         values[f"DUPLEX_{name.upper()}"] = "|".join(value) if isinstance(value, list) else str(value)
-    for name in ("token", "openai_api_key"):
-        secret = getattr(config, name)
+    for name in SECRETS:
+        secret = getattr(config, name.removeprefix("DUPLEX_").lower())
         if secret is not None:
-            values[f"DUPLEX_{name.upper()}"] = secret.get_secret_value()
+            values[name] = secret.get_secret_value()
     values["DUPLEX_REDIS_URL"] = redis_url
     # One thread per model: numerical libraries that start one per core fight the neighbours for them.
     return values | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -128,7 +128,20 @@ def wholly_heard(words: Iterable[WordHeard], response_id: str) -> list[int]:
 
 
 def _word(own: Sequence[Heard], pieces: Sequence[Heard], fits: _Fits) -> WordHeard:
-    """The word of which `own` are the pieces, in order of time as all `pieces` are."""
+    """The word of which `own` are the pieces, in order of time as all `pieces` are.
+
+    A symbol may sound the same 5 ms later, and its piece lie beside where it is. Where more is found without the short
+    pieces, they did.
+    """
+    short = [piece for piece in own if piece.samples_heard < SHORTEST_SAMPLES]
+    readings = [_reading(own, pieces, fits)]
+    if 0 < len(short) < len(own):
+        own, pieces = ([piece for piece in some if piece not in short] for some in (own, pieces))
+        readings.append(_reading(own, pieces, fits))
+    return min(readings, key=lambda word: word.lost_samples)
+
+
+def _reading(own: Sequence[Heard], pieces: Sequence[Heard], fits: _Fits) -> WordHeard:
     known = [(piece.skipped, piece.skipped + piece.samples_heard) for piece in own]
     found = [gap for gap in _gaps(known) if _is_there(gap, own, pieces, fits)]
     lost = sum(end - start for start, end in _gaps([*known, *found]))

@@ -225,8 +225,13 @@ def _pieces_in(samples: FloatSamples, block_start: int) -> list[_Piece]:
     starts = np.arange(MARGIN - REACH, MARGIN + BLOCK + REACH, HOP)
     received = symbols[starts[:, None] // HOP + HOPS_PER_SYMBOL * np.arange(SYMBOLS)]
     pieces: dict[_Piece, None] = {}
-    for candidate in _best(candidates(received)):
+    heard: list[Candidate] = []
+    for candidate in _most_agreeing_first(candidates(received)):
+        if any(_alike(candidate, other) for other in heard):
+            continue
         start, found = _heard_of(candidate, samples, int(starts[candidate.row]))
+        if found:
+            heard.append(candidate)
         if MARGIN <= start < MARGIN + BLOCK:
             first = block_start + start - MARGIN
             numbers = candidate.response, candidate.word
@@ -234,13 +239,11 @@ def _pieces_in(samples: FloatSamples, block_start: int) -> list[_Piece]:
     return list(pieces)
 
 
-def _best(proposed: list[Candidate]) -> list[Candidate]:
-    """Of proposals of the same word at nearly the same place, the one with the most symbols."""
-    best: list[Candidate] = []
-    for one in sorted(proposed, key=lambda one: -int(one.agreeing.sum())):
-        if not any(_alike(one, other) for other in best):
-            best.append(one)
-    return best
+def _most_agreeing_first(proposed: list[Candidate]) -> list[Candidate]:
+    """Each proposal once. Of those of the same word at nearly the same place, the first that is heard counts: beside a
+    halt, the one with the most symbols may have some from either side of it, and enough from none."""
+    once = {(one.row, one.response, one.word): one for one in proposed}
+    return sorted(once.values(), key=lambda one: -int(one.agreeing.sum()))
 
 
 def _alike(one: Candidate, other: Candidate) -> bool:

@@ -124,6 +124,11 @@ class Pacing:
         start_ns = self._end_ns(newer) - samples * NS_PER_S // self._rate
         self._spans[:2] = [_Span(start_ns, older.start_sample, samples)]
 
+    @property
+    def end_ns(self) -> int:
+        """When all of them are whole."""
+        return self._end_ns(self._spans[-1]) if self._spans else 0
+
     def take_back(self, samples: int) -> None:
         """No more than the first `samples` were sent after all."""
         while self._spans and self._spans[-1].start_sample >= samples:

@@ -10,7 +10,8 @@ Theory of operation
 Rules
 * Chunks are contiguous, in order, once each; exactly one is final. Anything else is a bug upstream and raises.
 * A frame is `frame_samples` long, but for the last of a response. `sent` never passes `generated`.
-* Responses play one after the other; a cut ends one at what was sent and drops the rest.
+* Responses play one after the other; a cut ends one at what was sent and drops the rest. What a client throws away of
+  that takes no time at its ear.
 * A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
   sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
 * `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not; but for a report that puts an
@@ -92,6 +93,7 @@ class _Ledger:
     heard_min: int = 0
     acked: int = 0
     acked_ns: int | None = None
+    lag_ns: int = 0  # the longest between a sample's moment and the report that it was heard
 
 
 class Playout:
@@ -110,7 +112,6 @@ class Playout:
         self._play_end_ns = 0
         self._underruns = 0
         self._path = Path()
-        self._lag_ns: int | None = None  # between a sample's moment and the report that it was heard, the last time
 
     @property
     def underruns(self) -> int:
@@ -249,7 +250,7 @@ class Playout:
         reported = min(samples, ledger.sent)
         due_ns = ledger.pacing.due_ns(samples) if ledger.acked <= samples < ledger.sent else None
         if due_ns is not None:  # what has been played to its end says nothing of when that was
-            self._lag_ns = now_ns - due_ns
+            ledger.lag_ns = max(ledger.lag_ns, now_ns - due_ns)
             self.go_by(self._path, now_ns)
         ledger.acked = ledger.heard_min = max(ledger.acked, reported)
         ledger.acked_ns = now_ns
@@ -258,8 +259,9 @@ class Playout:
         """The path to the ear is now this. Where reports have shown how long it is, that is known better."""
         for response, ledger in self._known.items():
             ledger.heard_min = self.view(response, now_ns).heard
-        if self._lag_ns is not None:
-            path = replace(path, delay_ns_max=min(max(self._lag_ns, path.delay_ns_min), DELAY_NS_MAX))
+        lag_ns = max((ledger.lag_ns for ledger in self._known.values()), default=0)
+        if lag_ns:  # the longest of the last replies: within one, a buffer that ran low makes it shorter
+            path = replace(path, delay_ns_max=min(max(lag_ns, path.delay_ns_min), DELAY_NS_MAX))
         self._path = path
 
     def arrived(self, response: str, now_ns: int) -> tuple[int, int]:
@@ -293,6 +295,13 @@ class Playout:
         if ledger in self._queue:
             self._queue.remove(ledger)
         return view
+
+    def recall(self, response: str, now_ns: int) -> None:
+        """The client throws away what it has not played of `response`, which was cut: what follows sounds at once."""
+        pacing = self._known[response].pacing
+        pacing.take_back(pacing.due_by(now_ns))
+        ends_ns = (ledger.pacing.end_ns for ledger in self._known.values())
+        self._play_end_ns = min(self._play_end_ns, max(now_ns, *ends_ns))
 
     def take_back(self, response: str, samples: int) -> None:
         """Of `response`, which was cut, no more than `samples` were sent after all: the rest was not written yet."""

@@ -44,7 +44,7 @@ from sessions.events import (
 from sessions.hearing import Hearing, Turn, Understood
 from sessions.idle import IdlePrompts
 from sessions.items import Item
-from sessions.plan import Marks, Owed, Plan
+from sessions.plan import ASKED_ALREADY, Marks, Owed, Plan
 from sessions.planner import Identity, Planner, ReplyDefaults
 from sessions.prefill import Prefill
 from sessions.remembered import Remembered
@@ -289,8 +289,10 @@ class Conversation:
         effects = self._remembered.understand(turn.item, text)
         if text:
             self._idle.caller_is_there()
-        if turn.answer and (text or not self._owed):
-            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn)
+        asked = self._owed is not None and self._owed.turn == turn.tag.turn
+        if asked or (turn.answer and (text or not self._owed)):
+            marks = Marks(turn.speech_end_ns, turn.ended_ns, now_ns)
+            self._owed = Owed(marks, turn.tag.turn, self._owed.spec if self._owed and asked else None)
         if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
@@ -367,15 +369,17 @@ class Conversation:
 
     def truncate_item(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of an item it played, whether or not that is over."""
-        return [*self._remembered.truncate(item_id, audio_end_ms), *self._ask_again(now_ns)]
+        return [*self._remembered.truncate(item_id, audio_end_ms, now_ns), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
-        if spec.in_conversation and self._speaking.has_called and not (self._owed and self._owed.spec):
-            # A tool may be quicker than the words before its call: what is asked for then begins when these are said.
-            self._owed = Owed(Marks(), self._hearing.next_turn(), spec)
+        """Begin a response. One that is asked for amid the words before a call, as a tool may be quicker than they are,
+        or while the caller speaks, begins behind that."""
+        refusal, asked = self._speaking.why_not(in_conversation=spec.in_conversation), self._owed and self._owed.spec
+        speaks = self._hearing.current if refusal is None and self._hearing.is_amid_speech else None
+        if spec.in_conversation and (speaks or self._speaking.has_called) and not asked:
+            self._owed = Owed(Marks(), speaks.tag.turn if speaks else self._hearing.next_turn(), spec)
             return []
-        refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
-        if refusal:
+        if refusal := refusal or (ASKED_ALREADY if speaks and spec.in_conversation else None):
             return [Tell(refusal)]
         return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
 
@@ -433,12 +437,12 @@ class Conversation:
     def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
         """The path to the caller's ear is now this."""
         self._speaking.go_by(path, now_ns)
-        return self._remembered.refine()
+        return self._refine(now_ns)
 
-    def written(self, response: str, samples: int) -> list[Effect]:
+    def written(self, response: str, samples: int, now_ns: int) -> list[Effect]:
         """Of `response`, whose epoch has just ended, no more than `samples` have left, though more were handed out."""
         self._speaking.written(response, samples)
-        return self._remembered.refine()
+        return self._refine(now_ns)
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame for the client and what follows from it; empty where none is due."""
@@ -532,8 +536,8 @@ class Conversation:
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
         written = self._speaking.take_written()
-        if written:
-            effects = effects + self._read_ahead(*written)
+        if written:  # and now being said: what the next prompt begins with is read while there is time
+            effects = effects + self._start_prefill(self._remembered.read_ahead(*written))
         effects = effects + self._enter_ended() + self._refine(now_ns)
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
@@ -593,7 +597,3 @@ class Conversation:
         # A number of its own: the stage may still be leaving the prefill before it.
         turn = self._hearing.next_turn()
         return self._prefill.start(self._epoch, turn, self._messages(history), self._settings.tools)
-
-    def _read_ahead(self, plan: Plan, text: str) -> list[Effect]:
-        """The reply is written and now being said: read what the next prompt begins with, while there is time."""
-        return self._start_prefill(self._remembered.read_ahead(plan, text))

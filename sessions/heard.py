@@ -8,7 +8,7 @@ Theory of operation
     Where the peer throws away what it has not played yet, the cut is what was heard: as it reports, else as the pacing
     lets us estimate. Where it cannot, as with packets on their way, or does not, as when a reply fails, what was sent
     will be heard: all of it, or where the peer has fallen silent what it got before. What has arrived is told later.
-    Who is gone hears no more.
+    What a client could throw away and plays on may still be interrupted. Who is gone hears no more.
 
     Each cut has bounds, *least* and *most*, between which the truth lies. They close as more becomes known.
 
@@ -133,23 +133,29 @@ class Heard:
         plays_on = not (gone or (self._recalls and recalled))
         kept = _Reply(response, reply, view.sent, plays_on, view.basis)
         wanted = self._wanted.pop(item, None)
-        if wanted is not None:
-            self._truncate(kept, wanted)
+        if wanted is not None and not (whole and wanted >= view.sent):  # it was played to its end
+            self._truncate(kept, wanted, now_ns)
         elif not whole and kept.plays_on:
             certain, arriving = self._playout.arrived(response, now_ns)
             kept.cut_at(arriving, view.basis, least=certain, most=view.sent)
         elif not whole:
-            kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+            self._throw_away(kept, view, now_ns)
         self._replies[item] = kept
         while len(self._replies) > REPLIES_MAX:
             _, oldest = self._replies.popitem(last=False)
             self._playout.forget(oldest.response)
         return view, kept.as_cut()
 
-    @staticmethod
-    def _truncate(kept: _Reply, samples: int) -> None:
+    def _throw_away(self, kept: _Reply, view: LedgerView, now_ns: int) -> None:
+        """What the ear has not had of it by now it never will have."""
+        kept.plays_on = False
+        kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+        self._playout.recall(kept.response, now_ns)
+
+    def _truncate(self, kept: _Reply, samples: int, now_ns: int) -> None:
         kept.plays_on, played = False, min(samples, kept.sent)
         kept.cut_at(played, "acked", least=played, most=played)
+        self._playout.recall(kept.response, now_ns)
 
     # ---- more becomes known ------------------------------------------------------------------------------
 
@@ -193,12 +199,12 @@ class Heard:
         """The client has stopped playing a reply, of which it has yet to be said that it is over, at `samples`."""
         self._wanted[item] = samples
 
-    def truncate(self, item: str, samples: int) -> Cut | None:
+    def truncate(self, item: str, samples: int, now_ns: int) -> Cut | None:
         """The client has stopped playing a reply at `samples`. None where the reply is not known any more."""
         kept = self._replies.get(item)
         if kept is None:
             return None
-        self._truncate(kept, samples)
+        self._truncate(kept, samples, now_ns)
         return kept.as_cut()
 
     def unplayed(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[str]:
@@ -208,7 +214,7 @@ class Heard:
         if not (self._recalls or gone):
             return []
         replies = ((item, kept) for item, kept in self._replies.items() if response in (None, kept.response))
-        sounding = ((item, kept) for item, kept in replies if kept.cut is None or (gone and kept.plays_on))
+        sounding = ((item, kept) for item, kept in replies if kept.cut is None or kept.plays_on)
         return [item for item, kept in sounding if self._playout.view(kept.response, now_ns).heard < kept.sent]
 
     def last_words(self, now_ns: int) -> str:
@@ -219,8 +225,7 @@ class Heard:
         """The caller interrupts a reply that is over, and of which they had yet to hear the end."""
         kept = self._replies[item]
         view = self._playout.view(kept.response, now_ns)
-        kept.plays_on = False
-        kept.cut_at(view.heard, view.basis, least=view.heard, most=view.heard + view.error_samples)
+        self._throw_away(kept, view, now_ns)
         return kept.as_cut()
 
 

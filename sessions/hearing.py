@@ -136,6 +136,11 @@ class Hearing:
         """True while an ended turn has no transcript yet."""
         return bool(self._awaiting)
 
+    @property
+    def is_amid_speech(self) -> bool:
+        """The caller is speaking, in no pause, and it is no speech over our own that may yet prove to be nothing."""
+        return self._current is not None and not (self._current.provisional or self._current.is_paused)
+
     def next_turn(self) -> int:
         """A new turn's number; turns without speech (typed text) take one too."""
         self._turns += 1

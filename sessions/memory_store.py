@@ -13,25 +13,33 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import enum
-from collections.abc import Callable
+import heapq
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
-from sessions.records import SessionRecord
+from sessions.records import SessionRecord, encode_record
 from sessions.store import (
     RETENTION_MS,
     Appended,
+    CursorRefused,
     LeaseHeld,
+    Listing,
     LogFull,
     LogLimits,
+    Notice,
+    NoticeKind,
     Ownership,
     SequenceGap,
     SessionExists,
     SessionUnknown,
     Snapshot,
+    StoredSession,
     StoreFull,
     StoreTimeout,
     StoreUnavailable,
@@ -39,10 +47,13 @@ from sessions.store import (
     check_entry_size,
     check_fence,
     check_new_record,
+    valid_session_id,
 )
 
 # A model for tests: far more sessions than one process serves, yet not without end.
 SESSIONS_MAX = 10_000
+# What one listener may leave unread; it loses what is said beyond that.
+NOTICES_WAITING_MAX = 1_000
 
 
 class Fault(enum.Enum):
@@ -61,6 +72,7 @@ class _Session:
     owner: str
     lease_until_ms: int
     expires_ms: int
+    active_ms: int = 0
     seq: int = 0
     covered: int = 0
     entries: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -95,6 +107,7 @@ class MemorySessionStore:
         self._retention_ms = retention_ms
         self._sessions_max = sessions_max
         self._sessions: dict[str, _Session] = {}
+        self._listeners: set[asyncio.Queue[Notice]] = set()
         self._closed = False
 
     async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
@@ -149,15 +162,54 @@ class MemorySessionStore:
 
     async def renew(self, ownership: Ownership) -> None:
         after = self._enter("renew")
-        self._touch(self._owned(ownership), ownership.lease_ttl_ms)
+        self._extend(self._owned(ownership), ownership.lease_ttl_ms)
         self._leave(after)
 
     async def delete(self, session: str) -> bool:
         after = self._enter("delete")
         self._expire()
         existed = self._sessions.pop(session, None) is not None
+        self._say(Notice(NoticeKind.DELETED, session))
         self._leave(after)
         return existed
+
+    async def listing(self, cursor: str, count: int) -> Listing:
+        if cursor and not valid_session_id(cursor):
+            raise CursorRefused
+        after = self._enter("listing")
+        self._expire()
+        names = heapq.nsmallest(count, (name for name in self._sessions if name > cursor))
+        last = max(self._sessions, default="")
+        self._leave(after)
+        return Listing(self._described(names), names[-1] if names and names[-1] != last else None)
+
+    async def describe(self, sessions: Sequence[str]) -> tuple[StoredSession, ...]:
+        after = self._enter("describe")
+        self._expire()
+        self._leave(after)
+        return self._described(sessions)
+
+    async def read(self, session: str) -> tuple[StoredSession, Snapshot]:
+        after = self._enter("read")
+        held = self._find(session)
+        self._leave(after)
+        record = msgspec.structs.replace(held.record, fence=held.fence)
+        return self._described([session])[0], Snapshot(record, tuple(entry for _, _, entry in held.entries))
+
+    async def notify(self, notice: Notice) -> None:
+        after = self._enter("notify")
+        self._say(notice)
+        self._leave(after)
+
+    @asynccontextmanager
+    async def notices(self) -> AsyncIterator[AsyncIterator[Notice]]:
+        self._leave(self._enter("notices"))
+        heard: asyncio.Queue[Notice] = asyncio.Queue(NOTICES_WAITING_MAX)
+        self._listeners.add(heard)
+        try:
+            yield _each(heard)
+        finally:
+            self._listeners.discard(heard)
 
     async def ping(self) -> None:
         self._leave(self._enter("ping"))
@@ -195,7 +247,34 @@ class MemorySessionStore:
         for session in [name for name, held in self._sessions.items() if held.expires_ms <= now_ms]:
             del self._sessions[session]
 
+    def _say(self, notice: Notice) -> None:
+        for heard in self._listeners:
+            if not heard.full():
+                heard.put_nowait(notice)
+
+    def _described(self, names: Sequence[str]) -> tuple[StoredSession, ...]:
+        found = (self._sessions[name] for name in names if name in self._sessions)
+        return tuple(
+            StoredSession(
+                held.record.session,
+                held.record.tenant,
+                held.owner,
+                held.fence,
+                held.record.created_ms,
+                held.active_ms,
+                max(0, held.lease_until_ms - self._now_ms()),
+                len(held.entries),
+                held.log_bytes,
+                len(encode_record(held.record)),
+            )
+            for held in found
+        )
+
     def _touch(self, held: _Session, lease_ttl_ms: int) -> None:
+        held.active_ms = self._now_ms()
+        self._extend(held, lease_ttl_ms)
+
+    def _extend(self, held: _Session, lease_ttl_ms: int) -> None:
         now_ms = self._now_ms()
         held.lease_until_ms = now_ms + lease_ttl_ms
         held.expires_ms = now_ms + self._retention_ms
@@ -251,3 +330,8 @@ class MemorySessionStore:
         held.entries.append((held.fence, held.seq, entry))
         held.log_bytes += len(entry)
         self._touch(held, ownership.lease_ttl_ms)
+
+
+async def _each(heard: asyncio.Queue[Notice]) -> AsyncIterator[Notice]:
+    while True:
+        yield await heard.get()

@@ -2,9 +2,9 @@
 
 Theory of operation
     KEYS[1] is a hash: record, token, owner, fence, seq (last entry of this owner), covered (its last compaction),
-    entries and bytes (size of the log), lease_until_ms. KEYS[2] is a stream with an entry `<fence>-<seq>` each, and
-    the present owner's claim `<fence>-0`. A stream takes only rising ids, so the claim alone already shuts out
-    every earlier owner; the scripts also say why.
+    entries and bytes (size of the log), lease_until_ms, active_ms (last write but renewals). KEYS[2] is a stream with
+    an entry `<fence>-<seq>` each, and the present owner's claim `<fence>-0`. A stream takes only rising ids, so the
+    claim alone already shuts out every earlier owner; the scripts also say why.
 
 Rules
 * Time is the server's. Numbers that are compared for equality are compared as the decimal strings that they are.
@@ -37,10 +37,15 @@ local hash, log = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')
 local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
-local function keep(lease_ttl_ms, retention_ms)
+local function extend(lease_ttl_ms, retention_ms)
   redis.call('HSET', hash, 'lease_until_ms', now_ms + lease_ttl_ms)
   redis.call('PEXPIREAT', hash, now_ms + retention_ms)
   redis.call('PEXPIREAT', log, now_ms + retention_ms)
+end
+
+local function keep(lease_ttl_ms, retention_ms)
+  redis.call('HSET', hash, 'active_ms', now_ms)
+  extend(lease_ttl_ms, retention_ms)
 end
 """
 
@@ -160,7 +165,7 @@ end
 if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
   return {'STALE', held[1]}
 end
-keep(ARGV[3], ARGV[4])
+extend(ARGV[3], ARGV[4])
 return {'OK'}
 """
 )

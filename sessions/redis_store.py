@@ -5,6 +5,9 @@ Theory of operation
     the source. Both keys of a session share the hash tag `{id}`, so they live on one shard. Deletion is a single
     command, which a server that is out of memory still takes.
 
+    A listing is a SCAN: no index is kept beside the sessions, so nothing has to be taken out of one when they expire or
+    are deleted. Notices are published on one channel, and leave nothing behind.
+
 Rules
 * Every call has one deadline that covers the wait for a connection, the way there and back. Past it the outcome is
   unknown, the connection is dropped, and nothing is repeated here: the caller repeats the call as it was.
@@ -16,7 +19,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -24,6 +27,7 @@ import msgspec
 from packaging.version import Version
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -33,14 +37,19 @@ from sessions.redis_scripts import Script
 from sessions.store import (
     RETENTION_MS,
     Appended,
+    CursorRefused,
     LeaseHeld,
+    Listing,
     LogFull,
     LogLimits,
+    Notice,
+    NoticeKind,
     Ownership,
     SequenceGap,
     SessionExists,
     SessionUnknown,
     Snapshot,
+    StoredSession,
     StoreError,
     StoreFull,
     StoreRefused,
@@ -51,6 +60,7 @@ from sessions.store import (
     check_entry_size,
     check_fence,
     check_new_record,
+    describe_record,
     valid_session_id,
 )
 
@@ -63,6 +73,18 @@ CALL_TIMEOUT_MS = 1000
 # than calls, writes would wait for turns, and in the end for their deadline.
 CONNECTIONS_MAX = 128
 
+# Of one listing: it looks at about so many times as many keys as it is to give, where most are not sessions.
+SCANS_MAX = 20
+SCAN_KEYS_MIN = 10
+# Their answers are parsed in one go, in about a millisecond, and then calls have their turn on the loop.
+DESCRIBED_AT_ONCE = 10
+
+CURSOR_DIGITS_MAX = 20  # of 64 bits
+
+CHANNEL = "duplex:notices"
+# After so long without a notice, the server is asked whether the connection still stands.
+NOTICE_WAIT_S = 10.0
+
 VALKEY_MIN = Version("8")
 REDIS_MIN = Version("7.0")
 
@@ -73,6 +95,8 @@ PROBE_MS = 60_000
 _PASSING = frozenset({"LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"})
 _NO_PRIMARY = frozenset({"READONLY", "MASTERDOWN"})
 _FULL = frozenset({"OOM", "MISCONF"})  # MISCONF: the disk does not take what it must
+
+_FIELDS = ("record", "owner", "fence", "lease_until_ms", "active_ms", "entries", "bytes")
 
 Reply = list[Any]
 
@@ -138,8 +162,82 @@ class RedisSessionStore:
     async def delete(self, session: str) -> bool:
         if not valid_session_id(session):
             return False
-        async with self._call("delete"):
-            return bool(await self._redis.delete(*session_keys(session)))
+        async with self._call("delete"), self._redis.pipeline(transaction=False) as pipe:
+            pipe.delete(*session_keys(session))
+            pipe.publish(CHANNEL, _told(Notice(NoticeKind.DELETED, session)))
+            removed, _listeners = await pipe.execute()
+        return bool(removed)
+
+    async def listing(self, cursor: str, count: int) -> Listing:
+        position, keys = _position(cursor), dict[bytes, None]()
+        async with self._call("listing"):
+            for _ in range(SCANS_MAX):
+                wanted = max(count - len(keys), SCAN_KEYS_MIN)
+                position, found = await self._redis.scan(position, session_keys("*")[0], wanted, "HASH")
+                keys |= dict.fromkeys(cast(list[bytes], found))
+                if not position or len(keys) >= count:
+                    break
+            sessions = await self._described(name for name in map(_session_of, keys) if valid_session_id(name))
+        return Listing(sessions, str(position) if position else None)
+
+    async def describe(self, sessions: Sequence[str]) -> tuple[StoredSession, ...]:
+        async with self._call("describe"):
+            return await self._described(filter(valid_session_id, sessions))
+
+    async def _described(self, sessions: Iterable[str]) -> tuple[StoredSession, ...]:
+        names, found = tuple(sessions), list[StoredSession]()
+        for first in range(0, len(names), DESCRIBED_AT_ONCE):
+            found += await self._describe_some(names[first : first + DESCRIBED_AT_ONCE])
+        return tuple(found)
+
+    async def _describe_some(self, names: Sequence[str]) -> list[StoredSession]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.time()
+            for name in names:
+                pipe.hmget(session_keys(name)[0], _FIELDS)
+            clock, *found = await pipe.execute()
+        return [_stored(name, clock, held) for name, held in zip(names, found, strict=True) if held[0] is not None]
+
+    async def read(self, session: str) -> tuple[StoredSession, Snapshot]:
+        if not valid_session_id(session):
+            raise SessionUnknown(session)
+        hash_key, log_key = session_keys(session)
+        async with self._call("read"), self._redis.pipeline(transaction=True) as pipe:
+            pipe.time()
+            pipe.hmget(hash_key, _FIELDS)
+            pipe.xrange(log_key)
+            clock, held, log = await pipe.execute()
+        if held[0] is None:
+            raise SessionUnknown(session)
+        stored = _stored(session, clock, held)
+        record = msgspec.structs.replace(decode_record(held[0]), fence=stored.fence)
+        return stored, Snapshot(record, tuple(entry[b"entry"] for _, entry in log if b"entry" in entry))
+
+    async def notify(self, notice: Notice) -> None:
+        async with self._call("notify"):
+            await self._redis.publish(CHANNEL, _told(notice))
+
+    @asynccontextmanager
+    async def notices(self) -> AsyncIterator[AsyncIterator[Notice]]:
+        async with self._redis.pubsub() as pubsub:
+            async with self._call("subscribe"):
+                await pubsub.subscribe(CHANNEL)
+                await pubsub.get_message(timeout=self._call_timeout_s)  # the server's word that it has
+            yield self._heard(pubsub)
+
+    async def _heard(self, pubsub: PubSub) -> AsyncIterator[Notice]:
+        is_asked = False
+        while True:
+            async with self._call("notices", NOTICE_WAIT_S + self._call_timeout_s):
+                message = await pubsub.get_message(timeout=NOTICE_WAIT_S)
+                if message is None and not is_asked:
+                    await pubsub.ping()
+            if message is None and is_asked:
+                raise StoreTimeout(f"notices: the server has not answered for {NOTICE_WAIT_S} s")
+            is_asked = message is None
+            notice = _notice_of(message) if message and message["type"] == "message" else None
+            if notice is not None:
+                yield notice
 
     async def ping(self) -> None:
         async with self._call("ping"):
@@ -187,22 +285,31 @@ class RedisSessionStore:
             return cast(Reply, await self._redis.eval(script.source, len(keys), *keys, *arguments))
 
     @asynccontextmanager
-    async def _call(self, what: str) -> AsyncIterator[None]:
-        """One deadline around a call, and its failures by who must act."""
+    async def _call(self, what: str, timeout_s: float | None = None) -> AsyncIterator[None]:
+        """One deadline around a call, and its failures by who must act. `timeout_s` None: that of all calls."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        deadline = asyncio.timeout(self._call_timeout_s)
+        timeout_s = timeout_s or self._call_timeout_s
+        deadline = asyncio.timeout(timeout_s)
+        task = asyncio.current_task()
+        assert task is not None
+        cancellations = task.cancelling()
         try:
             async with deadline:
                 yield
         except (TimeoutError, exceptions.TimeoutError) as error:
-            raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
+            raise StoreTimeout(f"{what}: no answer within {timeout_s} s") from error
         except exceptions.RedisError as error:
             if deadline.expired():
-                raise StoreTimeout(f"{what}: no answer within {self._call_timeout_s} s") from error
+                raise StoreTimeout(f"{what}: no answer within {timeout_s} s") from error
             if _status(error) in _NO_PRIMARY:
                 await self._forget_connections()
             raise _failure(what, error) from error
+        finally:
+            # The client sends by `asyncio.wait_for`, which loses a cancellation that comes as it is done (Python 3.11,
+            # bpo-37658): whoever cancelled us would wait for ever.
+            if task.cancelling() > cancellations:
+                raise asyncio.CancelledError
 
     async def _forget_connections(self) -> None:
         for client in (self._redis, self._probing):
@@ -246,6 +353,54 @@ def _failure(what: str, error: exceptions.RedisError) -> StoreError:
     if isinstance(error, exceptions.ConnectionError | exceptions.InvalidResponse):
         return StoreUnavailable(f"{what}: {type(error).__name__}")
     raise error
+
+
+def _session_of(key: bytes) -> str:
+    """The id in the name of a session's hash."""
+    return key.decode(errors="replace").partition("{")[2].removesuffix("}")
+
+
+def _position(cursor: str) -> int:
+    """Where a SCAN goes on; raises `CursorRefused`."""
+    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS_MAX):
+        raise CursorRefused
+    position = int(cursor or "0")
+    if position >= 1 << 64:
+        raise CursorRefused
+    return position
+
+
+def _stored(session: str, clock: tuple[int, int], held: Sequence[bytes | None]) -> StoredSession:
+    """What the hash of a session says, at the server's `clock` (seconds, microseconds)."""
+    record, owner, *numbers = held
+    assert record is not None
+    assert owner is not None
+    fence, lease_until_ms, active_ms, entries, log_bytes = (int(number or 0) for number in numbers)
+    tenant, created_ms = describe_record(record)
+    lease_ms = max(0, lease_until_ms - (clock[0] * 1000 + clock[1] // 1000))
+    return StoredSession(
+        session,
+        tenant,
+        owner.decode(),
+        fence,
+        created_ms,
+        active_ms or created_ms,  # one that was stored by an earlier release does not say
+        lease_ms,
+        entries,
+        log_bytes,
+        len(record),
+    )
+
+
+def _told(notice: Notice) -> str:
+    return f"{notice.kind} {notice.session}"
+
+
+def _notice_of(message: Mapping[str, Any]) -> Notice | None:
+    """None for what a later release may say."""
+    kind, _, session = message["data"].decode(errors="replace").partition(" ")
+    known = kind in set(NoticeKind) and valid_session_id(session)
+    return Notice(NoticeKind(kind), session) if known else None
 
 
 def check_server(facts: Mapping[str, Any]) -> None:

@@ -142,7 +142,7 @@ class Remembered:
         except ItemError as error:
             return [Tell(CommandRefused(error.code, str(error), "item_id"))]
 
-    def truncate(self, item_id: str, audio_end_ms: int) -> list[Effect]:
+    def truncate(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
         if not self._history.has(item_id) and self._speaking.want_cut(item_id, audio_end_ms):
             return [Tell(ItemTruncated(item_id, audio_end_ms))]
@@ -153,7 +153,8 @@ class Remembered:
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)
-        cut = self._speaking.truncate(item_id, samples) or shortened(item, min(samples, item.audio_samples))
+        known = self._speaking.truncate(item_id, samples, now_ns)
+        cut = known or shortened(item, min(samples, item.audio_samples))
         if cut.samples >= item.audio_samples and not item.cut:
             return [Tell(ItemTruncated(item_id, cut.ms))]
         return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, cut.ms, cut))]

@@ -568,9 +568,9 @@ class Speaking:
             self._heard.want(item, ms_to_samples(audio_end_ms, plan.sample_rate))
         return plan is not None
 
-    def truncate(self, item: str, samples: int) -> Cut | None:
+    def truncate(self, item: str, samples: int, now_ns: int) -> Cut | None:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
-        return self._heard.truncate(item, samples)
+        return self._heard.truncate(item, samples, now_ns)
 
     def cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[tuple[str, Cut]]:
         """The caller interrupts, or is `gone`. Of replies that are over and of which they had yet to hear the end (of

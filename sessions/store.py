@@ -5,6 +5,10 @@ Theory of operation
     on whatever the earlier owner still sends is refused. An owner numbers its entries 1, 2, 3…; `append` takes
     the next one, and knows a repeated one. A call that timed out may or may not have happened: repeat it as it was.
 
+    Beside that, a store says which sessions it holds (`listing`, `describe`, `read`), to whoever operates the service,
+    and carries notices between gateways: that a session was deleted, or shall end. A notice may be lost; what it tells
+    shows at the owner's next write or renewal all the same.
+
 Rules
 * All decisions (existence, owner, fence, sequence, limits, lease) and the write they allow are one atomic operation.
 * A late writer can neither fork a session nor bring a deleted one back.
@@ -16,7 +20,8 @@ Errors, by who must act
     StoreError
     ├── ClientError            the client: its session or token is not good
     │   ├── SessionUnknown
-    │   └── TokenRefused
+    │   ├── TokenRefused
+    │   └── CursorRefused
     ├── OwnerError             this gateway: the session is somebody else's
     │   ├── StaleOwner         stop serving it
     │   └── LeaseHeld          leave it alone, or ask again once the lease has run out
@@ -39,10 +44,12 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from sessions.records import FIRST_FENCE, SessionRecord
+from sessions.records import FIRST_FENCE, SessionRecord, StoredDataError, decode_record
 
 # How long a silent session can still be resumed. A Realtime session lasts an hour at most; a day also covers
 # the caller who comes back the next morning, and bounds what an abandoned one costs.
@@ -73,6 +80,13 @@ class TokenRefused(ClientError):
     def __init__(self, session: str) -> None:
         super().__init__(f"the resume token is not that of session {session}")
         self.session = session
+
+
+class CursorRefused(ClientError):
+    """No listing gave this cursor."""
+
+    def __init__(self) -> None:
+        super().__init__("the cursor is not one that a listing gave")
 
 
 class OwnerError(StoreError):
@@ -202,6 +216,51 @@ class Snapshot:
     went_back: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """What a store says of a session without opening it.
+
+    Times are Unix time in milliseconds by the store's clock but `created_ms`, which its maker gave. `active_ms` is that
+    of the last write; a renewal is none. `lease_ms` is what is left of `owner`'s lease, 0 where nobody holds it.
+    `entries` and `log_bytes` are the log's, `record_bytes` the record's. `tenant` is empty and `created_ms` 0 where the
+    record cannot be read.
+    """
+
+    session: str
+    tenant: str
+    owner: str
+    fence: int
+    created_ms: int
+    active_ms: int
+    lease_ms: int
+    entries: int
+    log_bytes: int
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page of sessions, in no order. `cursor` asks for the next page, which may be empty; None: this is the last."""
+
+    sessions: tuple[StoredSession, ...]
+    cursor: str | None
+
+
+class NoticeKind(enum.StrEnum):
+    """What is said of a session to all gateways."""
+
+    DELETED = "deleted"  # it is gone
+    END = "end"  # its owner shall end the call
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One gateway to all, itself among them."""
+
+    kind: NoticeKind
+    session: str
+
+
 class Appended(enum.Enum):
     """How an append went; both mean that the entry is stored, once."""
 
@@ -275,11 +334,40 @@ class SessionStore(Protocol):
         ...
 
     async def renew(self, ownership: Ownership) -> None:
-        """Extend the lease and retention. Raises `SessionUnknown`, `StaleOwner` or `StoreWentBack`."""
+        """Extend the lease and retention; a TTL of 0 gives the lease back.
+
+        Raises `SessionUnknown`, `StaleOwner` or `StoreWentBack`.
+        """
         ...
 
     async def delete(self, session: str) -> bool:
-        """Remove all of the session, whoever owns it; false if there was nothing. Its owner learns by its next call."""
+        """Remove all of the session, whoever owns it; false if there was nothing.
+
+        Its owner learns by a notice, or by its next call.
+        """
+        ...
+
+    async def listing(self, cursor: str, count: int) -> Listing:
+        """About `count` sessions from `cursor` on; an empty one begins.
+
+        All pages together name each session that is there throughout, seldom one twice. Raises `CursorRefused`.
+        """
+        ...
+
+    async def describe(self, sessions: Sequence[str]) -> tuple[StoredSession, ...]:
+        """Those of `sessions` that are there, in their order."""
+        ...
+
+    async def read(self, session: str) -> tuple[StoredSession, Snapshot]:
+        """All of a session, of one moment; nothing of it changes. Raises `SessionUnknown` or `StoredDataError`."""
+        ...
+
+    async def notify(self, notice: Notice) -> None:
+        """Say it to whoever listens now."""
+        ...
+
+    def notices(self) -> AbstractAsyncContextManager[AsyncIterator[Notice]]:
+        """What is said from the entering on. Ends with the error of a connection that is lost."""
         ...
 
     async def ping(self) -> None:
@@ -294,6 +382,15 @@ class SessionStore(Protocol):
 def valid_session_id(session: str) -> bool:
     """Whether a session may have this id: it is part of key names, so its alphabet is closed."""
     return _SESSION_ID.fullmatch(session) is not None
+
+
+def describe_record(stored: bytes) -> tuple[str, int]:
+    """Tenant and time of making, as `StoredSession` has them."""
+    try:
+        record = decode_record(stored)
+    except StoredDataError:
+        return "", 0
+    return record.tenant, record.created_ms
 
 
 def check_new_record(record: SessionRecord) -> None:

@@ -41,6 +41,8 @@ const FINAL_CODES = new Set([
   "session_not_resumable",
   "session_unreadable",
   "session_replaced",
+  "ended_by_operator",
+  "session_deleted",
   "call_too_long",
   "idle",
 ]);

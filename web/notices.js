@@ -114,6 +114,18 @@ const NOTICES = {
     action: "restart",
     label: "Start a new one",
   },
+  ended_by_operator: {
+    title: "The call was ended",
+    text: "Whoever runs this service has ended it. Your conversation is kept.",
+    action: "retry",
+    label: "Go on",
+  },
+  session_deleted: {
+    title: "This conversation was deleted",
+    text: "The service keeps nothing of it. Its words are still here to be saved.",
+    action: "restart",
+    label: "Start a new one",
+  },
   idle: {
     title: "The call ended",
     text: "Nothing was said for a long time. Your conversation is kept.",

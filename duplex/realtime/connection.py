@@ -96,10 +96,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A message, not yet stamped; `epoch` is that of the audio which it carries."""
+    """A message, not yet stamped; `sound` is the audio that it carries."""
 
     message: Message
-    epoch: int | None
+    sound: ReplyAudio | None
+
+    @property
+    def belongs_to_epoch(self) -> bool:
+        return self.sound is not None and self.sound.epoch != OUT_OF_BAND
 
 
 class Outbox:
@@ -144,26 +148,33 @@ class Outbox:
         return len(self._waiting) + (self._unsent is not None)
 
     def tell(self, event: Event) -> None:
-        epoch = event.epoch if isinstance(event, ReplyAudio) else None
+        sound = event if isinstance(event, ReplyAudio) else None
         for message in self._dialect.encode(event):
-            self._put(message, epoch if message["type"] == AUDIO_DELTA else None)
+            self._put(message, sound if message["type"] == AUDIO_DELTA else None)
 
     def post(self, message: Message) -> None:
         """Queue a message that is no event of the conversation."""
         self._put(message, None)
 
-    def _put(self, message: Message, epoch: int | None) -> None:
+    def _put(self, message: Message, sound: ReplyAudio | None) -> None:
         if len(self._waiting) >= MESSAGES_WAITING_MAX:
             self.overflowed.set()
             return
-        self._waiting.append(_Waiting(message, epoch))
-        self._audio += epoch is not None
+        self._waiting.append(_Waiting(message, sound))
+        self._audio += sound is not None
         self._wake.set()
 
-    def drop_audio(self) -> None:
-        """Forget the audio of the epoch that has ended; an out-of-band response has none."""
-        self._waiting = deque(entry for entry in self._waiting if entry.epoch in (None, OUT_OF_BAND))
-        self._audio = sum(entry.epoch is not None for entry in self._waiting)
+    def drop_audio(self) -> Position | None:
+        """Forget the audio of the epoch that has ended; an out-of-band response has none. Gives what is left of the
+        last response of which some was forgotten; None where there was none."""
+        frames = [entry.sound.frame for entry in self._waiting if entry.sound and entry.belongs_to_epoch]
+        self._waiting = deque(entry for entry in self._waiting if not entry.belongs_to_epoch)
+        self._audio = sum(entry.sound is not None for entry in self._waiting)
+        if not frames:
+            return None
+        response = frames[-1].response
+        left = min(frame.start_sample for frame in frames if frame.response == response)
+        return Position(response, left, left)
 
     def clear(self) -> None:
         """Forget everything that waits."""
@@ -184,7 +195,7 @@ class Outbox:
             await self._wake.wait()
         entry = self._waiting.popleft()
         self._moves = True
-        self._audio -= entry.epoch is not None
+        self._audio -= entry.sound is not None
         return _json.encode(self._dialect.stamp(entry.message)).decode()
 
     def put_back(self, text: str) -> None:

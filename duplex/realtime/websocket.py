@@ -1,7 +1,8 @@
 """The WebSocket endpoint of the Realtime API: admission, handshake, the connection's life, and its close code.
 
 Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
-1011 a fault of the service; 1013 the store is away or full, try again later; 4001 another connection took the session.
+1011 a fault of the service; 1013 the store is away or full, try again later; 4001 another connection took the session;
+4002 an operator ended the call; 4003 the session was deleted.
 
 Rule
 * Whoever waits for the client, be it to speak or only to take what is sent, stops waiting when the call ends.
@@ -49,6 +50,8 @@ _CLOSE_CODES = {
     "call_too_long": 1008,
     "idle": 1008,
     "session_replaced": 4001,
+    "ended_by_operator": 4002,
+    "session_deleted": 4003,
     "store_unavailable": 1013,
     "store_full": 1013,
     "refused": 1008,

@@ -289,6 +289,8 @@ class RtcVisit:
 _FAREWELL = {
     "service_shutdown": "the service stops; connect again and resume",
     "session_replaced": "another connection has taken this session",
+    "ended_by_operator": "an operator of the service has ended this call",
+    "session_deleted": "the session was deleted; nothing of it is kept",
     "call_too_long": "the call has lasted as long as a call may",
     "idle": "nothing was said for too long",
     "slow_client": "messages were not read in time",

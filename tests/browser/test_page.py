@@ -231,6 +231,17 @@ def test_another_window_takes_the_conversation(page: Page, service: FakeService)
     assert_accessible(page)
 
 
+@pytest.mark.parametrize(
+    ("code", "title"),
+    [("ended_by_operator", "The call was ended"), ("session_deleted", "This conversation was deleted")],
+)
+def test_what_an_operator_has_done_is_told(page: Page, service: FakeService, code: str, title: str) -> None:
+    start(page)
+    service.call().say("error", error={"type": "server_error", "code": code, "message": "so it is"})
+    shows_notice(page, title)
+    phase(page, "closed")
+
+
 # ---- what can go wrong -----------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duplex.auth import Authority
+from duplex.client_secrets import ClientSecrets
 from duplex.config import load
 
 HOST = "127.0.0.1:8080"
@@ -135,3 +136,40 @@ def test_an_allowed_page_may_call_exactly_as_it_was_named() -> None:
 
 def test_the_page_is_judged_before_the_token() -> None:
     assert code(GUARDED, origin="https://evil.example", authorization="Bearer right") == "origin_not_allowed"
+
+
+OPERATED = authority(token="right", operator_token="op")
+
+
+def operator_code(of: Authority, **headers: str) -> str | None:
+    refusal = of.operator_refusal({"host": HOST} | {name.replace("_", "-"): value for name, value in headers.items()})
+    return refusal.code if refusal else None
+
+
+def test_an_operator_has_a_token_of_their_own() -> None:
+    assert operator_code(OPERATED, authorization="Bearer op") is None
+    assert operator_code(OPERATED, authorization="Bearer right") == "invalid_token"
+    assert operator_code(OPERATED) == "missing_token"
+    assert code(OPERATED, authorization="Bearer op") == "invalid_token", "which makes no calls"
+
+
+@pytest.mark.parametrize("of", [OPEN, GUARDED])
+def test_without_a_token_of_their_own_nobody_is_an_operator(of: Authority) -> None:
+    assert [operator_code(of, authorization=f"Bearer {given}") for given in ("right", "op", "None")] == [
+        "operations_off"
+    ] * 3
+    assert operator_code(of) == "operations_off"
+
+
+def test_an_operators_token_counts_in_its_header_and_from_allowed_pages_alone() -> None:
+    assert operator_code(OPERATED, sec_websocket_protocol="openai-insecure-api-key.op") == "missing_token"
+    evil = {"authorization": "Bearer op", "origin": "https://evil.example"}
+    assert operator_code(OPERATED, **evil) == "origin_not_allowed"
+
+
+def test_a_client_secret_makes_no_operator() -> None:
+    issued = ClientSecrets()
+    of = Authority(load({"DUPLEX_TOKEN": "right", "DUPLEX_OPERATOR_TOKEN": "op"}), issued)
+    secret = issued.mint(60, None)
+    assert operator_code(of, authorization=f"Bearer {secret}") == "invalid_token"
+    assert issued.find(secret) is not None

@@ -45,6 +45,7 @@ def test_lists_are_separated_by_bars(text: str, values: tuple[str, ...]) -> None
         ("port", "65536"),
         ("port", "http"),
         ("token", ""),
+        ("operator_token", ""),
         ("calls_max", "0"),
         ("message_bytes_max", "1023"),
         ("input_bytes_per_second_max", "1"),
@@ -105,9 +106,16 @@ def test_another_thinker_needs_its_address_and_model() -> None:
     assert config.thinker == "openai"
 
 
+def test_an_operator_is_no_caller() -> None:
+    with pytest.raises(ConfigError, match="it must be another one"):
+        load({"DUPLEX_TOKEN": "same", "DUPLEX_OPERATOR_TOKEN": "same"})
+    assert load({"DUPLEX_TOKEN": "one", "DUPLEX_OPERATOR_TOKEN": "other"}).operator_reads_words is False
+
+
 def test_secrets_are_shown_nowhere() -> None:
     secrets = {
         "DUPLEX_TOKEN": "secret-token",
+        "DUPLEX_OPERATOR_TOKEN": "secret-operator",
         "DUPLEX_OPENAI_API_KEY": "secret-key",
         "DUPLEX_REDIS_URL": "redis://:secret-password@h",
     }

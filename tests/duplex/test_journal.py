@@ -65,6 +65,12 @@ class Faults:
         return self._left.pop(0) if self._left else self._for_ever
 
 
+async def settle() -> None:
+    """Until everything has happened that can happen now."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 def item(number: int, text: str = "") -> ItemAppended:
     return ItemAppended(ItemRecord(f"item_{number}", "user", content=text or f"line {number}"))
 
@@ -140,6 +146,55 @@ def test_a_session_that_was_taken_over_ends_the_journal() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_renewal_that_failed_ends_nothing(fault: Fault) -> None:
+    async def scenario() -> None:
+        faults = Faults("renew", fault)
+        store = memory(faults)
+        journal = Journal(store, await opened(store))
+        running = asyncio.create_task(journal.run())
+        journal.renew()
+        journal.write(item(1))
+        assert await journal.flush(S_MAX * NS_PER_S)
+        await settle()
+        journal.renew()
+        await settle()
+        assert faults.asked == 2
+        assert (journal.errors, journal.failed.done()) == (1, False)
+        await stop_task(running)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_renewal_tells_that_the_session_is_lost(is_deleted: bool) -> None:
+    async def scenario() -> None:
+        store = memory()
+        journal = Journal(store, await opened(store))
+        running = asyncio.create_task(journal.run())
+        if is_deleted:
+            await store.delete(SESSION)
+        else:
+            await store.acquire(SESSION, "gw_2", token_digest("x"), 10_000)
+        journal.renew()
+        reason = await asyncio.wait_for(journal.failed, S_MAX)
+        assert reason == ("session_deleted" if is_deleted else "session_replaced")
+        await asyncio.wait_for(running, S_MAX)
+        await journal.release()  # of what is not ours: nothing happens
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_was_given_back_is_free() -> None:
+    async def scenario() -> None:
+        store = memory()
+        journal = Journal(store, await opened(store))
+        await journal.release()
+        await store.acquire(SESSION, "gw_2", None, 10_000)
+
+    asyncio.run(scenario())
+
+
 def test_a_deleted_session_ends_the_journal() -> None:
     async def scenario() -> None:
         store = memory()
@@ -147,7 +202,7 @@ def test_a_deleted_session_ends_the_journal() -> None:
         running = asyncio.create_task(journal.run())
         await store.delete(SESSION)
         journal.write(item(1))
-        assert await asyncio.wait_for(journal.failed, S_MAX) == "store_refused"
+        assert await asyncio.wait_for(journal.failed, S_MAX) == "session_deleted"
         await asyncio.wait_for(running, S_MAX)
 
     asyncio.run(scenario())
@@ -189,7 +244,8 @@ class Call:
         self.suspended: list[bool] = []
         self.failures: list[str] = []
         self.failed = asyncio.Event()
-        journal.attach(JournalPorts(self._whole, self.suspended.append, self._store_failed))
+        self.told = asyncio.Event()
+        journal.attach(JournalPorts(self._whole, self._suspended, self._store_failed))
 
     def write(self, entry: ItemAppended) -> None:
         self.entries.append(entry)
@@ -197,6 +253,10 @@ class Call:
 
     def _whole(self) -> Compacted:
         return Compacted(tuple(e.item for e in self.entries if isinstance(e, ItemAppended)), b"{}", 1 << 20)
+
+    def _suspended(self, suspended: bool) -> None:
+        self.suspended.append(suspended)
+        self.told.set()
 
     def _store_failed(self, kind: str) -> None:
         self.failures.append(kind)
@@ -306,6 +366,28 @@ def test_a_store_that_went_back_has_all_of_it_again(fault: Fault | None) -> None
         assert isinstance(whole, Compacted)
         assert [item.id for item in whole.items] == [f"item_{number}" for number in range(4)]
         assert rest == [item(4)]
+
+    asyncio.run(scenario())
+
+
+def test_a_silent_call_finds_out_when_it_renews_its_lease() -> None:
+    async def scenario() -> None:
+        store = memory()
+        await opened(store)
+        replica = store.moment()
+        ownership, _ = await store.acquire(SESSION, "gw_1", token_digest("x"), 10_000)
+        call = Call(Journal(store, ownership))
+        running = asyncio.create_task(call.journal.run())
+        call.write(item(0))
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        store.go_back(replica)
+        call.journal.renew()
+        await asyncio.wait_for(call.told.wait(), S_MAX)
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        await stop_task(running)
+        assert call.suspended == [True, False]
+        after, snapshot = await store.acquire(SESSION, "reader", token_digest("x"), 0)
+        assert (after.fence, [decode_entry(entry) for entry in snapshot.entries]) == (4, [call._whole()])
 
     asyncio.run(scenario())
 

@@ -81,7 +81,7 @@ def test_a_failure_that_may_pass_is_repeated_with_growing_pauses() -> None:
     ("error", "reason"),
     [
         (StaleOwner("sess", 2), "session_replaced"),
-        (SessionUnknown("sess"), "store_refused"),
+        (SessionUnknown("sess"), "session_deleted"),
         (SequenceGap("sess", 3), "store_refused"),
         (StoreRefused("no rights"), "store_refused"),
     ],
@@ -178,6 +178,10 @@ def test_who_has_no_more_time_gives_up_what_waits() -> None:
     queue.write(item(1))
     queue.give_up()
     assert state(queue) == ("store_unavailable", 0, False)
+    other = LogQueue(LogLimits())
+    other.failed(StoreWentBack("sess", 1), 0)
+    other.give_up()
+    assert (state(other), other.must_reclaim) == (("store_unavailable", 0, False), False)
 
 
 def test_more_than_may_wait_ends_the_log() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from duplex.replica_port import Greeting, ReplicaPort
 from stages.messages import LINK_VERSION, OnwardChanged, Welcome
 
@@ -57,3 +60,31 @@ def test_a_process_of_the_past_is_left_alone() -> None:
     assert port.welcomed(welcome(2), on_control=True) is Greeting.WAITS
     assert port.welcomed(welcome(3), on_control=False) is Greeting.UP
     assert port.incarnation == 3
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("welcome"), st.integers(1, 4)),
+    st.tuples(st.just("reaches"), st.integers(0, 1)),
+    st.just(("lost", 0)),
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(STEPS, max_size=40))
+def test_it_is_there_with_both_links_and_never_again_as_what_it_was(steps: list[tuple[str, int]]) -> None:
+    port, welcomed, newest = ReplicaPort(), 0, 0
+    for step, number in steps:
+        match step:
+            case "welcome" if welcomed < 2:
+                greeting = port.welcomed(welcome(number), on_control=not welcomed)
+                assert (greeting is Greeting.PAST) == (number < newest)
+                welcomed += number >= newest
+                newest = max(newest, number)
+            case "reaches" if welcomed:
+                port.changed(OnwardChanged("vocoder", up=bool(number)))
+                assert port.onward == ({"vocoder"} if number else set())
+            case "lost":
+                assert port.lost() == (welcomed == 2)
+                welcomed = 0
+                assert port.onward == frozenset()
+        assert (port.is_up, port.incarnation) == (welcomed == 2, newest)

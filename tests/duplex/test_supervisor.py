@@ -17,7 +17,7 @@ from duplex import supervisor
 from duplex.child import StartError
 from duplex.config import Config, load
 from duplex.pipeline import graph_of
-from duplex.supervisor import Supervisor, addresses_of, child_environment, sole_service
+from duplex.supervisor import SECRETS, Supervisor, addresses_of, child_environment, sole_service
 from sessions.embedded_valkey import EmbeddedValkey
 from sessions.response import Deadlines
 from stages.liveness import PINGS_PER_SILENCE
@@ -46,7 +46,11 @@ def test_children_get_the_configuration_as_it_stands(tmp_path: Path, monkeypatch
     monkeypatch.setenv("DUPLEX_CONFIG", str(file))
     monkeypatch.setenv("DUPLEX_PORT", "1000")
     monkeypatch.setenv("OTHER", "kept")
-    settings = load(port=2000, engine="scripted", token="secret", openai_api_key="key", temperature=0.25)
+    for name, field in Config.model_fields.items():
+        assert ("SecretStr" in str(field.annotation)) is (f"DUPLEX_{name.upper()}" in SECRETS)
+        if "SecretStr" in str(field.annotation):
+            monkeypatch.setenv(f"DUPLEX_{name.upper()}", f"the {name}")
+    settings = load(port=2000, engine="scripted", temperature=0.25)
     environment = child_environment(settings, "unix:///store")
     assert "DUPLEX_CONFIG" not in environment
     assert environment["OTHER"] == "kept"

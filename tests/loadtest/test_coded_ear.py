@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loadtest.coded_ear import LOST_MS_MAX, SHORTEST_SAMPLES, CodedEar, WordHeard, wholly_heard, words_heard
@@ -57,6 +57,13 @@ def test_a_word_in_which_the_reply_stood_still_was_heard_whole(symbols: int) -> 
     at = WORD + symbols * SYMBOL + 77
     said = speech(ID, 3)
     assert whole_words(said[:at], silence(9_000), said[at:]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("frame", [23, 24])
+def test_a_symbol_that_sounds_the_same_five_milliseconds_later_misleads_nobody(frame: int) -> None:
+    """One of the third word does: a halt of as much leaves it, too short to be a piece, at two places."""
+    said, at = speech(ID, 4), frame * FRAME
+    assert whole_words(said[:at], silence(RATE * 5 // 1_000), said[at:]) == [0, 1, 2, 3]
 
 
 def test_a_fade_on_either_side_of_a_halt_loses_no_word() -> None:
@@ -135,7 +142,13 @@ def test_delay_changes_nothing() -> None:
     assert played([300 * MS + number * 20 * MS for number in range(FRAMES)]) == ([0, 1, 2, 3], 4 * WORD)
 
 
+def late(frames: dict[int, int]) -> list[int]:
+    """By how many ms each frame is late."""
+    return [frames.get(number, 0) for number in range(FRAMES)]
+
+
 @settings(max_examples=10)
+@example(late({0: 33, 24: 42}))  # symbols of both sides of the hole agree with the word at a place between them
 @given(st.lists(st.integers(0, 90), min_size=FRAMES, max_size=FRAMES))
 def test_jitter_tears_holes_and_loses_no_word(late_ms: list[int]) -> None:
     """In order, as over TCP, and none closer than a frame: each one that is late leaves a hole."""

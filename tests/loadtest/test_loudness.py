@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadtest.loudness import AUDIBLE_DBFS, audible_span
 from tests.loadtest.link import tone
@@ -38,3 +40,14 @@ def test_the_threshold_is_a_level_of_rms() -> None:
 
 def test_full_scale_does_not_overflow() -> None:
     assert audible_span((-32_768).to_bytes(2, "little", signed=True) * 240, 24_000) == (0, 240)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2_000), st.integers(1, 3_000), st.integers(0, 2_000))
+def test_sound_between_silences_is_found_to_within_a_window(before: int, length: int, after: int) -> None:
+    loud = np.full(length, 8_000, dtype="<i2").tobytes()
+    span = audible_span(bytes(2 * before) + loud + bytes(2 * after), 24_000)
+    assert span is not None
+    start, end = span
+    assert before - WINDOW < start <= before
+    assert before + length <= end < before + length + WINDOW

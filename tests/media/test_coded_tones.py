@@ -287,6 +287,16 @@ def test_a_hole_is_seen(length: int) -> None:
         assert abs(after.skipped - at - length) <= CUT_SAMPLES_MAX
 
 
+def test_beside_a_short_halt_a_word_is_not_lost_between_its_two_places() -> None:
+    """Half of a symbol of silence: windows in between find symbols of both pieces, more than of either alone."""
+    word, halt = (41_298, 2), 192
+    sound = encode(*word, EAR_RATE)
+    (piece,) = decode(joined(sound[:1_920], silence(halt), sound[1_920:]))
+    assert (piece.response, piece.word) == word
+    assert abs(piece.skipped - 1_920) <= EDGE_SAMPLES
+    assert piece.start_sample == piece.skipped + halt
+
+
 @pytest.mark.parametrize("length", [20, 48, 240, 480])
 def test_what_was_cut_out_of_the_middle_is_missed(length: int) -> None:
     """Seven symbols in a row are left on one side, wherever 20 ms are lost."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from media.fade import faded_in, faded_out
 
@@ -34,3 +36,21 @@ def test_what_is_shorter_than_its_fade_is_faded_as_a_whole() -> None:
     assert samples(faded_in(pcm(100, 100), 240)) == [15, 85]
     assert samples(faded_out(pcm(100))) == [50]
     assert (faded_in(b"", 240), faded_out(b"")) == (b"", b"")
+
+
+LOUD = st.lists(st.integers(-FULL - 1, FULL), max_size=300)
+
+
+@settings(max_examples=50)
+@given(LOUD, st.integers(0, 300))
+def test_a_fade_keeps_the_length_and_makes_nothing_louder(sound: list[int], rise: int) -> None:
+    for faded in (samples(faded_out(pcm(*sound))), samples(faded_in(pcm(*sound), rise))):
+        assert len(faded) == len(sound)
+        assert all(abs(after) <= abs(before) for before, after in zip(sound, faded, strict=True))
+
+
+@settings(max_examples=50)
+@given(LOUD)
+def test_what_fades_out_and_in_at_once_is_the_whole(sound: list[int]) -> None:
+    out, into = samples(faded_out(pcm(*sound))), samples(faded_in(pcm(*sound), len(sound)))
+    assert all(abs(one + other - whole) <= 1 for one, other, whole in zip(out, into, sound, strict=True))

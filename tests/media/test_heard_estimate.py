@@ -100,8 +100,10 @@ def test_samples_are_due_one_after_the_other_and_after_each_gap() -> None:
 def test_what_was_taken_back_is_never_due() -> None:
     for taken_at, samples in ((100, 60), (60, 60), (50, 50), (40, 40), (10, 10), (0, 0)):
         pacing = Pacing(RATE)
+        assert pacing.end_ns == 0
         for start_ms in (100, 120, 200):
             pacing.record(start_ms * MS, 20)
+        assert pacing.end_ns == 220 * MS
         pacing.take_back(taken_at)
         assert pacing.due_by(900 * MS) == samples
         assert pacing.due_ns(samples + 1) is None
@@ -198,6 +200,24 @@ def test_how_long_the_path_is_reports_know_better_than_any_model() -> None:
     while playout.due(sent_ms * MS):
         pass
     assert playout.view("s", (sent_ms + 85) * MS).heard == 10, "75 ms after it is due, as before"
+
+
+def test_a_buffer_that_ran_low_within_a_reply_is_full_again_before_the_next() -> None:
+    """A pause of 60 ms in the sending is bridged by the ear's buffer: from then on reports come sooner."""
+    playout = Playout(RATE, 20, 100 * MS)
+    playout.go_by(Path(delay_ns_max=400 * MS), 0)
+    playout.open("r")
+    for seq, (sent_ms, heard_ms) in enumerate(((0, 150), (160, 250))):
+        playout.push("r", AudioChunk(seq, RATE, 100 * seq, bytes(200), final=False))
+        while playout.due(sent_ms * MS):
+            pass
+        playout.acknowledge("r", 100 * seq + 50, heard_ms * MS)
+    playout.open("s")
+    playout.push("s", AudioChunk(0, RATE, 0, bytes(200), final=True))
+    playout.cut("r", 300 * MS)
+    while playout.due(9_000 * MS):
+        pass
+    assert playout.view("s", 9_110 * MS).heard == 10, "100 ms after it is due, as at first"
 
 
 def test_a_report_that_is_ahead_of_every_path_makes_none_shorter_than_it_can_be() -> None:

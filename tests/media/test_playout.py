@@ -199,6 +199,41 @@ def test_what_follows_a_response_does_not_take_back_what_was_heard_of_it() -> No
     assert playout.view("b", 105 * MS).heard == 5
 
 
+def test_what_a_client_throws_away_takes_no_time_at_its_ear() -> None:
+    """`a` ran 400 ms ahead of the ear; `b` is heard from its arrival on, and runs as far ahead again."""
+    playout = make("a", "b", lead_ms=400)
+    playout.push("a", chunk(0, 0, 900, final=True))
+    playout.push("b", chunk(0, 0, 900, final=True))
+    drain(playout, 0)
+    assert playout.cut("a", 100 * MS).heard == 100
+    playout.recall("a", 100 * MS)
+    assert playout.played_out_ns() == 100 * MS
+    assert drain(playout, 130)[-1].end_sample == 400
+    assert playout.view("b", 150 * MS).heard == 20
+    assert playout.view("a", 500 * MS).heard == 100
+
+
+def test_what_follows_what_was_thrown_away_and_was_sent_already_stays_in_its_place() -> None:
+    playout = make("a", "b", "c", lead_ms=1_000)
+    for response, samples in (("a", 100), ("b", 60), ("c", 40)):
+        playout.push(response, chunk(0, 0, samples, final=True))
+        drain(playout, 0)
+    playout.cut("a", 30 * MS)
+    playout.recall("a", 30 * MS)
+    assert playout.played_out_ns() == 200 * MS
+    playout.recall("c", 30 * MS)
+    assert playout.played_out_ns() == 160 * MS
+    assert playout.view("b", 130 * MS).heard == 30
+
+
+def test_what_had_been_played_when_it_was_thrown_away_changes_nothing() -> None:
+    playout = make("a")
+    playout.push("a", chunk(0, 0, 20, final=True))
+    drain(playout, 0)
+    playout.recall("a", 90 * MS)
+    assert playout.played_out_ns() == 20 * MS
+
+
 @pytest.mark.parametrize("ending", ["cut", "forget"])
 def test_the_end_of_a_later_response_does_not_take_back_what_was_heard(ending: str) -> None:
     playout = make("a", "b", lead_ms=1_000)

@@ -457,15 +457,15 @@ def test_a_result_that_comes_before_a_reply_has_begun_is_read_by_it() -> None:
     assert talk.prompt("resp_2")[-2:] == (Message("tool", "sunny", call_id=CALL), user("and?"))
 
 
-def test_a_response_that_is_asked_for_while_the_caller_speaks_is_begun_as_any_other() -> None:
-    """Who asks is not refused for that: it reads what was understood by then, and the result."""
+def test_a_response_that_is_asked_for_while_the_caller_speaks_begins_behind_their_words() -> None:
     talk = asked_with_tools()
     at_work(talk)
     talk.start(ONSET)
     talk.answer(CALL, "sunny")
-    effects = talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
-    assert told(effects, ResponseStarted)[0].response.id == "resp_2"
-    assert talk.prompt("resp_2")[-1] == Message("tool", "sunny", call_id=CALL)
+    assert talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns)) == []
+    talk.end(64_000)
+    assert told(talk.heard("and tomorrow?"), ResponseStarted)[0].response.id == "resp_2"
+    assert talk.prompt("resp_2")[-2:] == (Message("tool", "sunny", call_id=CALL), user("and tomorrow?"))
 
 
 @pytest.mark.parametrize("window", [at_work_while_words_are_said, at_work_while_words_are_heard])

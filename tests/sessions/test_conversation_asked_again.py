@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from media.heard_estimate import Path
 from sessions.effects import CancelStream, Measured, OpenStream
 from sessions.events import ItemTruncated, ResponseDrained, ResponseStarted
 from sessions.heard import Cut
@@ -14,7 +15,19 @@ from sessions.prompt import INTERRUPTED
 from sessions.response import ASKED_AGAIN_MAX
 from sessions.settings import ResponseSpec
 from stages.contracts import Message, Tag, TextDelta, ThinkerOptions
-from tests.sessions.talk import LINE, SYSTEM, WORD_SAMPLES, Talk, assistant, kinds, of, told, user, without_interruption
+from tests.sessions.talk import (
+    LINE,
+    MS,
+    SYSTEM,
+    WORD_SAMPLES,
+    Talk,
+    assistant,
+    kinds,
+    of,
+    told,
+    user,
+    without_interruption,
+)
 
 SAID = (SYSTEM, user("hello"))
 NEXT = (INTERRUPTED, user("go on"))
@@ -78,6 +91,30 @@ def test_a_cut_that_moves_forward_has_the_reply_made_again_too() -> None:
     talk.do(talk.core.heard("resp_1", 2 * WORD_SAMPLES, talk.now_ns))
     talk.open("resp_2")
     assert prompts(talk)[-1] == (2, (*SAID, assistant("one two —"), *NEXT))
+
+
+def test_what_has_arrived_after_all_has_the_reply_made_again() -> None:
+    """The peer has fallen silent amid the first word; then its report says that both words had come."""
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    talk.do(talk.core.path_seen(Path(silent_ns=talk.now_ns + 100 * MS), talk.now_ns))
+    began_ns = talk.now_ns
+    talk.send(25)
+    talk.say("go on")
+    talk.open("resp_2")
+    effects = talk.do(talk.core.path_seen(Path(arrived_ns=began_ns + 400 * MS), talk.now_ns))
+    assert kinds(effects)[:2] == ["SaveItem", "ItemRefined"]
+    talk.open("resp_2")
+    assert prompts(talk) == [(0, (*SAID, user("go on"))), (1, (*SAID, assistant("one two —"), *NEXT))]
+
+
+def test_what_was_never_written_has_the_reply_made_again() -> None:
+    talk = interrupted()
+    talk.open("resp_2")
+    talk.do(talk.core.written("resp_1", 2 * WORD_SAMPLES - 480, talk.now_ns))
+    talk.open("resp_2")
+    assert prompts(talk)[-1] == (1, (*SAID, assistant("one —"), *NEXT))
 
 
 def test_words_of_the_cut_that_become_known_late_are_in_the_prompt() -> None:

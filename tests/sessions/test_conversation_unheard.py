@@ -61,6 +61,25 @@ def test_who_hangs_up_has_not_heard_the_packets_on_their_way(amid: bool) -> None
     assert (talk.core.items[-1].cut, talk.core.items[-1].heard_basis) == (True, "acked")
 
 
+def test_a_reply_that_failed_and_still_sounds_is_interrupted_where_the_ear_is() -> None:
+    """What its client has of it plays on, and is thrown away when the client hears that somebody speaks."""
+    talk = Talk(recalls=True, lead_ms=400)
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.text("resp_1", WORDS)
+    talk.words("resp_1", WORDS)
+    talk.audio("resp_1", 2 * WORD_SAMPLES)
+    talk.send()
+    talk.do(talk.core.closed(talk.tag("resp_1"), "vocoder", {}, ("step_failed", "by chance"), talk.now_ns))
+    assert talk.texts[-1] == ("assistant", "one two"), "all that was sent will be heard"
+    talk.later(250)
+    assert talk.core.saying(talk.now_ns).may_be_held
+    effects = talk.start(48_000)
+    assert kinds(effects).index("EndEpoch") < kinds(effects).index("SpeechStarted")
+    assert [(one.item, one.audio_end_ms) for one in told(effects, ItemTruncated)] == [("item_2", 250)]
+    assert talk.texts[-1] == ("assistant", "one")
+
+
 def test_what_was_taken_back_unwritten_is_not_in_history() -> None:
     talk = Talk()
     talk.say("hello")
@@ -68,7 +87,7 @@ def test_what_was_taken_back_unwritten_is_not_in_history() -> None:
     talk.send(31)
     talk.start(48_000)
     assert talk.texts[-1] == ("assistant", "one two three")
-    effects = talk.do(talk.core.written("resp_1", 3 * WORD_SAMPLES - 480))
+    effects = talk.do(talk.core.written("resp_1", 3 * WORD_SAMPLES - 480, talk.now_ns))
     assert kinds(effects) == ["SaveItem", "ItemRefined"]
     assert talk.texts[-1] == ("assistant", "one two")
-    assert talk.core.written("resp_1", 3 * WORD_SAMPLES) == []
+    assert talk.core.written("resp_1", 3 * WORD_SAMPLES, talk.now_ns) == []

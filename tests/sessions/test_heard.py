@@ -134,6 +134,38 @@ def test_what_fails_is_played_as_far_as_it_came() -> None:
     assert call.end(340, recalled=False) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", error_samples=200 * 24)
 
 
+def test_what_fails_and_still_sounds_may_be_interrupted_like_any_reply() -> None:
+    """Its client plays on what it has, until it hears that somebody speaks, and throws the rest away."""
+    call = Call()
+    call.play_until(340)
+    call.end(340, recalled=False)
+    assert call.heard.unplayed(360 * MS) == ["item_r1"]
+    assert call.heard.last_words(360 * MS) == "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"
+    assert call.heard.cut_off("item_r1", 360 * MS) == Cut(360 * 24, "w0 w1 w2", "w3")
+    assert call.heard.report("r1", 350 * 24, 400 * MS) == "item_r1", "which it may put right"
+    assert call.heard.unplayed(400 * MS) == []
+
+
+def test_what_fails_has_been_heard_as_far_as_it_came_in_time() -> None:
+    call = Call()
+    call.play_until(340)
+    call.end(340, recalled=False)
+    assert call.heard.unplayed(540 * MS) == []
+
+
+@pytest.mark.parametrize("who", ["we", "the client"])
+def test_what_follows_a_cut_sounds_at_once(who: str) -> None:
+    """The client has thrown away the 200 ms that were ahead of the ear."""
+    call = Call()
+    call.play_until(340)
+    call.end(340, recalled=who == "we")
+    if who == "the client":
+        call.heard.truncate("item_r1", 340 * 24, 340 * MS)
+    call.begin("r2")
+    call.play_until(340)
+    assert call.playout.view("r2", 400 * MS).heard == 60 * 24
+
+
 def test_a_cut_between_two_words_falls_into_none() -> None:
     call = Call()
     call.play_until(300)
@@ -249,7 +281,7 @@ def test_where_nothing_is_recalled_a_truncation_stands_whatever_arrives() -> Non
     call = Call(recalls=False)
     call.play_until(340)
     call.end(340)
-    cut = call.heard.truncate("item_r1", 150 * 24)
+    cut = call.heard.truncate("item_r1", 150 * 24, 400 * MS)
     assert cut == Cut(150 * 24, "w0", "w1", "acked")
     assert call.heard.go_by(Path(arrived_ns=900 * MS), 900 * MS) == []
     assert call.heard.report("r1", 10**9, 900 * MS) is None
@@ -265,7 +297,7 @@ def test_a_truncation_moves_the_cut_either_way(ms: int, text: str, word: str) ->
     call = Call()
     call.play_until(340)
     call.end(340)
-    assert call.heard.truncate("item_r1", ms * 24) == Cut(ms * 24, text, word, "acked")
+    assert call.heard.truncate("item_r1", ms * 24, 400 * MS) == Cut(ms * 24, text, word, "acked")
     assert call.heard.cut_of("item_r1") == Cut(ms * 24, text, word, "acked")
 
 
@@ -273,10 +305,10 @@ def test_more_than_was_sent_cannot_have_been_played() -> None:
     call = Call()
     call.play_until(340)
     call.end(340)
-    cut = call.heard.truncate("item_r1", 10**9)
+    cut = call.heard.truncate("item_r1", 10**9, 400 * MS)
     assert cut is not None
     assert cut.samples == 540 * 24
-    assert call.heard.truncate("item_r9", 0) is None
+    assert call.heard.truncate("item_r9", 0, 400 * MS) is None
 
 
 def test_a_client_that_stopped_playing_before_the_end_was_told_is_believed_at_the_end() -> None:
@@ -284,6 +316,15 @@ def test_a_client_that_stopped_playing_before_the_end_was_told_is_believed_at_th
     call.play_until(340)
     call.heard.want("item_r1", 150 * 24)
     assert call.end(340) == Cut(150 * 24, "w0", "w1", "acked")
+
+
+@pytest.mark.parametrize(("ms", "is_cut"), [(299, True), (300, False), (60_000, False)])
+def test_a_client_that_stopped_playing_behind_the_end_has_cut_nothing(ms: int, is_cut: bool) -> None:
+    call = Call(words=3)
+    call.play_until(300)
+    call.heard.want("item_r1", ms * 24)
+    call.end(300, whole=True)
+    assert (call.heard.cut_of("item_r1") is not None) is is_cut
 
 
 def test_a_reply_that_was_said_to_its_end_is_not_cut() -> None:

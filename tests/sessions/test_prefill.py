@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from sessions.effects import CancelStream, FeedStream, OpenStream
 from sessions.prefill import Prefill
 from stages.contracts import Message, PrefillOptions, Prompt, Tag, Tool
@@ -33,6 +36,40 @@ def test_what_is_gone_is_fed_and_stopped_no_more() -> None:
     assert prefill.tag == SECOND
     prefill.gone(SECOND)
     assert prefill.stop() == []
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("start", "feed", "stop", "gone", "gone before")), st.booleans()), max_size=30
+)
+
+
+@settings(max_examples=50)
+@given(STEPS)
+def test_at_most_one_is_read_and_nothing_else_is_fed_or_stopped(steps: list[tuple[str, bool]]) -> None:
+    prefill, reading, turn = Prefill("sess", "llm"), list[Tag](), 0
+    for step, complete in steps:
+        match step:
+            case "start":
+                turn += 1
+                effects = prefill.start(7, turn, HELLO)
+            case "feed":
+                effects = prefill.feed(HELLO, complete=complete)
+            case "stop":
+                effects = prefill.stop()
+            case _:
+                gone = Tag("sess", 7, turn if step == "gone" else turn - 1)
+                prefill.gone(gone)
+                effects, reading = [], [tag for tag in reading if tag != gone]
+        for effect in effects:
+            match effect:
+                case OpenStream(tag=tag):
+                    assert reading == [], "one ends before the next begins"
+                    reading.append(tag)
+                case FeedStream(tag=tag):
+                    assert reading == [tag]
+                case CancelStream(tag=tag):
+                    reading.remove(tag)
+        assert reading == ([] if prefill.tag is None else [prefill.tag])
 
 
 def test_what_is_read_is_read_as_a_model_that_knows_the_tools() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from sessions import redis_store
 from sessions.memory_store import MemorySessionStore
+from sessions.records import CorruptRecord
 from sessions.redis_store import RedisSessionStore, check_server, session_keys
 from sessions.store import (
     Appended,
     LeaseHeld,
+    LogLimits,
+    Notice,
+    NoticeKind,
     Ownership,
     SessionStore,
+    SessionUnknown,
     Snapshot,
     StoreError,
     StoreFull,
@@ -41,6 +48,7 @@ from tests.sessions.store_backends import (
 pytestmark = pytest.mark.live
 
 RETENTION_MS = 50_000
+MOMENTS_MAX = 300  # turns of the loop that a call may take
 
 
 def test_every_write_moves_the_end_of_both_keys_together(server: Backend) -> None:
@@ -84,6 +92,106 @@ def test_delete_leaves_no_key(server: Backend) -> None:
             assert {key.decode() async for key in client.scan_iter(pattern)} == set(session_keys(record.session))
             await store.delete(record.session)
             assert [key async for key in client.scan_iter(pattern)] == []
+
+    server.run(scenario)
+
+
+def test_appends_that_race_with_a_deletion_leave_no_key(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+
+        async def append_all() -> int:
+            for seq in itertools.count(1):
+                await store.append(owner, seq, b"x")
+                appended.set()
+            raise AssertionError
+
+        appended = asyncio.Event()
+        appending = asyncio.create_task(append_all())
+        await appended.wait()
+        assert await store.delete(record.session) is True
+        with pytest.raises(SessionUnknown):
+            await appending
+        async with Redis.from_url(server.url) as client:
+            assert [key async for key in client.scan_iter() if record.session.encode() in key] == []
+
+    server.run(scenario, LogLimits())
+
+
+def test_keys_of_others_are_not_listed(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        others = {name: f"duplex:session:{{{name}}}" for name in ("a b", "sess_text", "sess_empty")}
+        async with Redis.from_url(server.url) as client:
+            await client.hset(others["a b"], "record", "x")
+            await client.set(others["sess_text"], "x")
+            await client.hset(others["sess_empty"], "something", "else")
+            try:
+                found, cursor = set[str](), ""
+                while True:
+                    listing = await store.listing(cursor, 100)
+                    found |= {one.session for one in listing.sessions}
+                    if listing.cursor is None:
+                        break
+                    cursor = listing.cursor
+                assert record.session in found
+                assert not found & set(others)
+            finally:
+                await client.delete(*others.values())
+
+    server.run(scenario)
+
+
+def test_of_a_damaged_record_the_rest_is_told(server: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        key, _log = session_keys(record.session)
+        async with Redis.from_url(server.url) as client:
+            await client.hdel(key, "active_ms")  # nor did an earlier release write that
+            (old,) = await store.describe([record.session])
+            assert old.active_ms == record.created_ms
+            await client.hset(key, "record", "?")
+        (one,) = await store.describe([record.session])
+        assert (one.session, one.tenant, one.created_ms, one.owner) == (record.session, "", 0, "a")
+        with pytest.raises(CorruptRecord):
+            await store.read(record.session)
+        await store.delete(record.session)
+
+    server.run(scenario)
+
+
+def test_a_lost_connection_ends_the_notices(server: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        async with store.notices() as notices, Redis.from_url(server.url) as client:
+            await client.client_kill_filter(_type="pubsub")
+            with pytest.raises(StoreUnavailable):
+                await anext(notices)
+
+    server.run(scenario)
+
+
+def test_whoever_hears_no_notice_makes_sure_that_the_server_is_there(
+    server: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "NOTICE_WAIT_S", 0.01)
+    notice = Notice(NoticeKind.END, new_record().session)
+
+    async def scenario(store: SessionStore) -> None:
+        async with store.notices() as notices, Redis.from_url(server.url) as client:
+            hearing = asyncio.ensure_future(anext(notices))
+            await asyncio.wait([hearing], timeout=0.05)
+            await client.publish(redis_store.CHANNEL, "later something-new")
+            await store.notify(notice)
+            assert await hearing == notice
+            await client.client_pause(200, all=True)
+            with pytest.raises(StoreTimeout):
+                await anext(notices)
 
     server.run(scenario)
 
@@ -164,6 +272,23 @@ def test_the_wait_for_a_connection_counts_towards_the_deadline(tmp_path: Path) -
             await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_call_that_is_cancelled_at_any_moment_is_cancelled(server: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        outcomes = list[bool]()
+        for moment in range(MOMENTS_MAX):
+            call = asyncio.create_task(store.renew(await store.create(new_record(), "a", HOUR_MS)))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            if not call.cancel():
+                break
+            await asyncio.wait({call})
+            outcomes.append(call.cancelled())
+        assert len(outcomes) > 1
+        assert all(outcomes), outcomes
+
+    server.run(scenario)
 
 
 def test_a_full_server_takes_no_write_but_still_deletes(server: Backend) -> None:
@@ -261,6 +386,7 @@ STEPS = st.lists(
         st.tuples(st.sampled_from(["append", "append", "compact"]), st.integers(0, 3), st.integers(-2, 2), ENTRIES),
         st.tuples(st.just("renew"), st.integers(0, 3)),
         st.tuples(st.just("delete")),
+        st.tuples(st.just("read")),
     ),
     max_size=25,
 )
@@ -293,13 +419,17 @@ class Driver:
                 return self._owned(ownership), self._plain(snapshot)
             case ("delete",):
                 return await self.store.delete(self.record.session)
+            case ("read",):
+                return await self._read()
             case (operation, which, *rest) if self.owners:
                 owner = self.owners[-1 - which % len(self.owners)]
-                if operation == "renew":
-                    await self.store.renew(owner)
-                    return "renewed"
-                return await self._write(operation, owner, *rest)
+                return await (self._write(operation, owner, *rest) if rest else self.store.renew(owner))
         return None
+
+    async def _read(self) -> object:
+        one, snapshot = await self.store.read(self.record.session)
+        sizes = (one.entries, one.log_bytes, one.record_bytes)
+        return one.owner, one.fence, one.lease_ms > 0, sizes, self._plain(snapshot)
 
     async def _write(self, operation: str, owner: Ownership, shift: int, entry: bytes) -> Appended:
         write = self.store.append if operation == "append" else self.store.compact

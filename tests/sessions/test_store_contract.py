@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from sessions.records import EpochAdvanced, decode_entry, encode_entry
+from sessions.records import EpochAdvanced, decode_entry, encode_entry, encode_record
 from sessions.store import (
     Appended,
+    CursorRefused,
     EntryTooLarge,
     LeaseHeld,
+    Listing,
     LogFull,
     LogLimits,
+    Notice,
+    NoticeKind,
     Ownership,
     SequenceGap,
     SessionExists,
@@ -25,7 +29,27 @@ from sessions.store import (
     StoreUnavailable,
     TokenRefused,
 )
-from tests.sessions.store_backends import HOUR_MS, TOKEN, WRONG_TOKEN, Backend, debian_server, new_record
+from tests.sessions.store_backends import (
+    HOUR_MS,
+    START_MS,
+    TOKEN,
+    WRONG_TOKEN,
+    Backend,
+    debian_server,
+    new_record,
+)
+
+S_MAX = 10
+# A server gives whole buckets of its table of keys.
+LISTED_TOO_MANY_MAX = 20
+
+
+async def pages_of(store: SessionStore, count: int) -> list[Listing]:
+    """The whole listing, from its beginning."""
+    pages = [await store.listing("", count)]
+    while pages[-1].cursor is not None:
+        pages.append(await store.listing(pages[-1].cursor, count))
+    return pages
 
 
 async def entries_of(store: SessionStore, session: str) -> tuple[bytes, ...]:
@@ -398,6 +422,138 @@ def test_of_two_appends_at_once_with_one_number_one_is_stored(backend: Backend, 
         else:
             assert any(isinstance(outcome, SequenceGap) for outcome in outcomes)
         assert len(await entries_of(store, record.session)) == 1
+
+    backend.run(scenario)
+
+
+def test_a_session_is_described_without_being_touched(backend: Backend) -> None:
+    record = new_record(b"{}")
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        await store.append(owner, 1, b"abc")
+        await store.append(owner, 2, b"de")
+        (one,) = await store.describe([record.session])
+        assert (one.session, one.tenant, one.owner, one.fence) == (record.session, "tenant", "a", 1)
+        assert (one.entries, one.log_bytes, one.record_bytes) == (2, 5, len(encode_record(record)))
+        assert (one.created_ms, 0 < one.lease_ms <= HOUR_MS) == (record.created_ms, True)
+        assert one.active_ms >= START_MS
+        same, snapshot = await store.read(record.session)
+        assert replace(same, lease_ms=one.lease_ms) == one
+        assert (snapshot.record, snapshot.entries) == (record, (b"abc", b"de"))
+        assert await store.append(owner, 3, b"f") is Appended.OK, "it is still its owner's"
+
+    backend.run(scenario)
+
+
+def test_of_a_session_that_was_taken_over_the_present_owner_is_told(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.create(record, "a", HOUR_MS)
+        await store.append(first, 1, b"x")
+        await store.acquire(record.session, "b", TOKEN, HOUR_MS)
+        one, snapshot = await store.read(record.session)
+        assert (one.owner, one.fence, snapshot.record.fence, snapshot.entries) == ("b", 2, 2, (b"x",))
+
+    backend.run(scenario)
+
+
+def test_a_lease_that_is_given_back_is_nobodys_and_no_activity(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        owner = await store.create(record, "a", HOUR_MS)
+        (held,) = await store.describe([record.session])
+        await store.renew(replace(owner, lease_ttl_ms=0))
+        (free,) = await store.describe([record.session])
+        assert (free.lease_ms, free.active_ms) == (0, held.active_ms)
+
+    backend.run(scenario)
+
+
+def test_what_is_not_there_is_not_described(backend: Backend) -> None:
+    record, absent = new_record(), new_record().session
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        found = await store.describe([absent, "a}b", record.session])
+        assert [one.session for one in found] == [record.session]
+        for session in (absent, "a}b"):
+            with pytest.raises(SessionUnknown):
+                await store.read(session)
+
+    backend.run(scenario)
+
+
+@pytest.mark.parametrize("count", [1, 7, 1_000])
+def test_all_pages_of_a_listing_together_name_each_session(backend: Backend, count: int) -> None:
+    records = [new_record() for _ in range(30)]
+    kept, gone = records[:25], records[25:]
+
+    async def scenario(store: SessionStore) -> None:
+        for record in records:
+            await store.create(record, "a", HOUR_MS)
+        for record in gone:
+            await store.delete(record.session)
+        pages = await pages_of(store, count)
+        listed = [one.session for page in pages for one in page.sessions]
+        assert {record.session for record in kept} <= set(listed)
+        assert not {record.session for record in gone} & set(listed)
+        assert max(len(page.sessions) for page in pages) <= count + LISTED_TOO_MANY_MAX
+        for record in kept:
+            await store.delete(record.session)
+
+    backend.run(scenario)
+
+
+def test_sessions_that_come_and_go_meanwhile_hide_no_other(backend: Backend) -> None:
+    kept = [new_record() for _ in range(20)]
+
+    async def scenario(store: SessionStore) -> None:
+        for record in kept:
+            await store.create(record, "a", HOUR_MS)
+        page, listed = await store.listing("", 3), set[str]()
+        while True:
+            listed |= {one.session for one in page.sessions}
+            if page.cursor is None:
+                break
+            passing = [new_record() for _ in range(10)]
+            for record in passing:
+                await store.create(record, "a", HOUR_MS)
+            page = await store.listing(page.cursor, 3)
+            for record in passing:
+                await store.delete(record.session)
+        assert {record.session for record in kept} <= listed
+        for record in kept:
+            await store.delete(record.session)
+
+    backend.run(scenario)
+
+
+@pytest.mark.parametrize("cursor", ["not a cursor", "ä", "9" * 200])
+def test_a_cursor_that_no_listing_gave_is_refused(backend: Backend, cursor: str) -> None:
+    async def scenario(store: SessionStore) -> None:
+        with pytest.raises(CursorRefused):
+            await store.listing(cursor, 10)
+
+    backend.run(scenario)
+
+
+def test_a_deletion_is_told_to_all_who_listen(backend: Backend) -> None:
+    record = new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(record, "a", HOUR_MS)
+        async with asyncio.timeout(S_MAX), store.notices() as one, store.notices() as other:
+            other_gateway = backend.open(LogLimits()) if backend.url else store
+            await store.notify(Notice(NoticeKind.END, record.session))
+            await other_gateway.delete(record.session)
+            told = [Notice(NoticeKind.END, record.session), Notice(NoticeKind.DELETED, record.session)]
+            for heard in (one, other):
+                assert [await anext(heard), await anext(heard)] == told
+            if other_gateway is not store:
+                await other_gateway.close()
 
     backend.run(scenario)
 

@@ -15,7 +15,9 @@ from duplex.checkpoints import Recorder
 from duplex.encoder_feed import EncoderFeed
 from duplex.log_queue import LogQueue
 from duplex.stage_pool import SAME_LOSS, StagePool
+from media.heard_estimate import Path
 from media.input_ring import InputRing
+from media.rtp_map import Position
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import Event
@@ -53,10 +55,13 @@ FLUSH_MS_MAX = 2_000
 class Client(Protocol):
     """The caller's connection, as the call sees it."""
 
-    @property
-    def has_room(self) -> bool: ...
+    def next_frame_ns(self, now_ns: int, /) -> int | None: ...
+    def pad(self) -> bool: ...
     def tell(self, event: Event) -> None: ...
-    def drop_audio(self) -> None: ...
+    def drop_audio(self) -> Position | None: ...
+    def path(self, now_ns: int, /) -> Path: ...
+    def report(self) -> bool: ...
+    def stop_playing(self, item: str, /) -> bool: ...
     def reset_gate(self) -> None: ...
     def ended(self, reason: str) -> None: ...
 
@@ -133,11 +138,14 @@ class Call:
         self._looks_ns = 0
         self._is_at_stages = False
         self._is_held = False
+        self._path = Path()
+        self._written: Position | None = None  # what is left of a reply of which something was taken back
         journal.failed = self.end
 
     # ---- life --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
+        self._look_along_path(self._clock.now_ns)
         self._is_at_stages = True
         self._order_all(OpenSession(self.session, self.core.epoch))
         self.carry_out(self.core.warm_up())
@@ -244,15 +252,22 @@ class Call:
             if due_ns is not None and now_ns >= due_ns:
                 self.carry_out(self.core.tick(now_ns, self.newest))
             self.watch.within_limits()
+        self._look_along_path(now_ns)
         if not self.core.speaking.undrained:
             return False
         self.send_due()
         return True
 
+    def _look_along_path(self, now_ns: int) -> None:
+        path = self.client.path(now_ns)
+        if path != self._path:
+            self._path = path
+            self.carry_out(self.core.path_seen(path, now_ns))
+
     def send_due(self) -> None:
-        while self.client.has_room:
-            effects = self.core.take_due(self._clock.now_ns)
-            if not effects:
+        while (frame_ns := self.client.next_frame_ns(self._clock.now_ns)) is not None:
+            effects = self.core.take_due(frame_ns)
+            if not effects and not self.client.pad():
                 break
             self.carry_out(effects)
 
@@ -284,6 +299,9 @@ class Call:
             self.watch.saw(effects)
             for effect in effects:
                 self._carry_out_one(effect)
+            written, self._written = self._written, None
+            if written is not None:
+                self.carry_out(self.core.written(written.response, written.samples, self._clock.now_ns))
 
     def _carry_out_one(self, effect: do.Effect) -> None:
         match effect:
@@ -299,7 +317,7 @@ class Call:
                 self._stages[stage].feed(tag, item)
             case do.EndEpoch(epoch):
                 self._order_all(EndEpoch(self.session, epoch))
-                self.client.drop_audio()
+                self._written = self.client.drop_audio()
             case do.HearFrom(tag, sample, until):
                 self._hear_from(tag, sample, until)
             case do.StopHearing(tag):

@@ -17,6 +17,7 @@ from tests.sim import commands
 from tests.sim.call import Call
 from tests.sim.clock import MS, Clock
 from tests.sim.gateway import Gateway
+from tests.sim.plan import Headset
 from tests.sim.visit import Visit
 
 RETRY_MS_MIN, RETRY_MS_MAX = 50, 400
@@ -46,12 +47,15 @@ class Scene(Protocol):
 
 
 class Caller:
-    """`random` is their own."""
+    """`random` is their own, as is that of what they hear with."""
 
-    def __init__(self, scene: Scene, random: Random) -> None:
+    def __init__(self, scene: Scene, random: Random, headset: Headset, ways: Random) -> None:
         self.session = ""
         self._scene = scene
         self._random = random
+        self._headset = headset
+        self._ways = ways
+        self._reports_until_ns = scene.clock.now_ns + headset.reports_ms * MS
         self._visit: Visit | None = None
         self._has_session = False
         self._is_speaking = False
@@ -102,7 +106,7 @@ class Caller:
         if gateway is None:
             self._connect_later()
             return
-        visit = self._visit = Visit(self, gateway)
+        visit = self._visit = Visit(self, gateway, self._headset, self._ways, self._reports_until_ns)
         if not self._has_session:
             self.session = self._scene.new_id("sess")
         ask = gateway.resume_call if self._has_session else gateway.open
@@ -271,8 +275,8 @@ class Caller:
     @property
     def is_at_rest(self) -> bool:
         call = self.call
-        if call is None or self._is_speaking or call.end_reason:
+        if self._visit is None or call is None or self._is_speaking or call.end_reason:
             return False
         core = call.core
         busy = core.hearing.current or core.hearing.is_awaited or core.speaking.undrained
-        return not busy and not call.journal.queue.waiting and not call.feed.turns
+        return not busy and not call.journal.queue.waiting and not call.feed.turns and self._visit.player.is_quiet

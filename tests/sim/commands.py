@@ -75,8 +75,9 @@ def delete(call: Call, now_ns: int, pick: float) -> None:
 
 
 def truncate(call: Call, now_ns: int, pick: float) -> None:
-    end_ms = (0, 300, 100_000)[int(pick * 997) % 3]
-    call.carry_out(call.core.truncate_item(_some_item(call, pick), end_ms, now_ns))
+    item, end_ms = _some_item(call, pick), (0, 300, 100_000)[int(pick * 997) % 3]
+    if not call.client.stop_playing(item):
+        call.carry_out(call.core.truncate_item(item, end_ms, now_ns))
 
 
 def update(call: Call, now_ns: int, pick: float) -> None:
@@ -87,8 +88,9 @@ def update(call: Call, now_ns: int, pick: float) -> None:
 
 
 def report_heard(call: Call, now_ns: int, pick: float) -> None:
-    for view in call.core.speaking.running:
-        call.carry_out(call.core.heard(view.id, int(pick * 48_000), now_ns))
+    if not call.client.report():
+        for view in call.core.speaking.running:
+            call.carry_out(call.core.heard(view.id, int(pick * 48_000), now_ns))
 
 
 COMMANDS: dict[str, Command] = {

@@ -31,16 +31,21 @@ from stages.messages import Audited, Frame
 from stages.pool import PoolLimits
 from tests.sim.call import FLUSH_MS_MAX, Call, Client, Journal, Shell
 from tests.sim.clock import Clock
+from tests.sim.player import Player
 from tests.sim.port import Port, Surroundings, Way
 from tests.sim.store import LIMITS, StoreLine
 from tests.sim.watch import Watch
 
 PACE_MS, IDLE_PACE_MS = 20, 100
 FLUSH_POLL_MS = 20
+RTP_LEAD_MS = 20  # a packet
 
 
 class Visitor(Client, Protocol):
-    """A caller at the door."""
+    """A caller at the door, with their client."""
+
+    @property
+    def player(self) -> Player: ...
 
     def admitted(self, call: Call) -> None: ...
     def refused(self, code: str) -> None: ...
@@ -251,13 +256,14 @@ class Gateway:
             Identity(ownership.session, before.epoch, manner.new_id),
             before.settings,
             manner.defaults,
-            transport_lead_ms=manner.transport_lead_ms,
+            transport_lead_ms=RTP_LEAD_MS if visitor.player.headset.rtp else manner.transport_lead_ms,
+            recalls=not visitor.player.headset.rtp,
             items=before.items,
             deadlines=manner.deadlines,
             events=manner.events,
             route=manner.route,
         )
-        watch = Watch(core, self.clock, self._counts, self.ports, manner.holds)
+        watch = Watch(core, self.clock, self._counts, self.ports, manner.holds, player=visitor.player)
         shell = Shell(self.stages, self.clock, self.do)
         journal = Journal(LogQueue(LIMITS, earlier), ownership, self._ways.line, shell)
         call = Call(core, journal, watch, visitor, shell)

@@ -13,7 +13,10 @@ from typing import Any
 
 from duplex.log_queue import LogQueue
 from duplex.stage_pool import StagePool
+from media.heard_estimate import Path
+from media.playout import Playout
 from sessions import response as life
+from sessions.heard import Heard
 from sessions.memory_store import MemorySessionStore
 from sessions.response import Phase, Response
 from sessions.speaking import Speaking
@@ -116,6 +119,15 @@ def _number_again(queue: LogQueue) -> None:
         queue._waiting.popleft()
 
 
+def _unheeded(heard: Heard, response: str, samples: int, now_ns: int) -> str | None:
+    """In place of: what a client reports puts an estimate right, and moves a cut."""
+    return None
+
+
+def _without_way(playout: Playout, path: Path, now_ns: int) -> None:
+    """In place of: what was sent is heard once it has come there."""
+
+
 GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "staleness": (Owners, "owns", _anybody),
     "staleness, late output": (Speaking, "published", _takes_what_is_late),
@@ -131,6 +143,8 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "fence": (MemorySessionStore, "_owned", _any_owner),
     "sequence": (LogQueue, "written", _number_again),
     "queue deadline": (StageScheduler, "_may_expire", _never),
+    "heard, reports": (Heard, "report", _unheeded),
+    "heard, path": (Playout, "go_by", _without_way),
 }
 
 

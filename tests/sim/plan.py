@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import Literal
 
 LINE = ("encoder", "thinker", "talker", "vocoder")
 REPLICAS = (1, 1, 1, 2)
@@ -26,6 +27,13 @@ TROUBLE_MS_MIN, TROUBLE_MS_MAX = 1_000, 5_000
 HURRIED_MS_MAX = 3_000
 WHOLE_MS_MAX = (12_000, 12_000, 12_000, HURRIED_MS_MAX)
 LONG_REPLIES = ("long replies", 0.2)
+# Ways to a caller's ear: next door, in the same country, across the sea; with jitter, or none.
+WAY_MS = (5, 5, 40, 150)
+JITTER_MS = (0, 0, 20, 80)
+# A jitter buffer of a quarter of a second is more than anybody is told of.
+BUFFER_MS = (0, 40, 100, 250)
+FOR_EVER_MS = 1_000_000
+BUFFER_MS_MIN_RTP = 50  # as measured in a browser
 
 # What callers do, and how often each at the most, by weight.
 CALLER_DEEDS = (
@@ -95,10 +103,36 @@ class Deed:
         return f"{self.at_ms / 1000:8.3f} s  {subject}{self.kind}"
 
 
+# What a client says of what was heard: nothing; where the ear is, ten times a second; where it stopped; or anything.
+Reports = Literal["none", "acks", "truncates", "lies"]
+REPORTS: tuple[Reports, ...] = ("none", "none", "acks", "acks", "truncates", "lies")
+
+
+@dataclass(frozen=True, slots=True)
+class Headset:
+    """What a caller hears with. `rtp`: sound comes as packets, which nobody can take back, else in the messages.
+    `down_ms`, `up_ms`: the way there and back, each time up to `jitter_ms` longer. `buffer_ms`: how long the client
+    keeps what comes after silence. It `reports` for `reports_ms`; what it sees of the path is told by any."""
+
+    rtp: bool
+    down_ms: int
+    up_ms: int
+    jitter_ms: int
+    buffer_ms: int
+    reports: Reports
+    reports_ms: int
+
+    def __str__(self) -> str:
+        kind = "packets" if self.rtp else "messages"
+        way = f"{self.down_ms} + {self.up_ms} ms, jitter {self.jitter_ms} ms, buffer {self.buffer_ms} ms"
+        return f"hears {kind}, {way}, reports {self.reports} for {self.reports_ms} ms"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`trouble_ms`: how long things go wrong. `replicas`: of each stage, in the order of the line; `observed`: somebody
-    looks on. `prepare` and `transport_lead_ms` as of the gateways; `whole_ms_max`: how long a response may take."""
+    looks on. `prepare` and `transport_lead_ms` as of the gateways; `whole_ms_max`: how long a response may take.
+    `headsets`: of the callers."""
 
     seed: int
     sessions: int
@@ -110,6 +144,7 @@ class Plan:
     whole_ms_max: int
     chances: tuple[tuple[str, float], ...]
     deeds: tuple[Deed, ...]
+    headsets: tuple[Headset, ...]
 
     def script(self) -> str:
         """What happens, a line for each deed."""
@@ -120,7 +155,8 @@ class Plan:
             f"answers {'prepared' if self.prepare else 'not prepared'}, lead {self.transport_lead_ms} ms, "
             f"a response takes {self.whole_ms_max / 1000:.3f} s at most"
         )
-        return "\n".join((head, f"chances: {chances}", *map(str, self.deeds)))
+        headsets = [f"caller {who} {headset}" for who, headset in enumerate(self.headsets)]
+        return "\n".join((head, f"chances: {chances}", *headsets, *map(str, self.deeds)))
 
 
 def draw(seed: int) -> Plan:
@@ -161,7 +197,29 @@ def draw(seed: int) -> Plan:
         whole_ms_max,
         tuple(chances),
         tuple(sorted(deeds, key=lambda deed: deed.at_ms)),
+        _headsets(seed, sessions, trouble_ms),
     )
+
+
+def _headsets(seed: int, sessions: int, trouble_ms: int) -> tuple[Headset, ...]:
+    """Drawn apart, so that no other part of a plan depends on them."""
+    random = Random(f"headsets of {seed}")
+    return tuple(_headset(random, trouble_ms) for _ in range(sessions))
+
+
+def _headset(random: Random, trouble_ms: int) -> Headset:
+    rtp = random.random() < 0.3
+    ways_ms = random.choice(WAY_MS), random.choice(WAY_MS)
+    jitter_ms, buffer_ms = random.choice(JITTER_MS), random.choice(BUFFER_MS)
+    reports, reports_ms = random.choice(REPORTS), random.choice((FOR_EVER_MS, random.randint(0, trouble_ms)))
+    if rtp:  # there is nothing that it could stop playing
+        buffer_ms = max(buffer_ms, BUFFER_MS_MIN_RTP)
+        reports = "acks" if reports == "truncates" else reports
+    return Headset(rtp, *ways_ms, jitter_ms, buffer_ms, reports, reports_ms)
+
+
+PLAIN = Headset(rtp=False, down_ms=5, up_ms=5, jitter_ms=0, buffer_ms=0, reports="none", reports_ms=0)
+"""The plainest way to hear."""
 
 
 def _moments(random: Random, end_ms: int, pause_ms: int) -> Iterator[int]:

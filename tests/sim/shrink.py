@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.sim.plan import Plan
+from tests.sim.plan import PLAIN, Plan
 from tests.sim.world import World
 
 ATTEMPTS_MAX = 600  # each is a world of its own; a plan of a hundred deeds takes about two hundred
@@ -70,6 +70,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, replicas=(*plan.replicas[:place], 1, *plan.replicas[place + 1 :]))
     if plan.observed:
         yield replace(plan, observed=False)
+    if any(headset != PLAIN for headset in plan.headsets):
+        yield replace(plan, headsets=(PLAIN,) * plan.sessions)
     last_ms = max((deed.at_ms for deed in plan.deeds), default=0) + 1
     if last_ms < plan.trouble_ms:
         yield replace(plan, trouble_ms=last_ms)
@@ -78,4 +80,5 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
 def _without(plan: Plan, who: int) -> Plan:
     """The plan without that caller; those after it move up."""
     deeds = tuple(replace(deed, who=deed.who - (deed.who > who)) for deed in plan.deeds if deed.who != who)
-    return replace(plan, sessions=plan.sessions - 1, deeds=deeds)
+    headsets = plan.headsets[:who] + plan.headsets[who + 1 :]
+    return replace(plan, sessions=plan.sessions - 1, deeds=deeds, headsets=headsets)

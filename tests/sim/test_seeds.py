@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.sim import plan
 from tests.sim.mishaps import Mishaps
 from tests.sim.plan import CALLER_DEEDS, CHANCES, WORLD_DEEDS, draw
 from tests.sim.run import Played, play, play_many, play_some
@@ -43,12 +45,15 @@ SEEN = (
     "ended failed stage_lost",
     "ended failed step_failed",
     "ended incomplete",
+    "estimates put right",
     "events checked",
     "entries written twice",
     "frames for calls that are over",
     "frames overtaken on another link",
     "gateways died",
     "late requests",
+    "histories estimated",
+    "histories told",
     "holds",
     "late barge-ins",
     "leases held",
@@ -59,6 +64,8 @@ SEEN = (
     "refused conversation_already_has_active_response",
     "refused out_of_band_response_active",
     "refused response_cancel_not_active",
+    "replies presumed whole",
+    "replies told whole",
     "slow client",
     "speech resumed",
     "stale Cancel",
@@ -135,6 +142,14 @@ def test_plans_ask_for_nothing_that_nobody_can_do() -> None:
     world._begin()
     for kind in CALLER_DEEDS:
         world._callers[0].do(kind, 0.5)
+
+
+def test_what_callers_hear_with_changes_nothing_else_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [draw(seed) for seed in range(20)]
+    monkeypatch.setattr(plan, "WAY_MS", (1, 2, 3))
+    after = [draw(seed) for seed in range(20)]
+    assert before != after
+    assert [replace(one, headsets=()) for one in before] == [replace(one, headsets=()) for one in after]
 
 
 def test_a_broken_promise_says_how_it_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:

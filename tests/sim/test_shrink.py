@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.sim.guards import without
-from tests.sim.plan import Deed, Plan, draw
+from tests.sim.plan import PLAIN, Deed, Plan, draw
 from tests.sim.shrink import ATTEMPTS_MAX, broken_at, place_of, shrink
+
+FAR = replace(PLAIN, down_ms=150)
 
 
 def plan_of(*kinds: str, sessions: int = 3) -> Plan:
     deeds = tuple(Deed(10 * place, kind, place % sessions, 0.5) for place, kind in enumerate(kinds))
     chances = (("coughs", 0.1), ("slow steps", 0.1))
-    return Plan(1, sessions, 1_000, (1, 1, 1, 1), False, True, 120, 12_000, chances, deeds)
+    return Plan(1, sessions, 1_000, (1, 1, 1, 1), False, True, 120, 12_000, chances, deeds, (FAR,) * sessions)
 
 
 def test_only_what_it_takes_is_left() -> None:
@@ -23,6 +27,7 @@ def test_only_what_it_takes_is_left() -> None:
     small = shrink(plan_of(*"abcdefghij"), breaks)
     assert [deed.kind for deed in small.deeds] == ["b", "g"]
     assert (small.chances, small.trouble_ms) == ((), 61)
+    assert small.headsets == (PLAIN,) * small.sessions
 
 
 def test_a_caller_who_goes_leaves_the_others_what_is_theirs() -> None:
@@ -63,7 +68,7 @@ def test_a_broken_product_is_cut_down_to_a_short_script() -> None:
         small = shrink(draw(4))
         assert broken_at(small) is not None
     assert len(small.deeds) <= 3
-    assert len(small.script().splitlines()) == 2 + len(small.deeds)
+    assert len(small.script().splitlines()) == 2 + small.sessions + len(small.deeds)
     assert broken_at(small) is None
 
 

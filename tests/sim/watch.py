@@ -44,6 +44,8 @@ from sessions.settings import SessionSettings
 from sessions.speaking import DRAINING_MAX
 from stages.contracts import OUT_OF_BAND, Tag, ThinkerOptions
 from tests.sim.clock import Clock
+from tests.sim.heard_watch import HeardWatch
+from tests.sim.player import Player
 from tests.sim.port import Port
 
 WORD_MS = 100  # what the voice takes for each word
@@ -98,8 +100,11 @@ class Watch:
         counts: Counter[str],
         ports: Mapping[str, Port],
         holds: Callable[[str], bool],
+        *,
+        player: Player,
     ) -> None:
         self.core = core
+        self._ear = HeardWatch(core, clock, player, counts)
         self._clock = clock
         self.counts = counts
         self.responses: dict[str, _Response] = {}
@@ -202,6 +207,7 @@ class Watch:
             self._store[ids.index(item.id)] = item
         else:
             self._store.insert(0 if previous is None else ids.index(previous) + 1, item)
+        self._ear.saved(item, known)
 
     def _check_cut(self, item: Item) -> None:
         """History holds what was sent of a reply, and says whether it was cut."""
@@ -296,6 +302,7 @@ class Watch:
         is_put_right = before is not None and (before.basis, ledger.basis) == ("estimated", "acked")
         assert before is None or ledger.heard >= before.heard or is_put_right
         self._heard[name] = ledger
+        self._ear.sounds(name, ledger)
 
     def _finished(self, event: ResponseFinished) -> None:
         view = event.response
@@ -378,3 +385,4 @@ class Watch:
         assert not undrained, f"every response drains: {undrained}"
         assert all(response.granted == response.sent for response in self.responses.values()), "credit is conserved"
         assert not self._owed.turns, f"turns without an answer: {self._owed.turns}"
+        self._ear.at_rest()

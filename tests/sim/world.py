@@ -62,7 +62,8 @@ class World:
             self.house.boot_gateway(slot)
         self.clock.run_until(self.clock.now_ns + BOOT_MS * MS)
         self._callers = [
-            Caller(self.house, self.house.random_of(f"caller {number}")) for number in range(self.plan.sessions)
+            Caller(self.house, self.house.random_of(f"caller {number}"), headset, self.house.random_of(f"way {number}"))
+            for number, headset in enumerate(self.plan.headsets)
         ]
         for deed in self.plan.deeds:
             self.clock.after(deed.at_ms, self._do, deed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stages.accounts import EdgeAccounts, EdgeStatistics
 from stages.edges import GATEWAY, OutEdge
@@ -55,3 +57,34 @@ def test_credit_that_no_stream_has_taken_is_astray() -> None:
     assert accounts.stray([kept]) == 3
     lost.close()
     assert accounts.stray([kept]) == 0
+
+
+STEPS = st.tuples(st.sampled_from(("add", "take", "grant", "close")), st.integers(0, 2), st.integers(1, 4))
+
+
+@settings(max_examples=50)
+@given(st.lists(STEPS, max_size=40))
+def test_what_is_out_is_what_its_streams_have_taken_and_nothing_without_them(steps: list[tuple[str, int, int]]) -> None:
+    accounts = EdgeAccounts((EAR, NEXT))
+    outboxes = {number: accounts.outbox(["next"], NO_TRAIL) for number in range(3)}
+    made = dict.fromkeys(outboxes, 0)
+    for step, number, units in steps:
+        if number not in outboxes:
+            continue
+        outbox = outboxes[number]
+        match step:
+            case "add":
+                outbox.add(latents(units, made[number]))
+                made[number] += units
+            case "take":
+                outbox.take()
+            case "grant":
+                outbox.give_back("next", min(units, outbox.credit_out("next")))
+            case _:
+                outboxes.pop(number).close()
+        assert accounts.stray(list(outboxes.values())) == 0
+        out = {edge.target: edge.credit_out for edge in accounts.statistics({})}
+        assert out["next"] == sum(one.credit_out("next") for one in outboxes.values()) <= NEXT.window * len(outboxes)
+    for outbox in outboxes.values():
+        outbox.close()
+    assert all(edge.credit_out == 0 for edge in accounts.statistics({}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stages.liveness import PINGS_PER_SILENCE, Hung, Liveness
 from stages.messages import Ping, Pong
@@ -68,3 +70,18 @@ def test_where_there_are_no_steps_none_is_too_long() -> None:
     liveness = Liveness(SILENCE_NS)
     liveness.tick()
     assert liveness.pong(Pong(1, 2**62)) is None
+
+
+@settings(max_examples=50)
+@given(st.lists(st.one_of(st.just("tick"), st.integers(0, 30)), max_size=60))
+def test_it_hangs_once_so_many_pings_in_a_row_have_no_answer(steps: list[str | int]) -> None:
+    liveness = Liveness(SILENCE_NS)
+    sent = answered = 0
+    for step in steps:
+        if isinstance(step, int):
+            assert liveness.pong(Pong(step, 0)) is None
+            answered = max(answered, step) if step <= sent else answered
+            continue
+        hangs = sent - answered >= PINGS_PER_SILENCE
+        sent += not hangs
+        assert liveness.tick() == (Hung("silence") if hangs else Ping(sent))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from stages.engine_boundary import EngineFault
 from stages.owners import Owners
 from stages.stream import StageFailure
@@ -100,3 +103,33 @@ def test_what_a_model_throws_over_a_session_keeps_nobody_from_opening_it_again()
     assert failure.error is model.close_fails
     assert not known.is_closing("s")
     assert known.open(ONE, "s", 6) is None
+
+
+STEPS = st.tuples(
+    st.sampled_from(("open", "raise", "close", "release")), st.sampled_from((ONE, OTHER)), st.integers(0, 6)
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(STEPS, max_size=40))
+def test_a_session_has_one_owner_and_its_epoch_only_rises(steps: list[tuple[str, int, int]]) -> None:
+    known, _ = owners()
+    owner, before = None, 0
+    for step, link, epoch in steps:
+        match step:
+            case "open":
+                failure = known.open(link, "s", epoch)
+                assert (failure is not None) == (owner is not None and epoch < before)
+                owner, before = (owner, before) if failure else (link, epoch)
+            case "raise" if known.owns(link, "s"):
+                known.raise_epoch("s", epoch)
+                before = max(before, epoch)
+            case "close" if known.owns(link, "s"):
+                known.close("s")
+                owner = None
+            case "release" if known.is_closing("s"):
+                known.release("s")
+        assert [known.owns(one, "s") for one in (ONE, OTHER)] == [owner == ONE, owner == OTHER]
+        assert (known.refusal(ONE, "s") is None) == (owner == ONE)
+        assert owner is None or known.epoch_of("s") == before
+        assert not (known.is_owned("s") and known.is_closing("s"))

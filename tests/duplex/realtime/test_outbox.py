@@ -7,6 +7,7 @@ import json
 
 from duplex.realtime.connection import AUDIO_WAITING_MAX, MESSAGES_WAITING_MAX, Outbox
 from media.playout import Frame
+from media.rtp_map import Position
 from sessions.events import InputCleared, ReplyAudio
 from stages.contracts import OUT_OF_BAND
 from tests.duplex.realtime.test_connection import EPOCH, NS_PER_S, Bench, play
@@ -61,13 +62,28 @@ def test_audio_that_is_dropped_leaves_the_rest() -> None:
         one.outbox.tell(sound())
         one.outbox.tell(InputCleared())
         one.outbox.tell(sound(480))
-        one.outbox.drop_audio()
+        assert one.outbox.drop_audio() == Position("resp_1", 0, 0)
         assert has_room(one.outbox)
         assert one.outbox.waiting == 1
         assert json.loads(await one.outbox.next())["type"] == "input_audio_buffer.cleared"
         for number in range(AUDIO_WAITING_MAX):
             one.outbox.tell(sound(480 * number))
         assert not has_room(one.outbox)
+
+    play(scenario)
+
+
+def test_of_what_is_dropped_it_is_known_where_it_began() -> None:
+    """That was counted as sent, and perhaps as heard, and never left."""
+
+    async def scenario(one: Bench) -> None:
+        one.outbox.tell(sound(480))
+        await one.outbox.next()
+        assert one.outbox.drop_audio() is None, "all has left"
+        one.outbox.tell(ReplyAudio("item_0", EPOCH, Frame("resp_0", 960, b"\0\0" * 480, final=True), 1_440))
+        one.outbox.tell(sound(960))
+        one.outbox.tell(sound(1_440))
+        assert one.outbox.drop_audio() == Position("resp_1", 960, 960)
 
     play(scenario)
 
@@ -152,7 +168,8 @@ def test_audio_out_of_band_belongs_to_no_epoch() -> None:
     async def scenario(one: Bench) -> None:
         one.outbox.tell(sound())
         one.outbox.tell(sound(480, epoch=OUT_OF_BAND))
-        one.outbox.drop_audio()
+        assert one.outbox.drop_audio() == Position("resp_1", 0, 0)
+        assert one.outbox.drop_audio() is None
         assert one.outbox.waiting == 1
         one.outbox.tell(sound())
         assert not has_room(one.outbox)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from duplex.webrtc.liveness import STALL_NS_MAX, Liveness
 
 SECOND = 1_000_000_000
@@ -38,3 +41,18 @@ def test_after_a_stall_later_signs_count_as_ever() -> None:
     liveness.left_ns(10 * SECOND, 10 * SECOND)
     liveness.left_ns(10 * SECOND, 30 * SECOND)
     assert liveness.left_ns(33 * SECOND, 35 * SECOND) == 3 * SECOND
+
+
+SIGNS = st.lists(st.tuples(st.integers(0, 8 * SECOND), st.integers(0, STALL_NS_MAX)), max_size=20)
+
+
+@settings(max_examples=50)
+@given(SIGNS)
+def test_whoever_asks_in_time_is_told_what_is_left_of_the_silence(signs: list[tuple[int, int]]) -> None:
+    """Signs come so long after each other, and each question a little late."""
+    liveness, now_ns, sign_ns = Liveness(SILENCE), SECOND, SECOND
+    for pause_ns, late_ns in signs:
+        left_ns = liveness.left_ns(sign_ns, now_ns)
+        assert left_ns == sign_ns + SILENCE - now_ns
+        now_ns += max(0, left_ns) + late_ns
+        sign_ns = min(sign_ns + pause_ns, now_ns)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stages.contracts import Message
 from stages.engines.torch_omni.hearing import Hearing
@@ -88,3 +92,21 @@ def test_a_message_has_a_sound_or_text() -> None:
     with pytest.raises(StageFailure, match="turn 2") as failed:
         hearing.check([aloud(1), aloud(2)])
     assert failed.value.code == "audio_unknown"
+
+
+STEPS = st.tuples(st.integers(0, 4), st.integers(0, 6), st.booleans())
+
+
+@settings(max_examples=50)
+@given(st.lists(STEPS, max_size=20))
+def test_where_there_is_too_much_nothing_is_left_that_could_be_forgotten(steps: list[tuple[int, int, bool]]) -> None:
+    hearing, room, newest = Hearing(10), 10, None
+    for turn, rows, complete in steps:
+        with suppress(StageFailure):
+            hearing.add(turn, ["row"] * rows, complete=complete)
+            newest = turn
+        counts = heard(hearing)
+        assert max(counts.values()) <= room
+        may_go = [key for key, sound in hearing.by_turn.items() if sound.complete and key != newest]
+        assert sum(counts.values()) <= room or not may_go
+        assert len(hearing.by_number()) == len(counts), "each has a number of its own"

@@ -1,0 +1,111 @@
+"""What an operator does with sessions: lists and reads them, ends their calls, deletes them.
+
+Theory of operation
+    A session that runs here is ended as any call is: its client is told why, all that runs for it is given back, and
+    what was said is written. One that runs at another gateway is ended there: the store carries the word. A deletion
+    removes the session from the store at once, after which nobody can write to it, and ends its calls, here directly
+    and elsewhere by the store's notice.
+
+Rules
+* Whoever asks waits at most `END_S_MAX` for the end of a call; it ends all the same.
+* A deletion tells of success only once the store has confirmed it. It may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from duplex.call import Call
+from duplex.gateway import Gateway
+from duplex.session_views import LocalCall, SessionView, contents, session_view
+from duplex.session_watch import ENDED_BY_OPERATOR, SESSION_DELETED
+from sessions.store import Notice, NoticeKind, SessionUnknown, StoredSession
+
+# Its client's last words, the flush, the drain and the stages' letting go: each has its own limit, which seldom is
+# reached, and hardly all of them by one call.
+END_S_MAX = 10
+
+_log = structlog.get_logger("duplex.operations")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`cursor` None: there is no other page."""
+
+    sessions: tuple[SessionView, ...]
+    cursor: str | None
+
+
+class Operations:
+    """On the sessions of `gateway` and of its store. Beside what each method names, all raise `StoreError`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._store = gateway.store
+
+    async def page(self, cursor: str, count: int) -> Page:
+        """About `count` sessions of the store, wherever they run."""
+        listing = await self._store.listing(cursor, count)
+        return Page(tuple(map(self._view, listing.sessions)), listing.cursor)
+
+    async def here(self) -> Page:
+        """All sessions that have a call at this gateway."""
+        return Page(tuple(map(self._view, await self._store.describe(self._gateway.sessions))), None)
+
+    async def show(self, session: str) -> SessionView:
+        """With its contents. Raises `StoredDataError` or `msgspec.DecodeError` where these cannot be used."""
+        stored, snapshot = await self._store.read(session)
+        with_words = self._gateway.config.operator_reads_words
+        call, limits = self._local(session), self._store.limits
+        shown = contents(stored, snapshot, call, limits, with_words=with_words)
+        return msgspec.structs.replace(self._view(stored), contents=shown)
+
+    async def end(self, session: str) -> SessionView:
+        """End the session's call, if it has one; how it stands then. What was said stays."""
+        calls = self._gateway.calls_of(session)
+        for call in calls:
+            call.end(ENDED_BY_OPERATOR)
+        await _until_over(calls)
+        (stored,) = await self._store.describe([session]) or (None,)
+        if stored is None:
+            raise SessionUnknown(session)
+        if not calls and stored.lease_ms:
+            await self._store.notify(Notice(NoticeKind.END, session))
+        _log.info("session_ended_by_operator", session=session, calls=len(calls))
+        return self._view(stored)
+
+    async def delete(self, session: str) -> bool:
+        """Remove all of the session; whether nothing of it is held here any more. Raises `SessionUnknown`."""
+        calls = self._gateway.calls_of(session)
+        for call in calls:
+            call.end(SESSION_DELETED)
+        was_stored = await self._store.delete(session)
+        if not was_stored and not calls:
+            raise SessionUnknown(session)
+        _log.info("session_deleted_by_operator", session=session, calls=len(calls))
+        return await _until_over(calls)
+
+    def _view(self, stored: StoredSession) -> SessionView:
+        return session_view(stored, self._local(stored.session))
+
+    def _local(self, session: str) -> LocalCall | None:
+        calls = self._gateway.calls_of(session)
+        if not calls:
+            return None
+        return LocalCall(calls[-1].unwritten, calls[-1].store_errors, calls[-1].end_reason)
+
+
+async def _until_over(calls: Sequence[Call]) -> bool:
+    """Wait, for a bounded time, until nothing of `calls` is held any more."""
+    try:
+        async with asyncio.timeout(END_S_MAX):
+            for call in calls:
+                await call.over.wait()
+    except TimeoutError:
+        return False
+    return True
