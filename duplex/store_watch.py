@@ -1,7 +1,8 @@
 """Whether the store takes writes, asked all the time: no call is taken that could not be kept.
 
 Rules
-* All decisions are in `duplex.store_standing`. A probe is a write, since a full or a read-only store still answers.
+* All decisions are in `duplex.store_standing`.
+* A probe is refused as a write would be: a store that is full, or a replica, still answers everything else.
 """
 
 from __future__ import annotations

@@ -88,9 +88,8 @@ NOTICE_WAIT_S = 10.0
 VALKEY_MIN = Version("8")
 REDIS_MIN = Version("7.0")
 
-# What a probe writes, and for how long.
+# A probe sets it only where it exists, which it never does: the server refuses that as any write, and keeps nothing.
 PROBE_KEY = "duplex:probe"
-PROBE_MS = 60_000
 
 _PASSING = frozenset({"LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"})
 _NO_PRIMARY = frozenset({"READONLY", "MASTERDOWN"})
@@ -241,7 +240,7 @@ class RedisSessionStore:
 
     async def ping(self) -> None:
         async with self._call("ping"):
-            await self._probing.set(PROBE_KEY, "", px=PROBE_MS)
+            await self._probing.set(PROBE_KEY, "", xx=True)
 
     async def verify(self) -> None:
         """Check once, at start, that the server is recent enough and evicts nothing. Raises `StoreUnsuitable`."""

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from sessions import redis_store
 from sessions.memory_store import MemorySessionStore
 from sessions.records import CorruptRecord
-from sessions.redis_store import RedisSessionStore, check_server, session_keys
+from sessions.redis_store import PROBE_KEY, RedisSessionStore, check_server, session_keys
 from sessions.store import (
     Appended,
     LeaseHeld,
@@ -322,6 +322,15 @@ def test_an_unexpected_refusal_is_the_operators(server: Backend) -> None:
         with pytest.raises(StoreRefused):
             await store.create(record, "a", HOUR_MS)
         await store.delete(record.session)
+
+    server.run(scenario)
+
+
+def test_a_probe_leaves_nothing(server: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        await store.ping()
+        async with Redis.from_url(server.url) as client:
+            assert await client.exists(PROBE_KEY) == 0
 
     server.run(scenario)
 
