@@ -367,7 +367,7 @@ class Conversation:
 
     def truncate_item(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of an item it played, whether or not that is over."""
-        return [*self._remembered.truncate(item_id, audio_end_ms), *self._ask_again(now_ns)]
+        return [*self._remembered.truncate(item_id, audio_end_ms, now_ns), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         if spec.in_conversation and self._speaking.has_called and not (self._owed and self._owed.spec):

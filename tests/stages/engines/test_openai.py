@@ -45,12 +45,15 @@ def opened(url: str = URL, **options: Any) -> Iterator[StageModel]:
         model.close()
 
 
+AUTO = ToolChoice()
+
+
 def respond(
     model: StageModel,
     messages: tuple[Message, ...] = ASK,
     tokens: int = 50,
     tools: tuple[Tool, ...] = (),
-    tool_choice: ToolChoice = ToolChoice(),
+    tool_choice: ToolChoice = AUTO,
 ) -> StageStream:
     return model.open(Tag("s", 1, 1, "r"), ThinkerOptions(messages, tokens, tools=tools, tool_choice=tool_choice))
 
