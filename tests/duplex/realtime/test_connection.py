@@ -296,7 +296,7 @@ def test_a_report_that_falls_behind_is_answered_with_the_furthest(reported: int,
         speaking = one.call.conversation.speaking
         speaking.sent_of = lambda *_: 4_800  # type: ignore[method-assign]
         speaking.rate_of = lambda *_: 24_000  # type: ignore[method-assign]
-        speaking.reported_of = lambda _: 960  # type: ignore[method-assign]
+        speaking.reported_of = lambda response: 960  # type: ignore[method-assign]
         await one.exchange({"type": "playback.ack", "response_id": "resp_1", "played_samples": reported}, count=1)
         assert (one.socket.sent[0]["played_samples"], one.socket.sent[0]["until_sample"]) == (stated, 4_800)
 
@@ -307,7 +307,7 @@ def test_on_a_track_too_the_furthest_is_stated_and_never_lies_behind_what_sounds
     async def scenario(one: Bench) -> None:
         one.dialect.extensions = True
         one.medium = FakeMedium(one.outbox)
-        one.call.conversation.speaking.reported_of = lambda _: 6_000  # type: ignore[method-assign]
+        one.call.conversation.speaking.reported_of = lambda response: 6_000  # type: ignore[method-assign]
         await one.exchange({"type": "playback.ack", "rtp_timestamp": 1_920}, count=1)
         assert (one.socket.sent[0]["played_samples"], one.socket.sent[0]["until_sample"]) == (6_000, 6_000)
 
