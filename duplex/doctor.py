@@ -163,6 +163,8 @@ def _disk(machine: Machine, folder: Path) -> Finding:
 
 def _port(machine: Machine, host: str, port: int) -> Finding:
     refusal = machine.refusal_to_bind(host, port)
+    if refusal is not None and machine.serves(host, port):
+        return Finding("port", True, f"{host}:{port}: the service is running there")
     mend = "end the program that listens there, or configure another host or port" if refusal else ""
     return Finding("port", refusal is None, f"{host}:{port}: {refusal or 'free'}", mend)
 

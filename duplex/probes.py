@@ -13,9 +13,13 @@ import importlib.metadata
 import os
 import shutil
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +36,10 @@ STORE_TIMEOUT_S = 2.0
 
 # Valkey is ready after about 60 ms; a machine on which it needs this long has another fault.
 EMBEDDED_START_TIMEOUT_S = 10.0
+
+# The gateway answers this in a turn of its loop, however busy it is.
+HEALTH_TIMEOUT_S = 2.0
+HEALTHY = b'{"status":"alive"}'  # what `/healthz` of this service says
 
 
 class Machine(Protocol):
@@ -54,6 +62,9 @@ class Machine(Protocol):
 
     def refusal_to_bind(self, host: str, port: int) -> str | None:
         """Why a server could not listen there now."""
+
+    def serves(self, host: str, port: int) -> bool:
+        """This very service answers there."""
 
     def refusal_to_write(self, folder: Path) -> str | None:
         """Why files could not be made in a folder, or the folder itself be made."""
@@ -115,6 +126,18 @@ class ThisMachine:
         """See `Machine`."""
         return _refusal(lambda: socket.create_server((host, port)).close())
 
+    def serves(self, host: str, port: int) -> bool:
+        """See `Machine`."""
+        # Nothing secret is sent, and a development certificate has been signed by nobody that is known here.
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        place = _reachable(host)
+        lines = (
+            HTTPConnection(place, port, timeout=HEALTH_TIMEOUT_S),
+            HTTPSConnection(place, port, timeout=HEALTH_TIMEOUT_S, context=tls),
+        )
+        return any(_is_alive(line) for line in lines)
+
     def refusal_to_write(self, folder: Path) -> str | None:
         """See `Machine`."""
         return _refusal(lambda: tempfile.TemporaryFile(dir=nearest_folder(folder)).close())
@@ -163,6 +186,22 @@ def locked_requirements(lock: str) -> list[str]:
 def nearest_folder(folder: Path) -> Path:
     """`folder`, or the closest of its parents that exists."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+
+
+def _reachable(host: str) -> str:
+    """Where to find what listens on `host`, which may mean all addresses."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _is_alive(line: HTTPConnection) -> bool:
+    """`/healthz` over `line` answers as `duplex.app` does."""
+    with closing(line):
+        try:
+            line.request("GET", "/healthz")
+            answer = line.getresponse()
+            return answer.status == HTTPStatus.OK and answer.read(len(HEALTHY) + 1) == HEALTHY
+        except (OSError, HTTPException):
+            return False
 
 
 def _refusal(attempt: Callable[[], object]) -> str | None:

@@ -255,6 +255,11 @@ class Playout:
         ledger.acked = ledger.heard_min = max(ledger.acked, reported)
         ledger.acked_ns = now_ns
 
+    def reported(self, response: str) -> int:
+        """How much of `response` was heard by the reports that came so far; 0 where none did, or it is not known."""
+        ledger = self._known.get(response)
+        return ledger.acked if ledger else 0
+
     def go_by(self, path: Path, now_ns: int) -> None:
         """The path to the ear is now this. Where reports have shown how long it is, that is known better."""
         for response, ledger in self._known.items():

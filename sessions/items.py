@@ -23,6 +23,7 @@ CHARACTERS_MAX = 256_000
 ROOT = "root"  # `previous_item_id` that means: before everything
 ITEM_EXISTS = "item_exists"
 ITEM_NOT_FOUND = "item_not_found"
+ITEM_IN_PROGRESS = "item_in_progress"
 
 
 class ItemError(ValueError):

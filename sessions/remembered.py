@@ -17,7 +17,7 @@ from media.chunk import ms_to_samples
 from sessions.effects import Effect, SaveDeletion, SaveItem, Tell
 from sessions.events import CommandRefused, ItemAdded, ItemDeleted, ItemRefined, ItemRetrieved, ItemTruncated
 from sessions.heard import Cut, shortened
-from sessions.items import ITEM_EXISTS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
+from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
 from sessions.plan import Ended, Plan
 from sessions.prompt import PromptWindow
 from sessions.response import Phase
@@ -127,7 +127,7 @@ class Remembered:
         try:
             self._delete(item_id)
         except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+            return self._missing(item_id, error)
         return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
 
     def _delete(self, item_id: str) -> None:
@@ -140,16 +140,25 @@ class Remembered:
         try:
             return [Tell(ItemRetrieved(self._history.find(item_id)))]
         except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+            return self._missing(item_id, error)
+
+    def _missing(self, item_id: str, error: ItemError) -> list[Effect]:
+        """There is no such item, or not yet: one of a reply enters the history when it is over."""
+        refused = CommandRefused(error.code, str(error), "item_id")
+        if self._speaking.is_making(item_id):
+            refused = CommandRefused(ITEM_IN_PROGRESS, f"item {item_id!r} is not over yet", "item_id")
+        return [Tell(refused)]
 
     def truncate(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
-        if not self._history.has(item_id) and self._speaking.want_cut(item_id, audio_end_ms):
-            return [Tell(ItemTruncated(item_id, audio_end_ms))]
+        if not self._history.has(item_id):
+            end_ms = self._speaking.want_cut(item_id, audio_end_ms, now_ns)
+            if end_ms is not None:
+                return [Tell(ItemTruncated(item_id, end_ms))]
         try:
             item = self._history.find(item_id)
         except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), "item_id"))]
+            return self._missing(item_id, error)
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from sessions.effects import Effect, Tell
+from sessions.effects import AuditStream, Effect, Measured, Tell
 from sessions.events import CallFinished, ReplyText, ReplyWords, ResponseView, Usage
 from sessions.heard import Cut
 from sessions.plan import Marks, Plan
@@ -54,6 +54,26 @@ class Run:
         self.reply, self.usage = Reply(self.plan.sample_rate), Usage()
         self.is_written = self.is_touched = False
         self.calls = Calls(self.plan.tag.response, self.plan.item)
+
+    def is_making(self, item: str) -> bool:
+        """`item` was announced to the conversation, and is not over yet."""
+        if self.is_prepared or self.life.ended or not self.plan.view.in_conversation:
+            return False
+        calls = (call.id for call in self.calls.items if call.status == "in_progress")
+        return item == self.plan.item or item in calls
+
+    def first_sent(self, now_ns: int) -> list[Effect]:
+        """Sound of it goes out. The first is measured."""
+        if self.marks.first_sent_ns:
+            return []
+        self.marks.first_sent_ns = now_ns
+        since_ns = self.marks.speech_end_ns
+        return [Measured("first_audio_seconds", (now_ns - since_ns) / 1e9)] if since_ns else []
+
+    def audits(self) -> list[Effect]:
+        """What each stage that was asked is to be asked now: whether it holds anything of it."""
+        tag = self.plan.tag
+        return [AuditStream(stage, structs.replace(tag, attempt=attempt)) for stage, attempt in sorted(self.life.asked)]
 
     # ---- what the client is told -----------------------------------------------------------------------
 

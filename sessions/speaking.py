@@ -27,11 +27,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples
+from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
 from media.heard_estimate import Path
 from media.playout import Frame, LedgerView, Playout
 from sessions import response as life
-from sessions.effects import AuditStream, CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
+from sessions.effects import CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
 from sessions.events import (
     CommandRefused,
     ReplyAudio,
@@ -423,15 +423,11 @@ class Speaking:
             return []
         run.life.output(now_ns)
         self._trail(run, now_ns).add(EventKind.SENT, frame.samples)
-        effects: list[Effect] = [
+        return [
             Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample, run.plan.output_format)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
+            *run.first_sent(now_ns),
         ]
-        if not run.marks.first_sent_ns:
-            run.marks.first_sent_ns = now_ns
-            if run.marks.speech_end_ns:
-                effects.append(Measured("first_audio_seconds", (now_ns - run.marks.speech_end_ns) / 1e9))
-        return effects
 
     # ---- the response's own effects ----------------------------------------------------------------
 
@@ -505,12 +501,7 @@ class Speaking:
         response = run.plan.tag.response
         del self._runs[response]
         lag = Measured("drain_lag_seconds", drained.lag_ns / 1e9, drained.status)
-        is_whole = drained.status == "complete"  # what is orphaned is known to be held
-        audits = [
-            AuditStream(stage, structs.replace(run.plan.tag, attempt=attempt))
-            for stage, attempt in sorted(run.life.asked)
-            if is_whole
-        ]
+        audits = run.audits() if drained.status == "complete" else []  # what is orphaned is known to be held
         if run.is_prepared:
             self._playout.forget(response)
             return [lag, *audits]
@@ -560,13 +551,19 @@ class Speaking:
         """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
         return self._heard.cut_of(item)
 
-    def want_cut(self, item: str, audio_end_ms: int) -> bool:
-        """The client has stopped playing a reply there that is not over yet. False where there is none such."""
-        running = (run.plan for run in self._runs.values() if run.plan.item == item and not run.life.ended)
-        plan = next(running, None)
-        if plan is not None:
-            self._heard.want(item, ms_to_samples(audio_end_ms, plan.sample_rate))
-        return plan is not None
+    def is_making(self, item: str) -> bool:
+        """`item` is of a reply, and not over yet."""
+        return any(run.is_making(item) for run in self._runs.values())
+
+    def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
+        """The client has stopped playing a reply there that is not over yet. Gives where that is in what was sent so
+        far, in ms; None where there is none such."""
+        run = next((run for run in self._runs.values() if run.plan.item == item and not run.life.ended), None)
+        if run is None:
+            return None
+        samples = min(ms_to_samples(audio_end_ms, run.plan.sample_rate), self._sent(run, now_ns))
+        self._heard.want(item, samples)
+        return samples_to_ms(samples, run.plan.sample_rate)
 
     def truncate(self, item: str, samples: int, now_ns: int) -> Cut | None:
         """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
@@ -580,9 +577,12 @@ class Speaking:
 
     def sent_of(self, response: str, now_ns: int) -> int | None:
         """How much of the sound of `response` went out; None where that is not known, or not any more."""
-        if response not in self._playout.open_responses():
-            return None
-        return self._playout.view(response, now_ns).sent
+        is_known = response in self._playout.open_responses()
+        return self._playout.view(response, now_ns).sent if is_known else None
+
+    def reported_of(self, response: str) -> int:
+        """How much of `response` its caller has heard, by all that its client has reported."""
+        return self._playout.reported(response)
 
     def rate_of(self, response: str) -> int:
         """Of the sound of `response`, of which `sent_of` is known."""

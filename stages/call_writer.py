@@ -1,7 +1,7 @@
 """The calls of a reply on their way out of an engine: one after the other, named, bounded, and whole or never made.
 
 Rules
-* A call is of a tool that the model was told of, its arguments are a JSON object, and a reply makes at most
+* A call is of a tool that the model may call, its arguments are a JSON object, and a reply makes at most
   `CALLS_MAX`. What an engine makes beside that ends its stream with the code `bad_call`, and is no call.
 """
 
@@ -11,14 +11,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone, Tool
+from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone, Tool, ToolChoice
 from stages.stream import Output, Publish, StageFailure
 
 _object = msgspec.json.Decoder(dict[str, object])
 
 
+def callable_now(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
+    """Those of `tools`, of which the model is told, that it may call."""
+    return [tool for tool in tools if choice.mode != "none" and choice.name in ("", tool.name)]
+
+
 class CallWriter:
-    """The calls of one reply of a model that was told of `tools`. Each method gives what is to be published, and raises
+    """The calls of one reply of a model that may call `tools`. Each method gives what is to be published, and raises
     `StageFailure`."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -35,7 +40,7 @@ class CallWriter:
     def begin(self, name: str) -> list[Output]:
         assert self._name is None, "calls are written one after the other"
         if name not in self._names:
-            raise StageFailure("bad_call", "the model calls a tool that it was not told of")
+            raise StageFailure("bad_call", "the model calls a tool that it may not call")
         if self._index + 1 >= CALLS_MAX:
             raise StageFailure("bad_call", f"more than {CALLS_MAX} calls in a reply")
         self._index, self._name, self._arguments = self._index + 1, name, ""

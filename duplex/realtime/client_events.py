@@ -152,7 +152,7 @@ class ItemRetrieve(ClientEvent, frozen=True, tag="conversation.item.retrieve"):
 class ItemTruncate(ClientEvent, frozen=True, tag="conversation.item.truncate"):
     item_id: str
     audio_end_ms: float
-    content_index: int = 0
+    content_index: Literal[0] = 0  # what was said is the only content of an item
 
 
 class ResponseBody(msgspec.Struct, frozen=True):
@@ -187,7 +187,7 @@ class PlaybackAck(ClientEvent, frozen=True, tag="playback.ack"):
     """
 
     response_id: str | None = None
-    played_samples: int | None = None
+    played_samples: Annotated[int, Meta(ge=0)] | None = None
     rtp_timestamp: int | None = None
     age_ms: float = 0.0
     output_latency_ms: float = 0.0

@@ -19,7 +19,7 @@ import base64
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -397,7 +397,13 @@ class RealtimeConnection:
         for place in places:
             self._call.heard(place.response, place.samples)
         if places and self._dialect.extensions:
-            self._outbox.post(acknowledged_message(places[0], self._rate_of(places[0].response)))
+            self._outbox.post(acknowledged_message(self._furthest(places[0]), self._rate_of(places[0].response)))
+
+    def _furthest(self, place: Position) -> Position:
+        """A report that falls behind an earlier one does not lead back."""
+        reported = self._call.conversation.speaking.reported_of(place.response)
+        samples = max(place.samples, reported)
+        return replace(place, samples=samples, until=max(place.until, samples))
 
     def _rate_of(self, response: str) -> int:
         """Samples per second of a response that a report was about."""
@@ -412,8 +418,7 @@ class RealtimeConnection:
             needed = "response_id and played_samples" if self._medium is None else "rtp_timestamp"
             raise ClientEventError("invalid_value", f"a report on this transport needs {needed}")
         sent = self._call.conversation.speaking.sent_of(report.response_id, time.monotonic_ns())
-        played = max(0, report.played_samples)
-        return () if sent is None else (Position(report.response_id, min(played, sent), sent),)
+        return () if sent is None else (Position(report.response_id, min(report.played_samples, sent), sent),)
 
     def _update(self, command: ask.SessionUpdate) -> None:
         settings = apply_patch(self._call.conversation.settings, command.session)

@@ -192,8 +192,7 @@ class _Visit:
         connection = RealtimeConnection(self._socket, admitted.call, self._outbox, self._dialect, self._limits)
         reason = await connection.serve(first)
         admitted.call.end(reason)
-        if reason != "client_closed":
-            await self._close(reason)
+        await self._close(reason)
 
     async def _send_now(self, message: Message) -> None:
         self._outbox.post(message)
@@ -207,7 +206,9 @@ class _Visit:
             await self._socket.send(await self._outbox.next())
 
     async def _close(self, reason: str) -> None:
-        if self._websocket.application_state is WebSocketState.CONNECTED:
+        """Say why, unless the client is gone."""
+        states = {self._websocket.client_state, self._websocket.application_state}
+        if states == {WebSocketState.CONNECTED}:
             with suppress(RuntimeError, WebSocketDisconnect, TimeoutError, SocketClosedError):
                 async with asyncio.timeout(CLOSE_S_MAX):
                     await self._say_last_words(reason)

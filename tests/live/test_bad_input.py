@@ -113,7 +113,7 @@ def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(service: Ser
             assert error["param"].startswith("session.")
         item = {"type": "function_call_output", "call_id": "call_1", "output": "{}"}
         refused = refusal_of(caller, json.dumps({"type": "conversation.item.create", "item": item}))
-        assert refused["code"] == "unsupported_item"
+        assert refused["code"] == "invalid_tool_call_id"
         assert caller.settle()["session"] == before
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from duplex.probes import ThisMachine
 from tests.live.caller import RATE, Caller, Message, audio_of, calling, interruption, silence, tone, utterance
 from tests.live.service import Service, serving
 
@@ -272,8 +273,17 @@ def test_a_spoken_reply_can_be_truncated_to_what_was_played(service: Service) ->
     assert (cut["item_id"], cut["audio_end_ms"]) == (item, 100)
 
 
+def test_who_says_goodbye_is_closed_as_asked(service: Service) -> None:
+    with calling(service) as caller:
+        ask(caller)
+        caller.send("bye")
+        assert caller.until_closed() == (1000, "client_closed")
+
+
 def test_the_operator_can_ask_how_it_is(service: Service) -> None:
     assert service.get("/healthz").json == {"status": "alive"}
+    host, _, port = service.address.partition(":")
+    assert ThisMachine().serves(host, int(port)), "as `duplex doctor` asks"
     with calling(service):
         assert service.get("/readyz").json == {"status": "ready", "calls": 1, "calls_max": 4}
         metrics = service.get("/metrics")

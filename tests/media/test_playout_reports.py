@@ -55,7 +55,8 @@ def test_reports_never_go_back_nor_beyond_what_was_sent() -> None:
     playout = played(100)
     for reported, heard in ((40, 40), (12, 40), (5_000, 100)):
         playout.acknowledge("r", reported, 0)
-        assert playout.view("r", 0).heard == heard
+        assert playout.view("r", 0).heard == playout.reported("r") == heard
+    assert playout.reported("another") == 0
 
 
 def test_a_client_that_stops_reporting_is_estimated_again_from_its_last_report_on() -> None:

@@ -88,6 +88,19 @@ def test_items_are_retrieved_and_deleted() -> None:
         assert told(refused, CommandRefused)[0].code == "item_not_found"
 
 
+def test_an_item_of_a_reply_that_is_not_over_is_not_to_be_had_yet() -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "hi you")
+    for effects in (talk.core.retrieve_item("item_2"), talk.core.delete_item("item_2")):
+        (refused,) = told(talk.do(effects), CommandRefused)
+        assert (refused.code, refused.param) == ("item_in_progress", "item_id")
+    talk.send()
+    assert told(talk.do(talk.core.retrieve_item("item_2")), ItemRetrieved) == [ItemRetrieved(talk.core.items[-1])]
+    talk.do(talk.core.delete_item("item_2"))
+    assert told(talk.do(talk.core.delete_item("item_2")), CommandRefused)[0].code == "item_not_found"
+
+
 def test_an_item_that_is_deleted_while_it_is_being_understood_is_gone() -> None:
     talk = Talk(prepare=True)
     talk.start()
@@ -146,6 +159,17 @@ def test_openai_agents_python_2370_a_truncation_is_clamped_to_what_was_sent(aske
     effects = talk.truncate("item_2", asked_ms)
     assert [(one.item, one.audio_end_ms) for one in told(effects, ItemTruncated)] == [("item_2", given_ms)]
     assert refusals(talk) == []
+
+
+@pytest.mark.parametrize("asked_ms", [500, 501, 10**18])
+def test_a_truncation_amid_a_reply_is_clamped_to_what_was_sent_by_then(asked_ms: int) -> None:
+    talk = Talk()
+    talk.say("hello")
+    talk.reply("resp_1", "one two three")
+    talk.send(25)
+    assert told(talk.truncate("item_2", asked_ms), ItemTruncated) == [ItemTruncated("item_2", 500)]
+    talk.send()
+    assert talk.core.items[-1].heard_samples == 500 * 24, "what is sent later was not played either"
 
 
 @pytest.mark.parametrize(("ms", "text", "word"), [(0, "", ""), (250, "hi", "you"), (200, "hi", "")])

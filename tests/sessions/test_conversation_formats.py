@@ -64,9 +64,9 @@ def test_a_client_truncates_in_its_own_milliseconds_while_it_plays_and_afterward
     talk = telephoned(recalls=True)
     talk.send(10)
     assert talk.core.items[-1].role == "user"
-    assert told(talk.truncate("item_2", 210), ItemTruncated) == [ItemTruncated("item_2", 210)]
+    assert told(talk.truncate("item_2", 190), ItemTruncated) == [ItemTruncated("item_2", 190)]
     talk.send()
-    assert talk.core.items[-1].heard_samples == 210 * 8
+    assert talk.core.items[-1].heard_samples == 190 * 8
     cut = Cut(450 * 8, "one two", "three", "acked", sample_rate=RATE)
     assert told(talk.truncate("item_2", 450), ItemTruncated) == [ItemTruncated("item_2", 450, cut)]
 

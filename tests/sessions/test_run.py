@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.effects import Tell
+from sessions.effects import AuditStream, Measured, Tell
 from sessions.events import CallFinished, CallStarted, ReplyText, ReplyWords, Usage
 from sessions.heard import Cut
 from sessions.plan import Marks
@@ -95,3 +95,33 @@ def test_how_it_ended(phase: Phase, reason: str, status: str) -> None:
     assert (view.status, view.reason, view.code, view.message) == (status, reason, "code", "why")
     assert (view.text, view.cut) == ("well", CUT if phase is Phase.CANCELLED else None)
     assert [call.name for call in view.calls] == ["look"]
+
+
+def test_its_items_are_being_made_until_each_is_over() -> None:
+    one = run()
+    one.calls.add(CallDelta(0, "look"))
+    assert [one.is_making(item) for item in ("r1_item", "r1_item_call_0", "another")] == [True, True, False]
+    one.calls.add(CallDone(0, "{}"))
+    assert [one.is_making(item) for item in ("r1_item", "r1_item_call_0")] == [True, False]
+    one.life.cancel("client_cancelled", 1)
+    assert not one.is_making("r1_item")
+
+
+@pytest.mark.parametrize(("prepared", "in_conversation"), [(True, True), (False, False)])
+def test_what_was_not_announced_to_the_conversation_is_not_being_made_there(
+    prepared: bool, in_conversation: bool
+) -> None:
+    assert not run(prepared=prepared, in_conversation=in_conversation).is_making("r1_item")
+
+
+@pytest.mark.parametrize(("speech_end_ns", "measured"), [(500, [Measured("first_audio_seconds", 1e-6)]), (0, [])])
+def test_the_first_sound_is_measured_from_the_end_of_the_turn(speech_end_ns: int, measured: list[Measured]) -> None:
+    one = run()
+    one.marks.speech_end_ns = speech_end_ns
+    assert one.first_sent(1_500) == measured
+    assert (one.first_sent(2_500), one.marks.first_sent_ns) == ([], 1_500)
+
+
+def test_each_stage_that_was_asked_is_asked_what_it_holds() -> None:
+    one = run()
+    assert one.audits() == [AuditStream("thinker", one.plan.tag)]

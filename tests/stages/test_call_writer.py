@@ -6,13 +6,26 @@ from collections.abc import Callable
 
 import pytest
 
-from stages.call_writer import CallWriter
-from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone, Tool
+from stages.call_writer import CallWriter, callable_now
+from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone, Tool, ToolChoice
 from stages.stream import Publish, StageFailure
 
 
 def writer() -> CallWriter:
     return CallWriter([Tool("look"), Tool("go")])
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        (ToolChoice(), ["look", "go"]),
+        (ToolChoice("required"), ["look", "go"]),
+        (ToolChoice("required", "go"), ["go"]),
+        (ToolChoice("none"), []),
+    ],
+)
+def test_the_choice_says_what_may_be_called(choice: ToolChoice, names: list[str]) -> None:
+    assert [tool.name for tool in callable_now([Tool("look"), Tool("go")], choice)] == names
 
 
 def test_calls_are_written_one_after_the_other() -> None:

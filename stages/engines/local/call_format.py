@@ -23,7 +23,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from stages.call_writer import CallWriter
+from stages.call_writer import CallWriter, callable_now
 from stages.contracts import Tool, ToolCall, ToolChoice
 from stages.stream import Output, StageFailure
 
@@ -73,11 +73,6 @@ def answered(result: str) -> str:
 
 
 # ---- what the model may write --------------------------------------------------------------------------
-
-
-def callable_now(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
-    """Those of `tools` that may be called."""
-    return [tool for tool in tools if choice.mode != "none" and choice.name in ("", tool.name)]
 
 
 def grammar(tools: Sequence[Tool], choice: ToolChoice, end: str) -> str:

@@ -25,9 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.call_writer import callable_now
 from stages.clauses import Reply
 from stages.contracts import Item, Message, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
-from stages.engines.local.call_format import CallReader, callable_now, grammar
+from stages.engines.local.call_format import CallReader, grammar
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.gguf import read_header
 from stages.engines.local.kv_slot import Engine, Prompter, Slot, ThinkerSettings, next_piece

@@ -141,6 +141,11 @@ def test_an_event_that_we_do_not_know_is_named() -> None:
         (event("conversation.item.create", item={"role": "robot"}), "item.role"),
         (event("conversation.item.create", item={"content": [{"type": 5}]}), "item.content[0].type"),
         (event("conversation.item.truncate", item_id="i", audio_end_ms="all"), "audio_end_ms"),
+        *(
+            (event("conversation.item.truncate", item_id="i", audio_end_ms=5, content_index=index), "content_index")
+            for index in (-1, 1, 0.5)
+        ),
+        (event("playback.ack", response_id="resp_1", played_samples=-5), "played_samples"),
         (event("response.create", response={"conversation": "other"}), "response.conversation"),
         (event("response.create", response={"metadata": {"a": 5}}), "response.metadata[...]"),
         (event("response.cancel", event_id=5), "event_id"),

@@ -275,7 +275,7 @@ def test_a_client_that_notices_speech_is_believed_where_it_can_be_confirmed(dete
     play(scenario)
 
 
-@pytest.mark.parametrize(("played", "known"), [(960, 960), (90_000, 4_800), (-1, 0)])
+@pytest.mark.parametrize(("played", "known"), [(960, 960), (90_000, 4_800), (0, 0)])
 def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) -> None:
     async def scenario(one: Bench) -> None:
         one.dialect.extensions = True
@@ -285,6 +285,31 @@ def test_a_report_is_answered_with_what_was_sent_of_it(played: int, known: int) 
         place = {"response_id": "resp_1", "played_samples": known, "until_sample": 4_800, "sample_rate": 8_000}
         assert one.socket.types() == ["playback.acknowledged"]
         assert one.socket.sent[0].items() >= place.items()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("reported", "stated"), [(480, 960), (2_400, 2_400)])
+def test_a_report_that_falls_behind_is_answered_with_the_furthest(reported: int, stated: int) -> None:
+    async def scenario(one: Bench) -> None:
+        one.dialect.extensions = True
+        speaking = one.call.conversation.speaking
+        speaking.sent_of = lambda *_: 4_800  # type: ignore[method-assign]
+        speaking.rate_of = lambda *_: 24_000  # type: ignore[method-assign]
+        speaking.reported_of = lambda response: 960  # type: ignore[method-assign]
+        await one.exchange({"type": "playback.ack", "response_id": "resp_1", "played_samples": reported}, count=1)
+        assert (one.socket.sent[0]["played_samples"], one.socket.sent[0]["until_sample"]) == (stated, 4_800)
+
+    play(scenario)
+
+
+def test_on_a_track_too_the_furthest_is_stated_and_never_lies_behind_what_sounds_on() -> None:
+    async def scenario(one: Bench) -> None:
+        one.dialect.extensions = True
+        one.medium = FakeMedium(one.outbox)
+        one.call.conversation.speaking.reported_of = lambda response: 6_000  # type: ignore[method-assign]
+        await one.exchange({"type": "playback.ack", "rtp_timestamp": 1_920}, count=1)
+        assert (one.socket.sent[0]["played_samples"], one.socket.sent[0]["until_sample"]) == (6_000, 6_000)
 
     play(scenario)
 

@@ -234,3 +234,24 @@ def test_a_session_that_is_refused_is_closed_with_the_reason(play: Play) -> None
         assert one.client.close == (1008, "refused")
 
     play(scenario)
+
+
+@pytest.mark.parametrize("phase", [before_the_first_command, amid_the_conversation])
+def test_who_says_goodbye_is_closed_as_asked(play: Play, phase: Phase) -> None:
+    async def scenario(one: Bench) -> None:
+        serving = await phase(one)
+        one.client.say("bye")
+        await serving
+        assert one.client.close == (1000, "client_closed")
+
+    play(scenario)
+
+
+def test_who_is_gone_is_told_no_close(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        serving = await amid_the_conversation(one)
+        one.client.vanish()
+        await serving
+        assert all(message["type"] != "websocket.close" for message in one.client.sent)
+
+    play(scenario)

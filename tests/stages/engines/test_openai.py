@@ -45,10 +45,17 @@ def opened(url: str = URL, **options: Any) -> Iterator[StageModel]:
         model.close()
 
 
+AUTO = ToolChoice()
+
+
 def respond(
-    model: StageModel, messages: tuple[Message, ...] = ASK, tokens: int = 50, tools: tuple[Tool, ...] = ()
+    model: StageModel,
+    messages: tuple[Message, ...] = ASK,
+    tokens: int = 50,
+    tools: tuple[Tool, ...] = (),
+    tool_choice: ToolChoice = AUTO,
 ) -> StageStream:
-    return model.open(Tag("s", 1, 1, "r"), ThinkerOptions(messages, tokens, tools=tools))
+    return model.open(Tag("s", 1, 1, "r"), ThinkerOptions(messages, tokens, tools=tools, tool_choice=tool_choice))
 
 
 def failure_code(act: Callable[[], object]) -> str:
@@ -130,6 +137,26 @@ def test_a_call_that_was_cut_off_was_never_made() -> None:
 def test_a_call_that_cannot_be_carried_out_fails(wrong: bytes) -> None:
     with ChatServer([HEAD, wrong, event(reason="tool_calls"), DONE]) as server, opened(server.url) as model:
         assert failure_code(lambda: run_all(respond(model, tools=LOOK))) == "bad_call"
+
+
+@pytest.mark.parametrize(
+    ("choice", "name", "ends"),
+    [
+        (ToolChoice("none"), "go", "bad_call"),
+        (ToolChoice("required", "look"), "go", "bad_call"),
+        (ToolChoice("required", "look"), "look", "whole"),
+        (ToolChoice("required"), "go", "whole"),
+        (ToolChoice(), "go", "whole"),
+    ],
+)
+def test_a_server_that_does_not_heed_the_choice_makes_no_call(choice: ToolChoice, name: str, ends: str) -> None:
+    script = [HEAD, call(0, "{}", name), event(reason="tool_calls"), DONE]
+    with ChatServer(script) as server, opened(server.url) as model:
+        stream = respond(model, tools=LOOK, tool_choice=choice)
+        if ends == "whole":
+            assert calls_of(run_all(stream))[-1] == CallDone(0, "{}")
+        else:
+            assert failure_code(lambda: run_all(stream)) == ends
 
 
 def test_with_tools_a_reply_that_had_its_sentences_may_yet_call() -> None:

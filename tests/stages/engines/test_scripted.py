@@ -183,7 +183,14 @@ def test_a_call_may_be_all_of_a_reply() -> None:
     assert emitted(outputs) == [Clause(0, "", final=True)]
 
 
-@pytest.mark.parametrize("options", [ANSWER, with_tool(mode="none"), ThinkerOptions((), 100, tools=(Tool("other"),))])
+OTHER_NAMED = ThinkerOptions((), 100, tools=(LOOK, Tool("other")), tool_choice=ToolChoice("required", "other"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [ANSWER, with_tool(mode="none"), ThinkerOptions((), 100, tools=(Tool("other"),)), OTHER_NAMED],
+    ids=["no tools", "none", "unknown", "another is named"],
+)
 def test_a_call_that_must_not_be_made_is_left_out(options: ThinkerOptions) -> None:
     told = events(steps(build_thinker({"replies": [CALLING]}).open(TAG, options)))
     assert not any(isinstance(event, CallDelta | CallDone) for event in told)
