@@ -285,6 +285,9 @@ class RedisSessionStore:
             raise StoreUnavailable("the store is closed")
         timeout_s = timeout_s or self._call_timeout_s
         deadline = asyncio.timeout(timeout_s)
+        task = asyncio.current_task()
+        assert task is not None, "whoever awaits is a task"
+        cancellations = task.cancelling()
         try:
             async with deadline:
                 yield
@@ -298,6 +301,11 @@ class RedisSessionStore:
             raise StoreUnavailable(f"{what}: {type(error).__name__}") from error
         except exceptions.ResponseError as error:
             raise StoreRefused(f"{what}: {type(error).__name__}") from error
+        finally:
+            # The client sends by `asyncio.wait_for`, which loses a cancellation that comes as it is done (Python 3.11,
+            # bpo-37658): whoever cancelled us would wait for ever.
+            if task.cancelling() > cancellations:
+                raise asyncio.CancelledError
 
 
 def session_keys(session: str) -> tuple[str, str]:

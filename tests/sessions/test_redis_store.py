@@ -48,6 +48,7 @@ from tests.sessions.store_backends import (
 pytestmark = pytest.mark.live
 
 RETENTION_MS = 50_000
+MOMENTS_MAX = 300  # turns of the loop that a call may take
 
 
 def test_every_write_moves_the_end_of_both_keys_together(server: Backend) -> None:
@@ -271,6 +272,23 @@ def test_the_wait_for_a_connection_counts_towards_the_deadline(tmp_path: Path) -
             await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_call_that_is_cancelled_at_any_moment_is_cancelled(server: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        outcomes = list[bool]()
+        for moment in range(MOMENTS_MAX):
+            call = asyncio.create_task(store.renew(await store.create(new_record(), "a", HOUR_MS)))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            if not call.cancel():
+                break
+            await asyncio.wait({call})
+            outcomes.append(call.cancelled())
+        assert len(outcomes) > 1
+        assert all(outcomes), outcomes
+
+    server.run(scenario)
 
 
 def test_a_full_server_takes_no_write_but_still_deletes(server: Backend) -> None:
