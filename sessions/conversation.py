@@ -289,10 +289,9 @@ class Conversation:
         effects = self._remembered.understand(turn.item, text)
         if text:
             self._idle.caller_is_there()
-        asked = self._owed is not None and self._owed.turn == turn.tag.turn
+        asked = self._owed.spec if self._owed and self._owed.turn == turn.tag.turn else None
         if asked or (turn.answer and (text or not self._owed)):
-            marks = Marks(turn.speech_end_ns, turn.ended_ns, now_ns)
-            self._owed = Owed(marks, turn.tag.turn, self._owed.spec if self._owed and asked else None)
+            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn, asked)
         if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
@@ -372,14 +371,16 @@ class Conversation:
         return [*self._remembered.truncate(item_id, audio_end_ms, now_ns), *self._ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
-        """Begin a response. One that is asked for amid the words before a call, as a tool may be quicker than they are,
-        or while the caller speaks, begins behind that."""
-        refusal, asked = self._speaking.why_not(in_conversation=spec.in_conversation), self._owed and self._owed.spec
-        speaks = self._hearing.current if refusal is None and self._hearing.is_amid_speech else None
-        if spec.in_conversation and (speaks or self._speaking.has_called) and not asked:
-            self._owed = Owed(Marks(), speaks.tag.turn if speaks else self._hearing.next_turn(), spec)
-            return []
-        if refusal := refusal or (ASKED_ALREADY if speaks and spec.in_conversation else None):
+        """Begin a response; one that is asked for amid the words before a call, or the caller's, begins behind them."""
+        refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
+        if spec.in_conversation:
+            turn = None if refusal else self._hearing.amid_speech
+            if self._owed and self._owed.spec:
+                refusal = refusal or ASKED_ALREADY
+            elif turn or self._speaking.has_called:
+                self._owed = Owed(Marks(), turn.tag.turn if turn else self._hearing.next_turn(), spec)
+                return []
+        if refusal:
             return [Tell(refusal)]
         return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
 

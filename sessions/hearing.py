@@ -137,9 +137,10 @@ class Hearing:
         return bool(self._awaiting)
 
     @property
-    def is_amid_speech(self) -> bool:
-        """The caller is speaking, in no pause, and it is no speech over our own that may yet prove to be nothing."""
-        return self._current is not None and not (self._current.provisional or self._current.is_paused)
+    def amid_speech(self) -> Turn | None:
+        """The turn that is being spoken, in no pause, where it is not over our own and may yet prove to be nothing."""
+        turn = self._current
+        return None if turn is None or turn.provisional or turn.is_paused else turn
 
     def next_turn(self) -> int:
         """A new turn's number; turns without speech (typed text) take one too."""

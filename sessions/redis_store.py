@@ -291,7 +291,7 @@ class RedisSessionStore:
         timeout_s = timeout_s or self._call_timeout_s
         deadline = asyncio.timeout(timeout_s)
         task = asyncio.current_task()
-        assert task is not None
+        assert task is not None, "whoever awaits is a task"
         cancellations = task.cancelling()
         try:
             async with deadline:

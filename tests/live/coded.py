@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from media.coded_tones import Decoder, Heard, response_number, word_samples
 from media.pcm import pcm16_to_float
-from tests.live.caller import RATE, Message, audio_of
+from tests.live.caller import RATE, Caller, Message, audio_of
+from tests.live.service import Service, serving
 
 WORD = word_samples(RATE)
+
+
+@contextmanager
+def serving_words(folder: Path, words: int) -> Iterator[Service]:
+    """A service whose every reply has so many words."""
+    profile = folder / "profile.toml"
+    profile.write_text(f"[thinker]\nreply_words = {words}\n")
+    settings = {"synthetic_profile": str(profile), "max_output_tokens": str(words)}
+    with serving(folder / "data", settings, engine="synthetic") as running:
+        yield running
+
+
+def ask(caller: Caller) -> str:
+    """Have a reply begin; gives its id."""
+    caller.type_text("Tell me everything.")
+    caller.send("response.create")
+    response: str = caller.until("response.created")["response"]["id"]
+    return response
 
 
 def heard_of(events: list[Message], response: str) -> list[Heard]:

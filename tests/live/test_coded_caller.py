@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from loadtest.coded_ear import wholly_heard, words_heard
-from tests.live.coded_caller import CodedCaller, Delay, at_once, coded_calling, stored_items
+from tests.live.coded import ask, serving_words
+from tests.live.coded_caller import Delay, at_once, coded_calling, stored_items
 from tests.live.rtc_caller import RATE as RTC_RATE
 from tests.live.rtc_caller import rtc_calling
-from tests.live.service import Service, serving
+from tests.live.service import Service
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -22,19 +23,8 @@ WORDS = 12
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("coded")
-    profile = folder / "profile.toml"
-    profile.write_text(f"[thinker]\nreply_words = {WORDS}\n")
-    settings = {"synthetic_profile": str(profile), "max_output_tokens": str(WORDS)}
-    with serving(folder / "data", settings, engine="synthetic") as running:
+    with serving_words(tmp_path_factory.mktemp("coded"), WORDS) as running:
         yield running
-
-
-def ask(caller: CodedCaller) -> str:
-    caller.type_text("Tell me everything.")
-    caller.send("response.create")
-    response: str = caller.until("response.created")["response"]["id"]
-    return response
 
 
 def numbers(transcript: str) -> list[int]:

@@ -14,8 +14,8 @@ from media.audio_format import FormatName
 from media.coded_tones import word_samples
 from media.wav import read_wav
 from tests.live.caller import RATE, Message, calling, interruption, silence
-from tests.live.coded import numbers, transcript
-from tests.live.coded_caller import CodedCaller, coded_calling, stored_items
+from tests.live.coded import ask, numbers, serving_words, transcript
+from tests.live.coded_caller import coded_calling, stored_items
 from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -31,19 +31,8 @@ SPEECH = Path(__file__).parents[1] / "data" / "speech"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("telephone")
-    profile = folder / "profile.toml"
-    profile.write_text(f"[thinker]\nreply_words = {WORDS}\n")
-    settings = {"synthetic_profile": str(profile), "max_output_tokens": str(WORDS)}
-    with serving(folder / "data", settings, engine="synthetic") as running:
+    with serving_words(tmp_path_factory.mktemp("telephone"), WORDS) as running:
         yield running
-
-
-def ask(caller: CodedCaller) -> str:
-    caller.type_text("Tell me everything.")
-    caller.send("response.create")
-    response: str = caller.until("response.created")["response"]["id"]
-    return response
 
 
 def sounding(events: list[Message], response: str) -> list[Message]:

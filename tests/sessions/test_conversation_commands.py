@@ -577,8 +577,9 @@ def test_it_begins_when_the_words_are_lost() -> None:
 def test_another_is_refused_until_then() -> None:
     talk = asked_amid_speech()
     create(talk)
-    assert refusals(talk) == ["conversation_already_has_active_response"]
     talk.end()
+    create(talk)
+    assert refusals(talk) == ["conversation_already_has_active_response"] * 2
     talk.heard("are we late?")
     assert talk.started() == ["resp_1"]
 
