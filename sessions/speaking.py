@@ -149,10 +149,12 @@ class Speaking:
         return response in self._runs
 
     def is_untouched(self, tag: Tag) -> bool:
-        """Nothing that was made for `tag` has come yet, so another worker may as well make it. Of input nothing is seen
-        before its stage has answered."""
+        """Nothing that was made for `tag` has come yet or is on its way, so that a stage which is lost before it has
+        answered may be asked for it once more. Of input nothing is seen before its stage has answered."""
         run = self._runs.get(tag.response)
-        return not tag.response or (run is not None and run.plan.tag == tag and not run.is_touched)
+        if run is None or run.plan.tag != tag:
+            return not tag.response
+        return not run.is_touched and not run.life.is_head_asked
 
     @property
     def is_full(self) -> bool:
