@@ -7,8 +7,9 @@ Theory of operation
 
     A stream that is asked for while no replica can take it waits with its feeds, and so does one whose next stages are
     not within reach of its replica; whoever asked has a deadline. A worker that is lost before it has answered for a
-    stream, or the stages behind it have, has begun nothing that anybody saw: the stream is asked for again, elsewhere
-    or of its successor. One that had begun is told to be lost at once, and to be closed once nothing of it is held.
+    stream has begun nothing that anybody may see, unless stages behind it have, or may yet by what it hands on: the
+    stream is asked for again, elsewhere or of its successor. Any other is told to be lost at once, and to be closed
+    once nothing of it is held.
 
 Rules
 * All streams of a session at this stage run at its home.
@@ -70,8 +71,8 @@ class StageUnresponsiveError(RuntimeError):
 class PoolCallbacks:
     """Called on the loop. `lost(stage, tag)`: what was being made for `tag` cannot be finished.
 
-    `untouched(tag)`: nothing that was made for `tag`, at any stage, has been seen. `changed`: what waits at any stage
-    may be able to go on. `reachable(stage, replica, up)`: for the metrics.
+    `untouched(tag)`: nothing that was made for `tag`, at any stage, has been seen or may be on its way. `changed`: what
+    waits at any stage may be able to go on. `reachable(stage, replica, up)`: for the metrics.
     """
 
     frame: Callable[[str, Frame], None]
@@ -361,7 +362,7 @@ class StagePool:
     def _down(self, replica: str, incarnation: int) -> None:
         self._callbacks.reachable(self.stage, replica, False)
         now_ns, streams = self._surroundings.now_ns(), self._streams.at(replica)
-        lost = [stream for stream in streams if not (stream.is_pending and self._callbacks.untouched(stream.tag))]
+        lost = [stream for stream in streams if not self._may_ask_again(stream)]
         for stream in lost:
             self._streams.forget(stream)
             self._lost.lose(replica, incarnation, stream.tag, had_begun=True)
@@ -378,6 +379,10 @@ class StagePool:
         self._callbacks.changed()
         for stream in lost:
             self._callbacks.lost(self.stage, stream.tag)
+
+    def _may_ask_again(self, stream: AskedStream) -> bool:
+        """Its worker is lost, and was not asked for it yet, or has begun nothing that anybody may see."""
+        return stream.is_pending and (self._streams.is_held(stream) or self._callbacks.untouched(stream.tag))
 
     def _account(self, effects: Iterable[LossEffect]) -> None:
         for effect in effects:

@@ -141,7 +141,8 @@ class Conversation:
     # ---- the caller speaks -------------------------------------------------------------------------
 
     def speech_started(self, onset: int, now_ns: int) -> list[Effect]:
-        """A turn of the caller since `onset` (16 kHz sample), which cuts nothing."""
+        """A turn of the caller since `onset` (16 kHz sample), over nothing that we know to be heard. Its client stops
+        playing all the same."""
         if self._settings.turn_detection is None:
             return []
         turn = self._hearing.current
@@ -149,6 +150,8 @@ class Conversation:
             return self._go_on(turn, now_ns)
         effects = self._hear(onset) if turn is None else []
         effects.append(self._hearing.tell_started())
+        if self._settings.speech_interrupts:
+            effects += self._cut_off(now_ns)
         return [*effects, *self._speaking.withdraw(now_ns), *self._start_prefill()]
 
     def _hear(self, onset: int, *, provisional: bool = False) -> list[Effect]:
@@ -197,9 +200,8 @@ class Conversation:
 
     def saying(self, now_ns: int) -> Saying:
         """What of ours the caller hears about now, and whether they may interrupt it."""
-        detection = self._settings.turn_detection
-        may_be_cut = detection is not None and detection.interrupt_response
-        return Saying(self._speaking.is_sounding(now_ns), may_be_cut, self._speaking.words_about(now_ns))
+        is_sounding, words = self._speaking.is_sounding(now_ns), self._speaking.words_about(now_ns)
+        return Saying(is_sounding, self._settings.speech_interrupts, words)
 
     def speech_paused(self, sample: int) -> list[Effect]:
         """Silence since `sample`: perhaps the end of the turn."""
@@ -223,8 +225,7 @@ class Conversation:
         turn = self._hearing.current
         if turn is None:
             return []
-        detection = self._settings.turn_detection
-        turn.answer = detection is not None and detection.create_response
+        turn.answer = self._settings.speech_is_answered
         return self._end_turn(turn, sample, speech_end_ns, now_ns)
 
     def commit_input(self, start: int, end: int, now_ns: int) -> list[Effect]:
@@ -491,13 +492,11 @@ class Conversation:
         return effects
 
     def _may_prepare(self, turn: Turn, text: str) -> bool:
-        detection = self._settings.turn_detection
         return (
             self._defaults.prepare
             and bool(text)
             and turn.is_paused
-            and detection is not None
-            and detection.create_response
+            and self._settings.speech_is_answered
             and "audio" in self._settings.modalities
             and self._speaking.active is None
             and not self._hearing.is_awaited

@@ -10,12 +10,16 @@ Theory of operation
     will be heard: all of it, or where the peer has fallen silent what it got before. What has arrived is told later.
     What a client could throw away and plays on may still be interrupted. Who is gone hears no more.
 
+    A client that is told to stop throws away what it has not played also where we believe that it has played all. So
+    from then on its reports put right that a reply was heard to its end, as they do where an estimate has cut it.
+
     Each cut has bounds, *least* and *most*, between which the truth lies. They close as more becomes known.
 
 Rules
 * least <= cut <= most <= sent; the error of a cut is its distance from the farther bound.
 * A report moves a cut forward, in whichever order it and the end of the reply come, and one that was estimated either
   way; nothing but the client's own `truncate` moves back what was reported.
+* A reply that was said to its end, and heard to its end after all, is whole again.
 * Words are whole or not heard; the one that the cut fell into is named apart.
 * The last `REPLIES_MAX` replies are known. Of others, a truncation is by the share of their sound.
 """
@@ -23,12 +27,12 @@ Rules
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from media.chunk import samples_to_ms
 from media.heard_estimate import Path
 from media.playout import Basis, LedgerView, Playout
-from sessions.items import Item
+from sessions.items import Item, ItemStatus
 from sessions.reply import Reply
 from sessions.settings import OUTPUT_RATE
 
@@ -38,7 +42,8 @@ REPLIES_MAX = 8  # a client corrects what it has just heard
 @dataclass(frozen=True, slots=True)
 class Cut:
     """History ends after `samples`, at `sample_rate`, of a reply: `text` are the words that were whole by then, `word`
-    is the one that it fell into. `basis`: how that is known; the truth is no further from it than `error_samples`."""
+    is the one that it fell into. `basis`: how that is known; the truth is no further from it than `error_samples`.
+    `whole`: the reply was said to its end, and is no more cut than that; `status` is that of its item."""
 
     samples: int
     text: str
@@ -46,6 +51,8 @@ class Cut:
     basis: Basis = "estimated"
     error_samples: int = 0
     sample_rate: int = OUTPUT_RATE
+    whole: bool = False
+    status: ItemStatus = "incomplete"
 
     @property
     def ms(self) -> int:
@@ -53,35 +60,45 @@ class Cut:
         return samples_to_ms(self.samples, self.sample_rate)
 
     def applied_to(self, item: Item) -> Item:
-        """`item`, of which no more is history."""
-        return Item(
+        """`item`, of which so much is history."""
+        whole = Item(
             item.id,
             item.role,
             self.text,
             item.spoken,
-            status="incomplete",
+            status=self.status,
             audio_samples=item.audio_samples,
+            sample_rate=self.sample_rate,
+        )
+        if self.whole:
+            return whole
+        return replace(
+            whole,
             cut=True,
             heard_samples=self.samples,
             heard_basis=self.basis,
             cut_word=self.word,
             heard_error_samples=self.error_samples,
-            sample_rate=self.sample_rate,
         )
 
 
 @dataclass(slots=True)
 class _Reply:
-    """`plays_on`: what was sent of it is not taken back at its end."""
+    """`whole`: all of it was said. `plays_on`: what was sent of it is not taken back at its end."""
 
     response: str
     reply: Reply
     sent: int
+    whole: bool
     plays_on: bool
     basis: Basis
-    cut: int | None = None  # None: it was said to its end
-    least: int = 0
-    most: int = 0
+    cut: int
+    least: int
+    most: int
+
+    @property
+    def is_cut(self) -> bool:
+        return not self.whole or self.cut < self.sent
 
     def cut_at(self, samples: int, basis: Basis, *, least: int, most: int) -> None:
         self.cut, self.basis = samples, basis
@@ -90,7 +107,7 @@ class _Reply:
     def has_had(self, samples: int, basis: Basis | None = None) -> bool:
         """The ear has had `samples`, or will. True where that tells more of the cut; of another `basis` where it moves
         there."""
-        if self.cut is None or samples <= self.least:
+        if samples <= self.least:
             return False
         self.least = samples
         if samples >= self.cut:
@@ -100,15 +117,18 @@ class _Reply:
     def reported(self, samples: int) -> bool:
         """The ear has had `samples`, as its client reports. True where that tells more of the cut. An estimate is put
         right, either way, unless what was sent plays on."""
-        if self.cut is None or self.basis == "acked" or self.plays_on:
-            return self.has_had(samples, "acked")
+        was_cut = self.is_cut
+        if self.basis == "acked" or self.plays_on:
+            return self.has_had(samples, "acked") and (was_cut or self.is_cut)
         self.cut_at(samples, "acked", least=samples, most=self.most)
-        return True
+        return was_cut or self.is_cut
 
     def as_cut(self) -> Cut:
         """Whether or not it was cut: what history has of it."""
-        if self.cut is None:
-            return Cut(self.sent, self.reply.text, "", self.basis, sample_rate=self.reply.sample_rate)
+        if not self.is_cut:
+            status: ItemStatus = "incomplete" if self.reply.is_limited else "completed"
+            text, rate = self.reply.text, self.reply.sample_rate
+            return Cut(self.sent, text, "", self.basis, sample_rate=rate, whole=True, status=status)
         error = max(self.most - self.cut, self.cut - self.least)
         return Cut(self.cut, *self.reply.cut_at(self.cut), self.basis, error, self.reply.sample_rate)
 
@@ -130,8 +150,10 @@ class Heard:
         """`response` has ended; `whole`: all of it was sent; `recalled`: its client throws away what it has not played,
         if it can; `gone`: nobody hears it any more. Gives its last ledger, and what history has of it."""
         view = self._playout.cut(response, now_ns)
-        plays_on = not (gone or (self._recalls and recalled))
-        kept = _Reply(response, reply, view.sent, plays_on, view.basis)
+        plays_on = whole or not (gone or (self._recalls and recalled))
+        kept = _Reply(
+            response, reply, view.sent, whole, plays_on, view.basis, cut=view.sent, least=view.heard, most=view.sent
+        )
         wanted = self._wanted.pop(item, None)
         if wanted is not None and not (whole and wanted >= view.sent):  # it was played to its end
             self._truncate(kept, wanted, now_ns)
@@ -160,9 +182,9 @@ class Heard:
     # ---- more becomes known ------------------------------------------------------------------------------
 
     def cut_of(self, item: str) -> Cut | None:
-        """What history has of a reply that was cut, as far as is known now."""
+        """What history has of a reply, cut or whole, as far as is known now; None where it is not known any more."""
         kept = self._replies.get(item)
-        return None if kept is None or kept.cut is None else kept.as_cut()
+        return None if kept is None else kept.as_cut()
 
     def report(self, response: str, samples: int, now_ns: int) -> str | None:
         """The ear has had `samples` of `response`. Gives the item of whose cut more is known now."""
@@ -172,25 +194,25 @@ class Heard:
         item, kept = self._find(response)
         if kept is None or not (self._recalls or kept.plays_on):
             return None
-        return item if kept.reported(min(samples, kept.sent)) else None
+        return item if kept.reported(min(self._playout.reported(response), kept.sent)) else None
 
     def go_by(self, path: Path, now_ns: int) -> list[str]:
         """The path to the ear is now this. Gives the items of whose cuts more is known now."""
         self._playout.go_by(path, now_ns)
-        playing = ((item, kept) for item, kept in self._replies.items() if kept.plays_on and kept.cut is not None)
+        playing = ((item, kept) for item, kept in self._replies.items() if kept.plays_on and kept.is_cut)
         return [item for item, kept in playing if kept.has_had(self._playout.arrived(kept.response, now_ns)[0])]
 
     def _find(self, response: str) -> tuple[str, _Reply | None]:
         return next(((name, one) for name, one in self._replies.items() if one.response == response), ("", None))
 
     def written(self, response: str, samples: int) -> str | None:
-        """Of a reply that was cut no more than `samples` have left: the rest was taken back in time. Gives the item of
+        """Of a reply that is over no more than `samples` have left: the rest was taken back in time. Gives the item of
         which less was heard than was thought."""
         item, kept = self._find(response)
-        if kept is None or kept.cut is None or kept.sent <= samples:
+        if kept is None or kept.sent <= samples:
             return None
         self._playout.take_back(response, samples)
-        kept.sent = samples
+        kept.sent, kept.whole = samples, False
         least, cut, most = (min(bound, samples) for bound in (kept.least, kept.cut, kept.most))
         kept.cut_at(cut, kept.basis, least=least, most=most)
         return item
@@ -211,22 +233,32 @@ class Heard:
         """The items of replies that are over, and of which the caller has yet to hear the end: short ones may be over
         before the one ahead of them was heard. That of `response` alone, where one is named. `gone`: the caller was
         hearing them, and does no more; also those that were cut and play on."""
+        sounding = self._sounding(response, gone=gone)
+        return [item for item, kept in sounding if self._playout.view(kept.response, now_ns).heard < kept.sent]
+
+    def _sounding(self, response: str | None, *, gone: bool) -> list[tuple[str, _Reply]]:
+        """Replies that are over and that their client plays to their end, unless it is told to stop."""
         if not (self._recalls or gone):
             return []
         replies = ((item, kept) for item, kept in self._replies.items() if response in (None, kept.response))
-        sounding = ((item, kept) for item, kept in replies if kept.cut is None or kept.plays_on)
-        return [item for item, kept in sounding if self._playout.view(kept.response, now_ns).heard < kept.sent]
+        return [(item, kept) for item, kept in replies if kept.plays_on]
 
     def last_words(self, now_ns: int) -> str:
         """The words of the replies that the caller has yet to hear the end of."""
         return " ".join(self._replies[item].reply.text for item in self.unplayed(now_ns))
 
-    def cut_off(self, item: str, now_ns: int) -> Cut:
-        """The caller interrupts a reply that is over, and of which they had yet to hear the end."""
-        kept = self._replies[item]
-        view = self._playout.view(kept.response, now_ns)
-        self._throw_away(kept, view, now_ns)
-        return kept.as_cut()
+    def stop(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[tuple[str, Cut]]:
+        """The caller interrupts, or is `gone`; that of `response` alone, where one is named. Gives the items of replies
+        that are over and of which they had yet to hear the end, and what history has of each now."""
+        stopped = []
+        for item, kept in self._sounding(response, gone=gone):
+            view = self._playout.view(kept.response, now_ns)
+            if view.heard < kept.sent:
+                self._throw_away(kept, view, now_ns)
+                stopped.append((item, kept.as_cut()))
+            else:  # as far as is known: what its client reports from now on says where it stopped
+                kept.plays_on, kept.basis = False, view.basis
+        return stopped
 
 
 def shortened(item: Item, samples: int) -> Cut:

@@ -25,6 +25,7 @@ class Reply:
 
     def __init__(self, sample_rate: int = OUTPUT_RATE) -> None:
         self.sample_rate = sample_rate
+        self.is_limited = False  # its text ends where it had to, and not where it would have
         self._parts: list[str] = []
         self._words: list[SpokenWord] = []
         self._aligned = False

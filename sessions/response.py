@@ -12,8 +12,9 @@ Theory of operation
 
     A response whose stage is lost before anything of it was put out is made again, once, within its deadline and under
     its ids; only the number of the attempt rises. What was put out is never made again: then the response fails. A loss
-    before the head has answered is none of a response being made: its opening begins anew, as often as it takes. So is
-    one of which nothing has come when its prompt turns out to be another, at most `ASKED_AGAIN_MAX` times.
+    before the head has answered is none of a response being made: its opening begins anew, as often as it takes, and as
+    another attempt, since the order may have reached the head, and what it made of that the next stage. So is one of
+    which nothing has come when its prompt turns out to be another, at most `ASKED_AGAIN_MAX` times.
 
 Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing (late events of an ended response
@@ -227,6 +228,11 @@ class Response:
         return frozenset(name for name, _ in self._ledger)
 
     @property
+    def is_head_asked(self) -> bool:
+        """What depends on the head's input may be on its way, in the present attempt."""
+        return self._stages[0] in self._holders
+
+    @property
     def asked(self) -> frozenset[tuple[str, int]]:
         """The stages that were ever to open it, each with the attempt."""
         return frozenset(self._asked)
@@ -293,7 +299,7 @@ class Response:
         self._unopened.discard(stage)
         if self.ended:
             return []
-        if self._unopened == {self._stages[0]} and self._stages[0] not in self._holders:
+        if self._unopened == {self._stages[0]} and not self.is_head_asked:
             return self._open(self._stages[:1])
         if not self._unopened:
             self._move(Step.OPENED)
@@ -372,7 +378,7 @@ class Response:
     def ask_again(self) -> list[Effect]:
         """The head shall answer something else, as is known before anything of its answer has come."""
         assert self.may_ask_again, "nothing that has begun is made again"
-        if self._stages[0] not in self._holders:
+        if not self.is_head_asked:
             return []  # it is asked later
         self._move(Step.RETRY)
         self._asked_again += 1

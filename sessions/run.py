@@ -17,6 +17,7 @@ from sessions.plan import Marks, Plan
 from sessions.reply import Reply
 from sessions.response import Done, Phase, Response
 from sessions.tool_calls import Called, Calls
+from stages.contracts import TextDone
 from stages.event_log import Trail
 
 _STATUS = {
@@ -54,6 +55,13 @@ class Run:
         self.reply, self.usage = Reply(self.plan.sample_rate), Usage()
         self.is_written = self.is_touched = False
         self.calls = Calls(self.plan.tag.response, self.plan.item)
+
+    def written(self, done: TextDone) -> str:
+        """Its text is whole. Gives why it ends where it does; empty where it was to."""
+        self.is_written = True
+        self.usage = Usage(done.prompt_tokens, done.cached_tokens, done.output_tokens)
+        self.reply.is_limited = done.reason != "stop"
+        return done.reason if self.reply.is_limited else ""
 
     def is_making(self, item: str) -> bool:
         """`item` was announced to the conversation, and is not over yet."""

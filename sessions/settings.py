@@ -56,6 +56,16 @@ class SessionSettings:
     output_format: FormatName = "audio/pcm"
 
     @property
+    def speech_is_answered(self) -> bool:
+        """A turn of the caller's speech is answered without being asked for."""
+        return self.turn_detection is not None and self.turn_detection.create_response
+
+    @property
+    def speech_interrupts(self) -> bool:
+        """Speech over a reply ends it."""
+        return self.turn_detection is not None and self.turn_detection.interrupt_response
+
+    @property
     def output_rate(self) -> int:
         """Samples per second of the responses that begin now."""
         return FORMATS[self.output_format].sample_rate

@@ -39,7 +39,6 @@ from sessions.events import (
     ResponseFinished,
     ResponseStarted,
     ResponseView,
-    Usage,
 )
 from sessions.heard import Cut, Heard
 from sessions.plan import Ended, Marks, Plan
@@ -149,10 +148,12 @@ class Speaking:
         return response in self._runs
 
     def is_untouched(self, tag: Tag) -> bool:
-        """Nothing that was made for `tag` has come yet, so another worker may as well make it. Of input nothing is seen
-        before its stage has answered."""
+        """Nothing that was made for `tag` has come yet or is on its way, so that a stage which is lost before it has
+        answered may be asked for it once more. Of input nothing is seen before its stage has answered."""
         run = self._runs.get(tag.response)
-        return not tag.response or (run is not None and run.plan.tag == tag and not run.is_touched)
+        if run is None or run.plan.tag != tag:
+            return not tag.response
+        return not run.is_touched and not run.life.is_head_asked
 
     @property
     def is_full(self) -> bool:
@@ -355,10 +356,7 @@ class Speaking:
             case TextDelta(text):
                 return self._text(run, text, now_ns)
             case TextDone():
-                run.is_written = True
-                run.usage = Usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
-                reason = "" if event.reason == "stop" else event.reason
-                return self._carry(run, run.life.final("text", now_ns, reason), now_ns)
+                return self._carry(run, run.life.final("text", now_ns, run.written(event)), now_ns)
             case WordTimes():
                 return self._words(run, event, now_ns)
             case CallDelta() | CallDone():
@@ -369,7 +367,8 @@ class Speaking:
     def _words(self, run: Run, times: WordTimes, now_ns: int) -> list[Effect]:
         run.marks.first_words_ns = run.marks.first_words_ns or now_ns
         run.reply.add_words(times)
-        if self._heard.cut_of(run.plan.item) is not None:
+        cut = self._heard.cut_of(run.plan.item)
+        if cut is not None and not cut.whole:
             self._refined.append(run.plan.item)
         return run.news()
 
@@ -475,7 +474,7 @@ class Speaking:
         self._trail(run, now_ns).add(EventKind.TERMINAL, sent, state=state, cause=cause)
         if run.is_prepared:
             return self._carry(run, steps, now_ns)
-        was_cut = run.plan.with_audio and self._heard.cut_of(run.plan.item) is not None
+        was_cut = run.plan.with_audio and not cut.whole
         whole = succeeded and not done.reason and not was_cut
         run.calls.abandon()
         rest = run.reply.rest_of(cut.text)
@@ -548,7 +547,7 @@ class Speaking:
             self._refined.append(item)
 
     def cut_of(self, item: str) -> Cut | None:
-        """What history has of a reply that was cut, as far as is known now; None where that is not known any more."""
+        """What history has of a reply, as far as is known now; None where that is not known any more."""
         return self._heard.cut_of(item)
 
     def is_making(self, item: str) -> bool:
@@ -572,8 +571,7 @@ class Speaking:
     def cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[tuple[str, Cut]]:
         """The caller interrupts, or is `gone`. Of replies that are over and of which they had yet to hear the end (of
         `response`, where one is named): their items, and what history has of each now."""
-        unplayed = self._heard.unplayed(now_ns, response, gone=gone)
-        return [(item, self._heard.cut_off(item, now_ns)) for item in unplayed]
+        return self._heard.stop(now_ns, response, gone=gone)
 
     def sent_of(self, response: str, now_ns: int) -> int | None:
         """How much of the sound of `response` went out; None where that is not known, or not any more."""

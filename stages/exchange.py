@@ -4,6 +4,11 @@ Theory of operation
     Each link enrols with a function that writes to its socket. Links of one process share the arena: a block that one
     reader gives back may let another link's stream go on. A gateway's links lend nothing and need no common exchange.
 
+    The kernel takes what is written to a local socket for the writer's last act before it sleeps, and may queue the
+    reader up behind the writer, on its processor. Where a payload went by way of a block, the reader has it still to
+    copy, so the writer gives way to it. Small frames are not worth that: with the machine full, whoever gives way may
+    have to wait for others too.
+
 Rules
 * The event log of the arena is told the moment of what comes over a link; what is sent belongs to an event of the
   worker, who has told it.
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -129,6 +135,7 @@ class Exchange:
         self._arena.write(place.ref, place.payload)
         self._carry_out(self._outgoing.placed(place, self._note_moment()))
         self._watch_leases()
+        os.sched_yield()  # to the reader
 
     def _note_moment(self) -> int:
         """Tell the event log that something has come, now; gives that moment."""

@@ -283,7 +283,7 @@ def _item_of_call(item: Item) -> Message:
 def _cut(cut: Cut) -> Message:
     error_ms = samples_to_ms_above(cut.error_samples, cut.sample_rate)
     known = {"heard_ms": cut.ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
-    return {"cut": True, "cut_word": cut.word, **known}
+    return {"cut": not cut.whole, "cut_word": cut.word, **known}
 
 
 def _truncated(item_id: str, ms: int, cut: Cut | None) -> Message:

@@ -27,7 +27,7 @@ from stages.messages import (
     StepDone,
 )
 from stages.pool import PoolLimits
-from tests.duplex.pool_bench import S1, S2, TAG, asked, bench, feed, tag
+from tests.duplex.pool_bench import S1, S2, TAG, Behind, asked, bench, feed, tag
 from tests.stages.link_bench import play
 
 # ---- one replica -------------------------------------------------------------------------------------------
@@ -258,6 +258,23 @@ def test_a_stream_that_had_not_answered_though_stages_behind_it_had_is_lost_with
             worker = await one.worker(incarnation=2)
             assert await worker.orders(2) == [OpenSession(S1, 5), asked(tag(2))]
             assert one.heard == [Closed(TAG, "cancelled", {"process_exit": 1})]
+
+    play(scenario())
+
+
+def test_a_stream_that_waits_is_none_of_the_worker_that_is_lost_before_it_was_asked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path, behind={"vocoder": Behind()}) as one:
+            worker = await one.worker()
+            one.pool.order(OpenSession(S1, 5))
+            one.pool.order(asked(TAG, "vocoder"))
+            await worker.orders()
+            one.touched.add(TAG)
+            await one.dies(worker)
+            assert one.lost == []
+            worker = await one.worker(incarnation=2, onward=("v1",))
+            assert await worker.orders(2) == [OpenSession(S1, 5), asked(TAG, "v1")]
+            assert one.heard == []
 
     play(scenario())
 

@@ -1,4 +1,4 @@
-"""What was sent and not heard: of replies that are over when their caller goes, and what a stop took back in time."""
+"""What was sent and not heard: of replies that are over when their caller goes or speaks, and what was taken back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import pytest
 
 from sessions.effects import SaveItem, Tell
 from sessions.events import CommandRefused, ItemTruncated
-from sessions.settings import ResponseSpec
-from tests.sessions.talk import WORD_SAMPLES, Talk, kinds, over_and_unplayed, told
+from sessions.prompt import INTERRUPTED
+from sessions.settings import ResponseSpec, SessionSettings
+from tests.sessions.talk import (
+    WORD_SAMPLES,
+    Talk,
+    assistant,
+    kinds,
+    over_and_unplayed,
+    samples_of,
+    told,
+    user,
+    without_interruption,
+)
 
 WORDS = "one two three four five"
 
@@ -91,3 +102,91 @@ def test_what_was_taken_back_unwritten_is_not_in_history() -> None:
     assert kinds(effects) == ["SaveItem", "ItemRefined"]
     assert talk.texts[-1] == ("assistant", "one two")
     assert talk.core.written("resp_1", 3 * WORD_SAMPLES, talk.now_ns) == []
+
+
+# ---- believed to be heard ------------------------------------------------------------------------------------------
+
+REPORTED_MS = 250  # of 600: one word, and a part of the next
+
+
+def believed_heard(settings: SessionSettings | None = None) -> Talk:
+    """A reply of three words has ended, and by the pace of sending its caller has heard it all."""
+    talk, _ = over_and_unplayed()
+    talk.later(500)
+    if settings is not None:
+        talk.core.update(settings)
+    assert not talk.core.saying(talk.now_ns).may_be_held
+    return talk
+
+
+def report(talk: Talk, ms: int) -> list[str]:
+    return kinds(talk.do(talk.core.heard("resp_1", samples_of(ms), talk.now_ns)))
+
+
+def test_who_hears_late_and_speaks_has_not_heard_the_end_of_what_was_believed_to_be_heard() -> None:
+    """The client stops playing as it hears of the speech, and only then reports for the first time."""
+    talk = believed_heard()
+    assert "ItemTruncated" not in kinds(talk.start(48_000))
+    assert report(talk, REPORTED_MS) == ["SaveItem", "ItemRefined"]
+    assert talk.texts[1] == ("assistant", "one")
+    item = talk.core.items[1]
+    assert (item.cut, item.status, item.cut_word) == (True, "incomplete", "two")
+    assert item.heard_samples == samples_of(REPORTED_MS)
+    assert not talk.core.saying(talk.now_ns).may_be_held, "its client plays no more of it"
+    talk.end()
+    talk.heard("go on")
+    assert talk.prompt(talk.active)[-4:] == (
+        user("hello"),
+        assistant("one —"),
+        INTERRUPTED,
+        user("go on"),
+    )
+
+
+def test_what_such_a_caller_had_heard_to_its_end_is_whole_again() -> None:
+    talk = believed_heard()
+    before = talk.core.items[1]
+    talk.start(48_000)
+    report(talk, REPORTED_MS)
+    assert report(talk, 600) == ["SaveItem", "ItemRefined"]
+    assert talk.core.items[1] == before
+    assert report(talk, REPORTED_MS) == [], "an old one"
+
+
+@pytest.mark.parametrize("stop", ["cancel", "clear"])
+def test_a_client_that_stops_by_itself_what_was_believed_to_be_heard_says_where(stop: str) -> None:
+    talk = believed_heard()
+    effects = (
+        talk.core.cancel_response(None, talk.now_ns)
+        if stop == "cancel"
+        else talk.core.stop_speaking("client_cancelled", talk.now_ns)
+    )
+    talk.do(effects)
+    report(talk, REPORTED_MS)
+    assert talk.texts[-1] == ("assistant", "one")
+
+
+def test_speech_that_interrupts_nothing_stops_nobody() -> None:
+    talk = believed_heard(without_interruption())
+    talk.start(48_000)
+    assert report(talk, REPORTED_MS) == []
+    assert talk.texts[1] == ("assistant", "one two three")
+
+
+def test_a_reply_that_reached_its_limit_and_was_heard_after_all_is_incomplete_still() -> None:
+    talk = Talk(recalls=True, lead_ms=400)
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.text("resp_1", "one two three")
+    talk.text_done("resp_1", "max_output_tokens")
+    talk.words("resp_1", "one two three")
+    talk.audio("resp_1", 3 * WORD_SAMPLES, final=True)
+    talk.send()
+    talk.later(300)
+    talk.send()
+    before = talk.core.items[-1]
+    assert (before.status, before.cut) == ("incomplete", False)
+    talk.start(48_000)
+    assert talk.core.items[1].cut
+    report(talk, 600)
+    assert talk.core.items[1] == before

@@ -22,6 +22,7 @@ MS = 1_000_000
 WORD = 2_400  # 100 ms
 FRAME = 480
 MS_SINCE_REPORT = 24  # as much more may have been heard by now
+WHOLE = Cut(300 * 24, "w0 w1 w2", whole=True, status="completed")  # a reply of three words
 
 
 class Call:
@@ -141,7 +142,7 @@ def test_what_fails_and_still_sounds_may_be_interrupted_like_any_reply() -> None
     call.end(340, recalled=False)
     assert call.heard.unplayed(360 * MS) == ["item_r1"]
     assert call.heard.last_words(360 * MS) == "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"
-    assert call.heard.cut_off("item_r1", 360 * MS) == Cut(360 * 24, "w0 w1 w2", "w3")
+    assert call.heard.stop(360 * MS) == [("item_r1", Cut(360 * 24, "w0 w1 w2", "w3"))]
     assert call.heard.report("r1", 350 * 24, 400 * MS) == "item_r1", "which it may put right"
     assert call.heard.unplayed(400 * MS) == []
 
@@ -230,7 +231,7 @@ def test_a_reply_that_is_over_and_was_not_played_is_cut_where_its_caller_goes() 
     call.heard.report("r1", 250 * 24, 340 * MS)
     assert call.heard.unplayed(341 * MS) == []
     assert call.heard.unplayed(341 * MS, gone=True) == ["item_r1"]
-    assert call.heard.cut_off("item_r1", 341 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked", MS_SINCE_REPORT)
+    assert call.heard.stop(341 * MS, gone=True) == [("item_r1", Cut(250 * 24, "w0 w1", "w2", "acked", MS_SINCE_REPORT))]
 
 
 def test_a_reply_that_was_cut_and_played_on_is_cut_again_where_its_caller_goes() -> None:
@@ -239,7 +240,9 @@ def test_a_reply_that_was_cut_and_played_on_is_cut_again_where_its_caller_goes()
     call.heard.report("r1", 250 * 24, 340 * MS)
     assert call.end(341) == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", "acked", 290 * 24)
     assert call.heard.unplayed(342 * MS, gone=True) == ["item_r1"]
-    assert call.heard.cut_off("item_r1", 342 * MS) == Cut(250 * 24, "w0 w1", "w2", "acked", 2 * MS_SINCE_REPORT)
+    assert call.heard.stop(342 * MS, gone=True) == [
+        ("item_r1", Cut(250 * 24, "w0 w1", "w2", "acked", 2 * MS_SINCE_REPORT))
+    ]
     assert call.heard.unplayed(342 * MS, gone=True) == []
 
 
@@ -323,15 +326,14 @@ def test_a_client_that_stopped_playing_behind_the_end_has_cut_nothing(ms: int, i
     call = Call(words=3)
     call.play_until(300)
     call.heard.want("item_r1", ms * 24)
-    call.end(300, whole=True)
-    assert (call.heard.cut_of("item_r1") is not None) is is_cut
+    assert call.end(300, whole=True).whole is not is_cut
 
 
 def test_a_reply_that_was_said_to_its_end_is_not_cut() -> None:
     call = Call(words=3)
     call.play_until(300)
-    assert call.end(300, whole=True) == Cut(300 * 24, "w0 w1 w2")
-    assert call.heard.cut_of("item_r1") is None
+    assert call.end(300, whole=True) == WHOLE
+    assert call.heard.cut_of("item_r1") == WHOLE
     assert call.heard.unplayed(300 * MS) == []
 
 
@@ -341,10 +343,107 @@ def test_a_caller_may_interrupt_what_is_over_and_still_sounds() -> None:
     call.end(320, whole=True)
     assert call.heard.unplayed(320 * MS) == ["item_r1"]
     assert call.heard.last_words(320 * MS) == "w0 w1 w2 w3 w4"
-    assert call.heard.cut_off("item_r1", 340 * MS) == Cut(340 * 24, "w0 w1 w2", "w3")
+    assert call.heard.stop(340 * MS) == [("item_r1", Cut(340 * 24, "w0 w1 w2", "w3"))]
     assert call.heard.cut_of("item_r1") == Cut(340 * 24, "w0 w1 w2", "w3")
     assert call.heard.unplayed(340 * MS) == []
     assert call.heard.last_words(340 * MS) == ""
+
+
+def over_and_believed_heard() -> Call:
+    """A reply of three words is over; by the pace of sending it was heard at 300 ms."""
+    call = Call(words=3)
+    call.play_until(200)
+    call.end(200, whole=True)
+    return call
+
+
+def test_a_report_of_what_is_over_and_plays_on_cuts_nothing() -> None:
+    call = over_and_believed_heard()
+    assert call.heard.report("r1", 150 * 24, 310 * MS) is None
+    assert call.heard.cut_of("item_r1") == WHOLE
+
+
+def test_a_client_that_is_told_to_stop_says_where_it_did_though_all_was_believed_to_be_heard() -> None:
+    """Its store was larger than anybody knew. The first report had been on its way before it stopped."""
+    call = over_and_believed_heard()
+    assert call.heard.stop(310 * MS) == []
+    assert call.heard.cut_of("item_r1") == WHOLE, "as far as is known"
+    for played_ms, text, word in ((150, "w0", "w1"), (273, "w0 w1", "w2")):
+        assert call.heard.report("r1", played_ms * 24, 400 * MS) == "item_r1"
+        cut = Cut(played_ms * 24, text, word, "acked", error_samples=(300 - played_ms) * 24)
+        assert call.heard.cut_of("item_r1") == cut
+    assert call.heard.report("r1", 200 * 24, 420 * MS) is None, "said before, and late"
+    assert call.heard.unplayed(420 * MS) == [], "it will not hear the rest"
+
+
+def test_where_the_report_comes_before_the_stop_history_ends_at_the_same_sample() -> None:
+    call = over_and_believed_heard()
+    call.heard.report("r1", 150 * 24, 305 * MS)
+    ((item, cut),) = call.heard.stop(310 * MS)
+    assert (item, cut.samples, cut.basis) == ("item_r1", 150 * 24, "acked")
+    assert call.heard.report("r1", 273 * 24, 400 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(273 * 24, "w0 w1", "w2", "acked")
+
+
+def test_a_reply_that_was_heard_to_its_end_after_all_is_whole_again() -> None:
+    """It was played out by the time its client was told to stop."""
+    call = over_and_believed_heard()
+    call.heard.stop(310 * MS)
+    assert call.heard.report("r1", 150 * 24, 320 * MS) == "item_r1"
+    assert call.heard.report("r1", 300 * 24, 330 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == replace(WHOLE, basis="acked")
+    assert call.heard.report("r1", 300 * 24, 340 * MS) is None
+    assert call.heard.report("r1", 200 * 24, 350 * MS) is None, "what is reported is not taken back"
+
+
+def test_a_reply_that_was_interrupted_and_heard_to_its_end_after_all_is_whole_again() -> None:
+    call = Call(words=3)
+    call.play_until(200)
+    call.end(200, whole=True)
+    assert call.heard.stop(250 * MS) == [("item_r1", Cut(250 * 24, "w0 w1", "w2"))]
+    assert call.heard.report("r1", 300 * 24, 320 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == replace(WHOLE, basis="acked")
+
+
+def test_a_reply_that_failed_is_never_whole_and_ends_where_its_client_stopped() -> None:
+    call = Call()
+    call.play_until(340)
+    call.end(340, recalled=False)
+    assert call.heard.stop(600 * MS) == [], "all that came of it is believed to be heard"
+    assert call.heard.report("r1", 450 * 24, 650 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(450 * 24, "w0 w1 w2 w3", "w4", "acked", error_samples=90 * 24)
+    assert call.heard.report("r1", 540 * 24, 660 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(540 * 24, "w0 w1 w2 w3 w4", "w5", "acked")
+
+
+def test_where_nothing_is_recalled_nobody_stops() -> None:
+    call = Call(recalls=False, words=3)
+    call.play_until(200)
+    call.end(200, whole=True)
+    assert call.heard.stop(310 * MS) == []
+    assert call.heard.report("r1", 150 * 24, 320 * MS) is None
+
+
+def test_only_the_reply_that_is_meant_is_stopped() -> None:
+    call = over_and_believed_heard()
+    call.heard.stop(310 * MS, "r2")
+    assert call.heard.report("r1", 150 * 24, 320 * MS) is None
+
+
+def test_a_reply_that_reached_its_limit_is_incomplete_and_not_cut() -> None:
+    call = Call(words=3)
+    call.reply.is_limited = True
+    call.play_until(300)
+    assert call.end(300, whole=True) == replace(WHOLE, status="incomplete")
+
+
+def test_what_is_over_and_was_taken_back_before_it_was_written_was_not_heard() -> None:
+    """Its last frames waited for a client that did not read, and a stop threw them away."""
+    call = over_and_believed_heard()
+    call.heard.stop(310 * MS)
+    assert call.heard.written("r1", 260 * 24) == "item_r1"
+    cut = Cut(260 * 24, "w0 w1", "w2", error_samples=60 * 24)
+    assert call.heard.cut_of("item_r1") == cut, "by the pace of sending 200 ms were heard when it was over"
 
 
 def test_the_words_of_what_is_over_may_still_come_back_as_an_echo() -> None:
@@ -399,6 +498,13 @@ def test_a_cut_item_says_how_far_it_was_heard_and_how_that_is_known() -> None:
     assert Cut(700, "one two", "three", "acked").applied_to(item) == Item(
         "i", "assistant", "one two", True, "incomplete", 1_000, True, 700, "acked", "three"
     )
+
+
+def test_an_item_that_is_whole_after_all_is_as_if_it_had_never_been_cut() -> None:
+    item = Item("i", "assistant", "w0 w1 w2", spoken=True, audio_samples=300 * 24)
+    cut = Cut(150 * 24, "w0", "w1", "acked").applied_to(item)
+    assert cut != item
+    assert WHOLE.applied_to(cut) == item
 
 
 FACTS = st.one_of(

@@ -10,7 +10,7 @@ from sessions.heard import Cut
 from sessions.plan import Marks
 from sessions.response import Deadlines, Done, Phase, Response
 from sessions.run import Run
-from stages.contracts import OUT_OF_BAND, CallDelta, CallDone, Word, WordTimes
+from stages.contracts import OUT_OF_BAND, CallDelta, CallDone, TextDone, Word, WordTimes
 from stages.event_log import EventLog
 from tests.sessions.test_speaking import plan
 
@@ -41,6 +41,18 @@ def test_words_are_told_once_there_is_output_and_then_once() -> None:
     assert isinstance(told.event, ReplyWords)
     assert one.news() == []
     assert one.text("well") == Tell(ReplyText("r1", "r1_item", "well", True))
+
+
+@pytest.mark.parametrize(
+    ("reason", "told", "is_limited"),
+    [("stop", "", False), ("max_output_tokens", "max_output_tokens", True)],
+)
+def test_a_text_that_is_whole_says_why_it_ends_where_that_is_not_its_own_end(
+    reason: str, told: str, is_limited: bool
+) -> None:
+    one = run()
+    assert one.written(TextDone("", reason, 7, 3, 5)) == told
+    assert (one.is_written, one.usage, one.reply.is_limited) == (True, Usage(7, 3, 5), is_limited)
 
 
 def test_of_what_is_prepared_nothing_is_told() -> None:

@@ -10,7 +10,7 @@ from sessions.events import ReplyWords, ResponseFinished
 from sessions.response import Deadlines
 from stages.contracts import AudioOut, TalkerOptions, TextDelta, TextDone, VocoderOptions, Word, WordTimes
 from tests.sessions.talk import MS, told
-from tests.sessions.test_speaking import FRAME, THINKER, WHOLE_NS, audio, plan, send_all, speaking, started
+from tests.sessions.test_speaking import FRAME, THINKER, WHOLE_NS, audio, plan, send_all, speaking, start, started
 
 
 @pytest.mark.parametrize("teller", ["talker", "vocoder"])
@@ -125,15 +125,29 @@ def test_silence_of_a_stage_ends_a_response_and_that_of_its_reader_does_not() ->
 )
 def test_what_has_come_of_an_attempt_could_not_be_made_again_unseen(come: TextDelta | WordTimes | AudioOut) -> None:
     mouth, what = speaking(), plan()
-    started(mouth, what)
+    start(mouth, what)
     assert mouth.is_untouched(what.tag)
     mouth.published(what.tag, come, 0)
     assert not mouth.is_untouched(what.tag)
 
 
+def test_what_the_head_was_asked_for_may_be_on_its_way_though_it_has_not_answered() -> None:
+    """Its answer is lost with its link, and the words that it handed on are not."""
+    mouth, what = speaking(), plan()
+    start(mouth, what)
+    mouth.opened(what.tag, "vocoder", 0)
+    assert mouth.is_untouched(what.tag)
+    mouth.opened(what.tag, "talker", 0)
+    assert not mouth.is_untouched(what.tag)
+    effects = mouth.lost(what.tag, "thinker", 0)
+    asked = [effect.tag.attempt for effect in effects if isinstance(effect, OpenStream)]
+    assert asked == [1, 1], "the next stages are opened anew, and take nothing of the first attempt"
+    assert mouth.is_untouched(structs.replace(what.tag, attempt=1))
+
+
 def test_what_was_made_to_its_end_at_a_stage_could_not_be_made_again_unseen() -> None:
     mouth, what = speaking(), plan()
-    started(mouth, what)
+    start(mouth, what)
     mouth.closed(what.tag, "talker", {}, None, 0)
     assert not mouth.is_untouched(what.tag)
 

@@ -78,7 +78,7 @@ class HeardWatch:
     def saved(self, item: Item, known: Item | None) -> None:
         """What history has of a reply is now `item`."""
         kept = self._core.speaking._heard._replies.get(item.id)
-        if kept is None or kept.cut is None:
+        if kept is None or not kept.is_cut:
             return
         may_fall = kept.sent < item.audio_samples or item.id in self._playing_on
         self._playing_on.discard(item.id)

@@ -157,8 +157,7 @@ class Visit:
     @property
     def interrupts(self) -> bool:
         """Speech over a reply is to end it."""
-        detection = self.call.core.settings.turn_detection if self.call is not None else None
-        return detection is not None and detection.interrupt_response
+        return self.call is not None and self.call.core.settings.speech_interrupts
 
     def at_gateway(self, deed: Callable[[], None], /) -> None:
         self.gateway.do(deed)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
+import pytest
 from structlog.testing import capture_logs
 
 from stages.arena import Arena
@@ -126,6 +128,22 @@ def body_of(encoded: bytes) -> DataRef:
     assert isinstance(frame, Feed)
     assert frame.body is not None
     return frame.body
+
+
+def test_the_writer_gives_way_to_the_reader_of_a_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: done.append("gave way"))
+
+    async def scenario() -> None:
+        exchange = Exchange(Arena(BlockTable("w", 1, SIZE)))
+        number = exchange.enrol(lambda _: done.append("wrote"))
+        exchange.link_up(number, "data", lends=True)
+        exchange.send(number, Feed(TAG, Latents(0, 1, b"small"), 1))
+        exchange.send(number, BIG)
+        assert done == ["wrote", "wrote", "gave way"]
+        exchange.close()
+
+    play(scenario())
 
 
 def test_without_an_arena_everything_goes_in_the_frame() -> None:

@@ -71,6 +71,15 @@ def test_at_a_telephones_rate_the_same_moments_are_fewer_samples() -> None:
     assert item_dict(item).items() >= {"heard_ms": 500, "heard_error_ms": 1}.items()
 
 
+def test_a_reply_that_was_heard_to_its_end_after_all_is_told_to_be_uncut() -> None:
+    whole = Cut(18_000, "One two", basis="acked", whole=True, status="completed")
+    (refined,) = told(events.ItemRefined("item_1", whole))
+    shown = {"audio_end_ms": 750, "transcript": "One two", "cut": False, "cut_word": "", "heard_ms": 750}
+    assert refined.items() >= shown.items()
+    item = Item("item_1", "assistant", "One two", spoken=True, audio_samples=18_000)
+    assert item_dict(whole.applied_to(CUT.applied_to(item))) == item_dict(item)
+
+
 @pytest.mark.parametrize("event", [WORDS, events.ItemRefined("item_1", CUT)])
 def test_stock_clients_are_told_nothing_that_they_do_not_know(event: events.Event) -> None:
     assert told(event, extensions=False) == []
