@@ -75,8 +75,8 @@ def server_backend(url: str) -> Backend:
 
 
 def new_record(config: bytes = b"{}") -> SessionRecord:
-    """A session that no other test uses."""
-    return SessionRecord(f"sess_{next(_numbers)}", "tenant", START_MS, config, TOKEN)
+    """A session that no other test uses; all records are of one size."""
+    return SessionRecord(f"sess_{next(_numbers):06}", "tenant", START_MS, config, TOKEN)
 
 
 @contextmanager
