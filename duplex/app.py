@@ -32,14 +32,15 @@ def build_app(gateway: Gateway) -> Starlette:
     minting = SecretsEndpoint(authority, client_secrets)
 
     async def health(_request: Request) -> Response:
-        return JSONResponse({"status": "alive"})
+        return JSONResponse({"status": "alive", "gateway": gateway.replica})
 
     async def ready(_request: Request) -> Response:
         reason = gateway.not_ready()
         if reason is not None:
-            body = {"status": "not_ready", "reason": reason}
+            body = {"status": "not_ready", "reason": reason, "gateway": gateway.replica}
             return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
-        return JSONResponse({"status": "ready", "calls": gateway.calls, "calls_max": gateway.config.calls_max})
+        places = {"calls": gateway.calls, "calls_max": gateway.config.calls_max}
+        return JSONResponse({"status": "ready", **places, "gateway": gateway.replica})
 
     async def capabilities(request: Request) -> Response:
         refusal = authority.call_refusal(request.headers)

@@ -153,6 +153,7 @@ class Call:
         self._underruns = 0
         self._written: Position | None = None  # what is left of a reply of which something was taken back
         self._end_reason: str | None = None
+        self._leaving = "", 0  # why it is to end in its next pause, and by when
         self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
         self.ended = asyncio.Event()
@@ -196,6 +197,20 @@ class Call:
         self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
         self.ended.set()
         self._look_whether_drained()
+
+    def end_in_pause(self, reason: str, by_ns: int) -> None:
+        """End it once nothing is being said, by either side, or made to be said; at `by_ns` whatever is."""
+        self._leaving = reason, by_ns
+
+    def _end_if_leaving(self, now_ns: int) -> None:
+        reason, by_ns = self._leaving
+        if reason and (self._is_quiet(now_ns) or now_ns >= by_ns):
+            self.end(reason)
+
+    def _is_quiet(self, now_ns: int) -> bool:
+        speaking, hearing = self.conversation.speaking, self.conversation.hearing
+        is_heard = hearing.current is not None or hearing.is_awaited
+        return not (speaking.running or speaking.is_sounding(now_ns) or is_heard)
 
     def _look_whether_drained(self) -> None:
         is_awaited = self._is_at_stages and self.conversation.hearing.is_awaited
@@ -283,6 +298,7 @@ class Call:
             self._client.pace(now_ns)
         self._look_along_path(now_ns)
         self._send_due(now_ns)
+        self._end_if_leaving(now_ns)
         self._look_whether_drained()
 
     def _send_due(self, now_ns: int) -> None:

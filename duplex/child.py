@@ -43,7 +43,8 @@ class StartError(RuntimeError):
 class ChildPlan:
     """How a child is started, and when it hangs. `arguments` are made anew for each incarnation.
 
-    `address`: where it answers pings. `step_ns_max` 0: it runs no steps. `stage`: what it is a replica of.
+    `address`: where it answers pings. `step_ns_max` 0: it runs no steps. `stage`: what it is a replica of. `files`: our
+    descriptors that it gets under the same numbers.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ChildPlan:
     address: str
     silence_ns_max: int
     step_ns_max: int = 0
+    files: Callable[[], Sequence[int]] = tuple
 
 
 class Child:
@@ -98,6 +100,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=self.plan.environment,
+            pass_fds=self.plan.files(),
             start_new_session=True,
         )
         self.ready_line = await self._until_ready(self._process)

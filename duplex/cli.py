@@ -29,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the service until Ctrl-C")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any free one)")
+    serve.add_argument("--gateways", type=int, help="how many processes take calls, at one address (default 1)")
     serve.add_argument("--tls-dev", action="store_true", help="HTTPS with a development certificate, for phones")
     serve.add_argument("--data-dir", help="where the store, sockets and caches are kept (default .duplex)")
     serve.add_argument("--engine", choices=("local", "scripted", "synthetic"), help="what computes (default local)")
@@ -42,6 +43,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         settings = config.load(
             host=arguments.host,
             port=arguments.port,
+            gateways=arguments.gateways,
             data_dir=arguments.data_dir,
             engine=arguments.engine,
             tls_dev=arguments.tls_dev or None,
@@ -65,7 +67,7 @@ async def _until_interrupted(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, supervisor.replace_workers)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.replace_processes)
     await supervisor.run(stopped)
 
 

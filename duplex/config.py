@@ -17,11 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from media.turn_settings import HOLD_MEAN_TELEPHONE
 from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX
+from stages.edges import GATEWAY
 from stages.event_log import EVENTS_MAX
 from stages.graph import REPLICAS_MAX
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
+GATEWAYS_MAX = 16  # one serves dozens of calls on a core
 
 
 class ConfigError(ValueError):
@@ -37,6 +39,8 @@ class Config(BaseModel):
     # Where it listens, and who may call.
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    gateways: int = Field(default=1, ge=1, le=GATEWAYS_MAX)
+    gateway_port: int = Field(default=0, ge=0, le=65535)
     token: SecretStr | None = Field(default=None, min_length=1)
     operator_token: SecretStr | None = Field(default=None, min_length=1)
     operator_reads_words: bool = False
@@ -99,9 +103,20 @@ class Config(BaseModel):
             raise ValueError("thinker=openai needs openai_base_url and openai_model")
         if self.host not in LOOPBACK_HOSTS and self.token is None:
             raise ValueError(f"host {self.host} can be reached from outside: set token (DUPLEX_TOKEN) as well")
+        own_ports = range(self.gateway_port, self.gateway_port + self.gateways)
+        if self.gateways > 1 and self.gateway_port and (self.port in own_ports or own_ports[-1] > 65535):
+            message = f"{self.gateways} ports from gateway_port on must be there, and port {self.port} is none of them"
+            raise ValueError(message)
         if self.operator_token is not None and self.operator_token == self.token:
             raise ValueError("operator_token is that of the callers: it must be another one")
         return self
+
+    @property
+    def gateway_names(self) -> tuple[str, ...]:
+        """A lone one has the plain name."""
+        if self.gateways == 1:
+            return (GATEWAY,)
+        return tuple(f"{GATEWAY}-{number}" for number in range(1, self.gateways + 1))
 
     @property
     def run_dir(self) -> Path:

@@ -34,6 +34,7 @@ from duplex.journal import Journal
 from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
+from duplex.places import OwnPlaces, Places
 from duplex.session_watch import SessionWatch
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.store_watch import StoreWatch
@@ -58,9 +59,11 @@ LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
 # Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step.
 ROOM_S_MAX = 0.5
+LEFT_ELSEWHERE_S = 0.05
 AT_THE_DOOR_MAX = 8
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
 LET_GO_S_MAX = 2
+REPLY_NS_MAX = 40_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
 TENANT = "default"
@@ -126,7 +129,9 @@ def new_id(prefix: str) -> str:
 
 
 class Gateway:
-    """`load_turn_sound` gives the model that hears whether a turn sounds finished; None: words alone end turns."""
+    """`load_turn_sound` gives the model that hears whether a turn sounds finished; None: words alone end turns.
+    `places`: what is left of them for calls here; None: all that the configuration allows. `replica`: which one of its
+    service's gateways this is; `name` is that of this life of it."""
 
     def __init__(
         self,
@@ -137,14 +142,18 @@ class Gateway:
         defaults: ReplyDefaults,
         *,
         load_turn_sound: Callable[[], TurnSoundModel] | None = None,
+        places: Places | None = None,
+        replica: str = GATEWAY,
     ) -> None:
         self.config = config
+        self.replica = replica
         self.metrics = Metrics()
         self.events = EventLog(config.events_max)
         self.events.at(time.monotonic_ns())  # from now on it holds everything, though nothing may happen for long
         self._inspection = Inspection(_alert_limits(config), self.metrics.registry)
         self._garbage = CallGarbage()
         self.name = new_id("gw")
+        self.metrics.gateway.labels(replica, self.name).set(1)
         self.store = store
         self._defaults = defaults
         self._route = route_of(graph)
@@ -152,7 +161,8 @@ class Gateway:
         # Calls whose session has gone over to another one here, and that have not drained yet.
         self._former: dict[str, list[Call]] = {}
         self._claims: dict[str, _Claim] = {}
-        self._admitted = 0
+        self._places = places or OwnPlaces(config.calls_max)
+        self.on_calls: Callable[[], None] = lambda: None  # called when their number has changed
         self._draining = False
         self._at_the_door = 0
         self._left = asyncio.Event()
@@ -208,6 +218,15 @@ class Gateway:
         for stage in self._stages.values():
             await stage.until_ready()
 
+    async def retire(self) -> None:
+        """Take no more calls, end each of the present ones as soon as nothing is being said in it, and wait until all
+        have cleaned up. Their clients go on elsewhere."""
+        self._draining = True
+        by_ns = time.monotonic_ns() + REPLY_NS_MAX
+        for call in list(self._calls.values()):
+            call.end_in_pause("service_shutdown", by_ns)
+        await self._empty.wait()
+
     async def drain(self) -> None:
         """Take no more calls, end the present ones, and wait until they have cleaned up."""
         self._draining = True
@@ -230,7 +249,8 @@ class Gateway:
 
     @property
     def calls(self) -> int:
-        return self._admitted
+        """How many places are taken by calls here."""
+        return self._places.taken
 
     # ---- stages ------------------------------------------------------------------------------------
 
@@ -315,18 +335,31 @@ class Gateway:
 
     async def until_room(self) -> None:
         """Where all lines are in use, wait a moment: the one that somebody has just left is about to be free."""
-        if self._admitted < self.config.calls_max or self._at_the_door >= AT_THE_DOOR_MAX:
+        if self._has_room or self._at_the_door >= AT_THE_DOOR_MAX:
             return
         self._at_the_door += 1
         try:
             async with asyncio.timeout(ROOM_S_MAX):
-                while self._admitted >= self.config.calls_max:
-                    self._left.clear()
-                    await self._left.wait()
+                while not self._has_room:
+                    await self._until_somebody_left()
         except TimeoutError:
             return
         finally:
             self._at_the_door -= 1
+
+    @property
+    def _has_room(self) -> bool:
+        if not self._places.take():
+            return False
+        self._places.give_back()
+        return True
+
+    async def _until_somebody_left(self) -> None:
+        """Or may have: of who leaves another gateway nothing is heard here."""
+        self._left.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEFT_ELSEWHERE_S):
+                await self._left.wait()
 
     def admit(self) -> None:
         """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`."""
@@ -334,12 +367,15 @@ class Gateway:
         if reason is not None:
             self.metrics.calls_refused.labels("not_ready").inc()
             raise RefusedError("service_not_ready", reason)
-        if self._admitted >= self.config.calls_max:
+        if not self._places.take():
             self.metrics.calls_refused.labels("capacity").inc()
             raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
-        self._admitted += 1
         self._empty.clear()
-        self.metrics.calls.set(self._admitted)
+        self._note_calls()
+
+    def _note_calls(self) -> None:
+        self.metrics.calls.set(self.calls)
+        self.on_calls()
 
     @property
     def voices(self) -> tuple[str, ...]:
@@ -347,11 +383,11 @@ class Gateway:
         return self._defaults.voices
 
     def leave(self) -> None:
-        self._admitted -= 1
-        self.metrics.calls.set(self._admitted)
-        self._garbage.call_ended(self._admitted)
+        self._places.give_back()
+        self._note_calls()
+        self._garbage.call_ended(self.calls)
         self._left.set()
-        if not self._admitted:
+        if not self.calls:
             self._empty.set()
 
     @asynccontextmanager

@@ -1,7 +1,9 @@
-"""The gateway process: store, VAD, stage links and the web server, until its supervisor lets go.
+"""A gateway process: store, VAD, stage links and the web server, until its supervisor lets go.
 
-Its standard input is held open by the supervisor; when that ends, for whatever reason, so does the gateway: calls are
-ended and written down, then it exits.
+`python -m duplex.gateway_process SPEC`. The listening sockets are its supervisor's, which hands them down: the public
+one, behind which it stands with all other gateways (`duplex.door`), and where there are others one of its own, at which
+it alone can be asked. Its standard input is held open by the supervisor; when that ends, for whatever reason, so does
+the gateway: calls are ended and written down, then it exits.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -28,9 +31,12 @@ from duplex import config as configuration
 from duplex import logs
 from duplex.app import build_app
 from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
+from duplex.door import Door, LoadBoard
 from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
+from duplex.gateway_spec import GatewaySpec
 from duplex.pipeline import graph_of, voices_of
+from duplex.places import SharedPlaces
 from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.tasks import stop_task
@@ -46,7 +52,6 @@ from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
 from stages import weights
 from stages.contracts import Message
-from stages.edges import GATEWAY
 from stages.engines.local import persona
 from stages.graph import address_of
 from stages.link import LinkError
@@ -59,7 +64,6 @@ TCP_NOTSENT_LOWAT = 25
 PING_S = 1.0  # pings tell how long the way to the client is, and that it is there
 PONG_S = 20.0  # a client that has gone without a word, or reads nothing, is let go after that
 HANDSHAKE_BYTES_MAX = 16 << 10
-BACKLOG = 128
 
 _log = structlog.get_logger("duplex.gateway_process")
 
@@ -114,11 +118,34 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the supervisor decides when this process ends."""
+    """uvicorn without its signal handlers, as the supervisor decides when this process ends; and with a door besides
+    its own listening sockets."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.has_started.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def let_in(self, connection: socket.socket) -> None:
+        """Serve whoever is at the other end of `connection`."""
+        await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
+
+    def let_requests_end(self) -> None:
+        """Close each connection that carries no call once it is idle: its client's next request goes elsewhere."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, self.config.http_protocol_class):
+                connection.shutdown()
+
+    def _protocol(self) -> asyncio.Protocol:
+        make = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 class _LoudnessModel:
@@ -156,22 +183,6 @@ def _defaults(config: Config) -> ReplyDefaults:
     )
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """A listening socket; raises OSError, which names the address, where that is taken or not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only where the protocol is named. Without it, a small message waits up to 40 ms for the
-    # acknowledgement of the one before.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise OSError(f"cannot listen on {host} port {port} ({error.strerror}): set DUPLEX_PORT") from error
-    return listener
-
-
 def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) -> _Server:
     return _Server(
         uvicorn.Config(
@@ -192,55 +203,89 @@ def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) ->
     )
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, spec: GatewaySpec) -> None:
     assert config.redis_url, "the supervisor has started a store where none was configured"
     store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
     await store.verify()
     vad, defaults, load_turn_sound = _vad_model(config), _defaults(config), _turn_sound_loader(config)
-    gateway = Gateway(config, graph_of(config), store, vad, defaults, load_turn_sound=load_turn_sound)
+    places = SharedPlaces(config.run_dir, config.calls_max)
+    gateway = Gateway(
+        config,
+        graph_of(config),
+        store,
+        vad,
+        defaults,
+        load_turn_sound=load_turn_sound,
+        places=places,
+        replica=spec.replica,
+    )
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()
     tls = development_tls(config.data_dir / "tls", datetime.now(UTC)) if config.tls_dev else None
-    listener = bound_socket(config.host, config.port)
+    board = LoadBoard(config.run_dir, config.gateways)
+    door = Door(socket.socket(fileno=spec.listener), board, spec.number, lambda: gateway.calls)
+    gateway.on_calls = door.note_calls
     server = _web_server(gateway, config, tls)
-    probes = ProbeServer(gateway.report)
-    probing = await probes.listen(address_of(config.run_dir, GATEWAY))
+    retiring = asyncio.Event()
+    probes = ProbeServer(gateway.report, retiring.set)
+    probing = await probes.listen(address_of(config.run_dir, spec.replica))
     running = asyncio.create_task(gateway.run())
-    announcing = asyncio.create_task(_announce(gateway, listener.getsockname()[1]))
+    opening = asyncio.create_task(_open_when_ready(gateway, door, server))
+    serving = asyncio.create_task(server.serve(_own_listeners(spec)))
+    leaving = asyncio.create_task(_leave_when_told(retiring, gateway, door, server))
     try:
-        await _until_told(server, gateway, listener, running)
+        await _until_one_ends(serving, running, leaving)
+        await gateway.drain()
+        server.should_exit = True
+        await serving
     finally:
-        announcing.cancel()
+        for task in (opening, leaving):
+            task.cancel()
+        door.close()
         probing.close()
         probes.close()
         try:
             await stop_task(running)
         finally:
+            places.close()
             await store.close()
 
 
-async def _announce(gateway: Gateway, port: int) -> None:
-    """Say `ready`, which means that a call can be taken."""
+def _own_listeners(spec: GatewaySpec) -> list[socket.socket]:
+    return [] if spec.own_listener is None else [socket.socket(fileno=spec.own_listener)]
+
+
+async def _open_when_ready(gateway: Gateway, door: Door, server: _Server) -> None:
+    """Let callers in, and say `ready`, which means that a call can be taken. Where no other gateway is there, those who
+    come before that are told so."""
+    await server.has_started.wait()
+    if door.is_alone:
+        door.open(server.let_in)
     await gateway.until_ready()
     set_aside_what_stays()
-    sys.stdout.write(f"ready {port}\n")
+    door.open(server.let_in)
+    sys.stdout.write("ready\n")
     sys.stdout.flush()
 
 
-async def _until_told(server: _Server, gateway: Gateway, listener: socket.socket, running: asyncio.Task[None]) -> None:
-    """Serve until told to stop, or until what the calls share has failed; then let the calls end."""
+async def _leave_when_told(retiring: asyncio.Event, gateway: Gateway, door: Door, server: _Server) -> None:
+    """Leave the callers to other gateways, or to the next one, and return when none is left."""
+    await retiring.wait()
+    door.close()
+    server.let_requests_end()
+    await gateway.retire()
+
+
+async def _until_one_ends(*lasting: asyncio.Task[None]) -> None:
+    """Come back when this process is told to stop, or when one of `lasting` has ended."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     loop.add_signal_handler(signal.SIGTERM, told.set)
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, told)
-    serving = asyncio.create_task(server.serve([listener]))
     waiting = asyncio.create_task(told.wait())
-    await asyncio.wait({serving, waiting, running}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({waiting, *lasting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    await gateway.drain()
-    server.should_exit = True
-    await serving
 
 
 def _stdin_readable(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> None:
@@ -250,15 +295,16 @@ def _stdin_readable(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> Non
 
 
 def main() -> int:
-    """Entry point of the child process; the configuration comes by environment."""
+    """Entry point of the child process; the configuration comes by environment, what is this gateway's own by SPEC."""
     try:
         config = configuration.load()
     except ConfigError as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 2
-    logs.configure(config.log_level, "gateway")
+    spec = msgspec.json.decode(sys.argv[1], type=GatewaySpec)
+    logs.configure(config.log_level, spec.replica)
     try:
-        asyncio.run(_serve(config))
+        asyncio.run(_serve(config, spec))
     except StoreError as error:
         sys.stderr.write(f"gateway: the store (DUPLEX_REDIS_URL) cannot be used: {error}\n")
         return 1

@@ -19,6 +19,12 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        self.gateway = Gauge(
+            "duplex_gateway_info",
+            "Which gateway this is, and the life that it is in",
+            ["gateway", "owner"],
+            registry=registry,
+        )
         self.threads = Gauge("duplex_threads", "Threads of the gateway", registry=registry)
         self.tasks = Gauge("duplex_tasks", "Tasks of the gateway's event loop", registry=registry)
         self._add_latencies(registry)

@@ -12,16 +12,19 @@ import structlog
 
 from stages.edges import GATEWAY
 from stages.link import Link, listen
-from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, ReplicaReport, Welcome
+from stages.messages import LINK_VERSION, Frame, Hello, Ping, Pong, ReplicaReport, Retire, Welcome
 
 _log = structlog.get_logger("duplex.probe_server")
 
 
 class ProbeServer:
-    """`on_report` is called for each report."""
+    """`on_report` is called for each report, `on_retire` when this process is to leave its calls to another one."""
 
-    def __init__(self, on_report: Callable[[ReplicaReport], None]) -> None:
+    def __init__(
+        self, on_report: Callable[[ReplicaReport], None], on_retire: Callable[[], None] = lambda: None
+    ) -> None:
         self._on_report = on_report
+        self._on_retire = on_retire
         self._links: set[Link] = set()
 
     async def listen(self, address: str) -> asyncio.Server:
@@ -45,6 +48,8 @@ class ProbeServer:
                 link.send(Pong(sequence, 0))
             case ReplicaReport() if link in self._links:
                 self._on_report(frame)
+            case Retire() if link in self._links:
+                self._on_retire()
             case _:
                 _log.error("link_refused", frame=type(frame).__name__)
                 link.close()

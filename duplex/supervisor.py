@@ -1,17 +1,20 @@
-"""The supervisor: starts the store, the stage workers and the gateway, mends what dies, and ends everything.
+"""The supervisor: starts the store, the stage workers and the gateways, mends what dies, and ends everything.
 
 Theory of operation
     Each child's standard input is a pipe that we hold: a child whose input ends stops by itself, so nothing outlives
-    us, however we die. Stages start side by side; the gateway starts at once too and becomes ready when they are. What
-    dies or hangs is started again (`duplex.child`). The gateway is told of every change, over our probe link to it, for
-    its metrics.
+    us, however we die. Stages start side by side; the gateways start at once too and become ready when they are. What
+    dies or hangs is started again (`duplex.child`). Each gateway is told of every change, over our probe link to it,
+    for its metrics.
+
+    The service's address is ours: we listen, the gateways take who comes (`duplex.door`). So it stays while they come
+    and go, and who comes when none is there waits for the next one.
 
 Rules
 * Children have a session of their own: a terminal's Ctrl-C reaches the supervisor alone, which ends them in order:
-  gateway (calls say goodbye), workers, store.
+  gateways (calls say goodbye), workers, store.
 * Processes are ended by our own handle, never by name.
 * One service per data directory: a lock on it is held for as long as we run, and is taken before anything is touched.
-* An address that was announced stays: a gateway that is started again takes the port of the first.
+* Nobody waits at the door of a service that ends: it is closed before the workers are.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import socket
 import sys
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,6 +36,8 @@ import structlog
 from duplex import console
 from duplex.child import Child, ChildPlan, StartError
 from duplex.config import Config
+from duplex.door import ABSENT, LoadBoard, bound_socket, port_of
+from duplex.gateway_spec import GatewaySpec
 from duplex.tasks import stop_task
 from duplex.tls_dev import CERTIFICATE, host_addresses
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
@@ -43,6 +50,7 @@ STORE_CHECK_S = 0.5
 PATH_BYTES_MAX = 100  # a Unix socket's path, of which the kernel takes 107
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
 LOCK_NAME = "service.lock"
+OWN_HOST = "127.0.0.1"  # where each of several gateways can be asked alone
 
 _log = structlog.get_logger("duplex.supervisor")
 
@@ -60,6 +68,60 @@ def sole_service(run_dir: Path) -> Iterator[None]:
         yield
 
 
+class Entrance:
+    """Where the gateways are reached: the public address, of each its own where there are several, and the board on
+    which they write how many calls they have. Raises OSError where an address cannot be had."""
+
+    def __init__(self, config: Config) -> None:
+        self._sockets: list[socket.socket] = []
+        self.board = LoadBoard(config.run_dir, config.gateways)
+        for number in range(config.gateways):
+            self.board.write(number, ABSENT)
+        try:
+            self._listen(config)
+        except OSError:
+            self.close()
+            raise
+
+    def _listen(self, config: Config) -> None:
+        self._sockets.append(bound_socket(config.host, config.port))
+        if config.gateways > 1:
+            first = config.gateway_port
+            ports = range(first, first + config.gateways) if first else [0] * config.gateways
+            self._sockets += [bound_socket(OWN_HOST, port, "DUPLEX_GATEWAY_PORT") for port in ports]
+
+    @property
+    def port(self) -> int:
+        """Of the public address."""
+        return port_of(self._sockets[0])
+
+    @property
+    def own_ports(self) -> tuple[int, ...]:
+        """Of the gateways, on `OWN_HOST`; empty for a lone one."""
+        return tuple(map(port_of, self._sockets[1:]))
+
+    def sockets_of(self, number: int) -> tuple[int, ...]:
+        """Descriptors for gateway `number`: the public one, and its own where it has one."""
+        public, *own = self._sockets
+        return public.fileno(), *(one.fileno() for one in own[number : number + 1])
+
+    def close(self) -> None:
+        """Idempotent."""
+        for listener in self._sockets:
+            listener.close()
+
+
+@contextmanager
+def entrance(config: Config) -> Iterator[Entrance]:
+    """The service's, closed on leaving. Raises OSError where an address cannot be had."""
+    opened = Entrance(config)
+    try:
+        yield opened
+    finally:
+        opened.close()
+        opened.board.close()
+
+
 class Supervisor:
     """`graph` is what `config` asks for."""
 
@@ -69,7 +131,7 @@ class Supervisor:
         environment = child_environment(config, config.redis_url or (self._store.url if self._store else ""))
         self._graph = graph
         self._run_dir = config.run_dir.resolve()
-        names = [GATEWAY, *(name for stage in graph.stages for name in stage.replica_names)]
+        names = [*config.gateway_names, *(name for stage in graph.stages for name in stage.replica_names)]
         longest = max(len(os.fsencode(self._run_dir / f"{name}.sock")) for name in names)
         if longest > PATH_BYTES_MAX:
             raise StartError(
@@ -80,8 +142,12 @@ class Supervisor:
             for stage in graph.stages
             for name in stage.replica_names
         )
-        self.gateway = Child(self._gateway_plan(environment), self._report, self._report)
+        self.gateways = tuple(
+            Child(self._gateway_plan(number, environment), partial(self._gateway_changed, number), self._report)
+            for number in range(config.gateways)
+        )
         self._replacing: asyncio.Task[None] | None = None
+        self._entrance: Entrance | None = None
 
     def _worker_plan(self, stage: StageNode, name: str, environment: dict[str, str]) -> ChildPlan:
         def arguments(incarnation: int) -> tuple[str, ...]:
@@ -98,50 +164,74 @@ class Supervisor:
             stage.step_s_max * 10**9,
         )
 
-    def _gateway_plan(self, environment: dict[str, str]) -> ChildPlan:
+    def _gateway_plan(self, number: int, environment: dict[str, str]) -> ChildPlan:
+        name = self._config.gateway_names[number]
+
+        def arguments(_incarnation: int) -> tuple[str, ...]:
+            listener, *own = self._sockets_of(number)
+            spec = GatewaySpec(name, number, listener, own[0] if own else None)
+            return "-m", "duplex.gateway_process", msgspec.json.encode(spec).decode()
+
         return ChildPlan(
+            name,
             GATEWAY,
-            GATEWAY,
-            lambda _: ("-m", "duplex.gateway_process"),
+            arguments,
             _with_secrets(environment, ["DUPLEX_TOKEN", "DUPLEX_OPERATOR_TOKEN"]),
-            address_of(self._run_dir, GATEWAY),
+            address_of(self._run_dir, name),
             self._silence_ns_max,
+            files=lambda: self._sockets_of(number),
         )
+
+    def _sockets_of(self, number: int) -> tuple[int, ...]:
+        """Those that gateway `number` is given: the public one, and its own where it has one."""
+        assert self._entrance is not None, "the address is taken before anybody is started"
+        return self._entrance.sockets_of(number)
 
     @property
     def _silence_ns_max(self) -> int:
         return int(self._config.worker_silence_s * 1e9)
 
+    def _gateway_changed(self, number: int) -> None:
+        if not self.gateways[number].pid and self._entrance is not None:
+            self._entrance.board.write(number, ABSENT)
+        self._report()
+
     def _report(self) -> None:
-        """Tell the gateway how its stages, and itself, have fared."""
-        for child in (*self.workers, self.gateway):
+        """Tell each gateway how its stages, it and the other gateways have fared."""
+        for child in (*self.workers, *self.gateways):
             seen = child.statistics()
-            self.gateway.send(
-                ReplicaReport(
-                    child.plan.stage, child.plan.name, seen.state.value, seen.incarnation, seen.deaths, seen.hangs
-                )
+            report = ReplicaReport(
+                child.plan.stage, child.plan.name, seen.state.value, seen.incarnation, seen.deaths, seen.hangs
             )
+            for gateway in self.gateways:
+                gateway.send(report)
 
-    def replace_workers(self) -> None:
-        """Replace every worker by a new process, one after the other; calls go on. Once more is once."""
+    def replace_processes(self) -> None:
+        """Replace every worker, then every gateway, by a new process, one after the other. Once more is once.
+
+        Calls go on: at their workers unnoticed, of a gateway their clients are told to come back, and find another one.
+        """
         if self._replacing is None or self._replacing.done():
-            self._replacing = asyncio.create_task(self._replace_workers())
+            self._replacing = asyncio.create_task(self._replace_processes())
 
-    async def _replace_workers(self) -> None:
+    async def _replace_processes(self) -> None:
         for worker in self.workers:
             await worker.replace()
         _log.info("workers_replaced", count=len(self.workers))
+        for gateway in self.gateways:
+            await gateway.replace()
+        _log.info("gateways_replaced", count=len(self.gateways))
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError`."""
-        with sole_service(self._config.run_dir):
+        """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError` or OSError."""
+        with sole_service(self._config.run_dir), entrance(self._config) as self._entrance:
             keepers: list[asyncio.Task[None]] = []
             try:
                 await self._start_store()
                 if await _done_before(self._start_children(), stopped):
-                    keepers = [asyncio.create_task(child.keep()) for child in (*self.workers, self.gateway)]
+                    keepers = [asyncio.create_task(child.keep()) for child in (*self.workers, *self.gateways)]
                     keepers.append(asyncio.create_task(self._keep_store()))
-                    self._announce()
+                    self._announce(self._entrance)
                     await stopped.wait()
                 console.say("stopping: calls end, then everything else …")
             finally:
@@ -149,10 +239,11 @@ class Supervisor:
                     await stop_task(self._replacing)
                 for keeper in keepers:
                     await stop_task(keeper)
-                await self._stop()
+                await self._stop(self._entrance)
 
-    async def _stop(self) -> None:
-        await self.gateway.stop()
+    async def _stop(self, entrance: Entrance) -> None:
+        await asyncio.gather(*(gateway.stop() for gateway in self.gateways))
+        entrance.close()
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         if self._store is not None:
             await asyncio.to_thread(self._store.stop)
@@ -199,7 +290,7 @@ class Supervisor:
                 return
 
     async def _start_children(self) -> None:
-        starting = [asyncio.create_task(self._start_one(child)) for child in (*self.workers, self.gateway)]
+        starting = [asyncio.create_task(self._start_one(child)) for child in (*self.workers, *self.gateways)]
         try:
             await asyncio.gather(*starting)
         finally:
@@ -213,12 +304,12 @@ class Supervisor:
         await child.start()
         console.say(f"  {child.plan.name:<10} ready in {time.monotonic() - began:.1f} s")
 
-    def _announce(self) -> None:
-        port = self.gateway.ready_line.partition(" ")[2]
-        self.gateway.plan.environment["DUPLEX_PORT"] = port
+    def _announce(self, entrance: Entrance) -> None:
         config = self._config
-        here, *others = addresses_of(config, port, host_addresses())
+        here, *others = addresses_of(config, entrance.port, host_addresses())
         console.say(f"\nReady: {here}")
+        for name, port in zip(config.gateway_names, entrance.own_ports, strict=False):
+            console.say(f"{name} alone: {'https' if config.tls_dev else 'http'}://{OWN_HOST}:{port}")
         if others:
             console.say(f"Other devices reach it as {' or '.join(others)}")
         if config.tls_dev:
@@ -232,7 +323,7 @@ class Supervisor:
         console.say("Stop:  Ctrl-C")
 
 
-def addresses_of(config: Config, port: str, machine: Iterable[str]) -> list[str]:
+def addresses_of(config: Config, port: int, machine: Iterable[str]) -> list[str]:
     """Where the service is found, from this machine first. `machine`: its addresses, loopback first."""
     scheme = "https" if config.tls_dev else "http"
     hosts = [config.host]

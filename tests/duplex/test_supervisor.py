@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import sys
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from duplex import config as configuration
 from duplex import supervisor
 from duplex.child import StartError
 from duplex.config import Config, load
+from duplex.door import ABSENT, bound_socket, port_of
+from duplex.gateway_spec import GatewaySpec
 from duplex.pipeline import graph_of
-from duplex.supervisor import SECRETS, Supervisor, addresses_of, child_environment, sole_service
+from duplex.supervisor import SECRETS, Entrance, Supervisor, addresses_of, child_environment, entrance, sole_service
 from sessions.embedded_valkey import EmbeddedValkey
 from sessions.response import Deadlines
 from stages.liveness import PINGS_PER_SILENCE
 from stages.messages import Frame, ReplicaReport
+
+
+class Announced:
+    """An entrance at ports that nobody listens on."""
+
+    def __init__(self, port: int, own_ports: tuple[int, ...] = ()) -> None:
+        self.port = port
+        self.own_ports = own_ports
+
+
+def announce(settings: Config, *, port: int, own_ports: tuple[int, ...] = ()) -> None:
+    Supervisor(settings, graph_of(settings))._announce(cast("Entrance", Announced(port, own_ports)))
 
 
 def test_one_service_per_data_directory(tmp_path: Path) -> None:
@@ -71,11 +86,68 @@ def test_the_address_can_be_used_as_it_is_announced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str, address: str
 ) -> None:
     settings = Config(engine="scripted", host=host, port=0, data_dir=tmp_path, redis_url="redis://h")
-    one = Supervisor(settings, graph_of(settings))
-    one.gateway.ready_line = "ready 81"
-    one._announce()
+    announce(settings, port=81)
     assert f"Ready: {address}\n" in capsys.readouterr().err
-    assert one.gateway.plan.environment["DUPLEX_PORT"] == "81", "a gateway that is started again keeps its address"
+
+
+def test_each_of_several_gateways_has_an_address_of_its_own_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Config(engine="scripted", data_dir=tmp_path, redis_url="redis://h", gateways=2)
+    announce(settings, port=81, own_ports=(91, 92))
+    said = capsys.readouterr().err
+    assert "gateway-1 alone: http://127.0.0.1:91\ngateway-2 alone: http://127.0.0.1:92\n" in said
+
+
+def test_a_gateway_is_given_the_sockets_that_stay_ours(tmp_path: Path) -> None:
+    settings = Config(engine="scripted", port=0, data_dir=tmp_path, redis_url="redis://h", gateways=2)
+    settings.run_dir.mkdir()
+    one = Supervisor(settings, graph_of(settings))
+    with entrance(settings) as one._entrance:
+        ports = [one._entrance.port, *one._entrance.own_ports]
+        for number, child in enumerate(one.gateways):
+            _, module, spec = child.plan.arguments(1)
+            given = msgspec.json.decode(spec, type=GatewaySpec)
+            assert (module, given.replica, given.number) == ("duplex.gateway_process", f"gateway-{number + 1}", number)
+            assert child.plan.files() == (given.listener, given.own_listener)
+            for descriptor, port in zip(child.plan.files(), (ports[0], ports[1 + number]), strict=True):
+                with socket.socket(fileno=os.dup(descriptor)) as listener:
+                    assert port_of(listener) == port
+    with bound_socket("127.0.0.1", ports[0]):
+        pass  # it was given back
+
+
+def test_a_lone_gateway_has_no_other_address(tmp_path: Path) -> None:
+    settings = Config(engine="scripted", port=0, data_dir=tmp_path, redis_url="redis://h")
+    settings.run_dir.mkdir()
+    with entrance(settings) as opened:
+        assert opened.own_ports == ()
+        assert len(opened.sockets_of(0)) == 1
+
+
+def test_a_taken_port_of_a_gateway_is_named_and_nothing_is_kept(tmp_path: Path) -> None:
+    settings = Config(engine="scripted", port=0, data_dir=tmp_path, redis_url="redis://h")
+    settings.run_dir.mkdir()
+    with bound_socket("127.0.0.1", 0) as public, bound_socket("127.0.0.1", 0) as taken:
+        free = port_of(public)
+        public.close()
+        asked = settings.model_copy(update={"gateways": 2, "port": free, "gateway_port": port_of(taken)})
+        with pytest.raises(OSError, match=f"port {port_of(taken)} .*DUPLEX_GATEWAY_PORT"):
+            Entrance(asked)
+        with bound_socket("127.0.0.1", free):
+            pass
+
+
+def test_a_gateway_that_has_died_is_struck_from_the_board(tmp_path: Path) -> None:
+    settings = Config(engine="scripted", port=0, data_dir=tmp_path, redis_url="redis://h", gateways=2)
+    settings.run_dir.mkdir()
+    one = Supervisor(settings, graph_of(settings))
+    with entrance(settings) as one._entrance:
+        board = one._entrance.board
+        board.write(0, 7)
+        assert board.least_of_others(1) == 7
+        one._gateway_changed(0)
+        assert board.least_of_others(1) == ABSENT
 
 
 @pytest.mark.parametrize(
@@ -88,15 +160,13 @@ def test_the_address_can_be_used_as_it_is_announced(
 )
 def test_a_service_on_all_addresses_is_found_at_each(host: str, found: list[str]) -> None:
     settings = configuration.load({}, host=host, token="t", tls_dev=True)
-    assert addresses_of(settings, "81", ["127.0.0.1", "::1", "10.0.0.7", "fd00::2", "fe80::1"]) == found
+    assert addresses_of(settings, 81, ["127.0.0.1", "::1", "10.0.0.7", "fd00::2", "fe80::1"]) == found
 
 
 def test_who_may_call_is_said_where_everybody_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for token, said in ((None, True), ("secret", False)):
         settings = configuration.load({}, engine="scripted", data_dir=tmp_path, redis_url="redis://h", token=token)
-        one = Supervisor(settings, graph_of(settings))
-        one.gateway.ready_line = "ready 81"
-        one._announce()
+        announce(settings, port=81)
         err = capsys.readouterr().err
         assert ("No token is set" in err) == said
         assert "secret" not in err
@@ -111,11 +181,12 @@ def test_each_replica_is_a_worker_of_its_own_and_the_gateway_is_told_of_all(tmp_
     assert names[3:] == [("vocoder", "vocoder-1"), ("vocoder", "vocoder-2")]
     plan = one.workers[4].plan
     assert plan.address == f"unix:{settings.run_dir.resolve()}/vocoder-2.sock"
-    assert plan.silence_ns_max == one.gateway.plan.silence_ns_max == 2_500_000_000
-    assert (plan.step_ns_max, one.gateway.plan.step_ns_max) == (60_000_000_000, 0)
+    (gateway,) = one.gateways
+    assert plan.silence_ns_max == gateway.plan.silence_ns_max == 2_500_000_000
+    assert (plan.step_ns_max, gateway.plan.step_ns_max) == (60_000_000_000, 0)
     assert one.workers[1].plan.step_ns_max > Deadlines().whole_ns_max, "a Thinker's step may be a whole answer"
     told: list[Frame] = []
-    one.gateway.send = lambda frame: told.append(frame)  # type: ignore[method-assign]  # noqa: PLW0108
+    gateway.send = lambda frame: told.append(frame)  # type: ignore[method-assign]  # noqa: PLW0108
     one._report()
     assert told[4:] == [
         ReplicaReport("vocoder", "vocoder-2", "down", 0, 0, 0),
@@ -123,9 +194,9 @@ def test_each_replica_is_a_worker_of_its_own_and_the_gateway_is_told_of_all(tmp_
     ]
 
 
-def test_workers_are_replaced_one_after_the_other_and_once_at_a_time(tmp_path: Path) -> None:
+def test_processes_are_replaced_one_after_the_other_and_once_at_a_time(tmp_path: Path) -> None:
     async def scenario() -> None:
-        settings = Config(engine="scripted", data_dir=tmp_path, redis_url="redis://h")
+        settings = Config(engine="scripted", data_dir=tmp_path, redis_url="redis://h", gateways=2)
         one = Supervisor(settings, graph_of(settings))
         replaced: list[str] = []
         may_go_on = asyncio.Event()
@@ -134,16 +205,16 @@ def test_workers_are_replaced_one_after_the_other_and_once_at_a_time(tmp_path: P
             replaced.append(name)
             await may_go_on.wait()
 
-        for worker in one.workers:
-            worker.replace = partial(replace, worker.plan.name)  # type: ignore[method-assign]
+        for child in (*one.workers, *one.gateways):
+            child.replace = partial(replace, child.plan.name)  # type: ignore[method-assign]
         for _ in range(2):
-            one.replace_workers()
+            one.replace_processes()
             await asyncio.sleep(0)
         assert replaced == ["encoder"]
         may_go_on.set()
         assert one._replacing is not None
         await one._replacing
-        assert replaced == ["encoder", "thinker", "talker", "vocoder"]
+        assert replaced == ["encoder", "thinker", "talker", "vocoder", "gateway-1", "gateway-2"]
 
     asyncio.run(scenario())
 
@@ -158,8 +229,6 @@ def test_a_worker_is_told_its_incarnation(tmp_path: Path) -> None:
             assert module == "stages.worker"
             assert f'"incarnation":{incarnation}' in spec
             assert f'"replica":"{worker.plan.name}"' in spec
-    assert one.gateway.plan.arguments(1) == ("-m", "duplex.gateway_process")
-    assert sys.executable
 
 
 # ---- the store ----------------------------------------------------------------------------------------------

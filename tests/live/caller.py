@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from tests.live.service import EVENT_S_MAX, Service
+from tests.live.service import EVENT_S_MAX, Reached
 
 RATE = 24_000
 LOUD = 0.3  # the scripted engine hears what is louder than 0.05
@@ -111,7 +111,7 @@ def audio_of(events: list[Message], response: str) -> bytes:
     return b"".join(base64.b64decode(e["delta"]) for e in events if e["type"] == kind and e["response_id"] == response)
 
 
-def slow_reader(service: Service) -> socket.socket:
+def slow_reader(service: Reached) -> socket.socket:
     """A socket that takes little before somebody reads it."""
     host, _, port = service.address.partition(":")
     connection = socket.socket()
@@ -122,7 +122,7 @@ def slow_reader(service: Service) -> socket.socket:
 
 @contextmanager
 def calling(
-    service: Service,
+    service: Reached,
     *,
     query: str = "?extensions=1",
     headers: dict[str, str] | None = None,

@@ -56,7 +56,61 @@ def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     return kept | {f"DUPLEX_{name.upper()}": value for name, value in settings.items()}
 
 
-class Service:
+class Reached:
+    """What answers HTTP at `address`, `host:port`."""
+
+    @property
+    def address(self) -> str:
+        raise NotImplementedError
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.send("GET", path, None, headers)
+
+    def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        request = urllib.request.Request(
+            f"http://{self.address}{path}", data=body, headers=dict(headers), method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
+                return Answer(answer.status, _lower(answer.headers.items()), answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, _lower(error.headers.items()), error.read())
+
+    def metrics(self) -> dict[str, float]:
+        """The samples of `/metrics`, named with their labels."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    def metric(self, name: str) -> float:
+        """The value of one sample of `/metrics`, named with its labels; 0 where there is none."""
+        return self.metrics().get(name, 0.0)
+
+    def wait_for_metrics(self, wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        """Ask until they are as `wanted`."""
+        deadline_s = time.monotonic() + EVENT_S_MAX
+        while not wanted(found := self.metrics()):
+            assert time.monotonic() < deadline_s, {name: value for name, value in found.items() if value}
+        return found
+
+    def wait_for_calls(self, count: int) -> None:
+        """Ask until so many places are taken: a place is given back without a word, a moment after its call's end."""
+        deadline_s = time.monotonic() + EVENT_S_MAX
+        while self.get("/readyz").json.get("calls") != count:
+            assert time.monotonic() < deadline_s, "a place was not given back"
+
+
+class ReachedAt(Reached):
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+
+class Service(Reached):
     """`settings` are configuration by environment; `port` 0 takes any free one."""
 
     def __init__(self, data_dir: Path, settings: Mapping[str, str], *, port: int = 0, engine: str = "scripted") -> None:
@@ -141,42 +195,10 @@ class Service:
         ready = next(line for line in self.lines if line.startswith("Ready:"))
         return ready.partition("http://")[2].strip()
 
-    def get(self, path: str, **headers: str) -> Answer:
-        return self.send("GET", path, None, headers)
-
-    def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        request = urllib.request.Request(
-            f"http://{self.address}{path}", data=body, headers=dict(headers), method=method
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=HTTP_S_MAX) as answer:
-                return Answer(answer.status, _lower(answer.headers.items()), answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return Answer(error.code, _lower(error.headers.items()), error.read())
-
-    def metrics(self) -> dict[str, float]:
-        """The samples of `/metrics`, named with their labels."""
-        lines = self.get("/metrics").body.decode().splitlines()
-        samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, _, value in samples}
-
-    def metric(self, name: str) -> float:
-        """The value of one sample of `/metrics`, named with its labels; 0 where there is none."""
-        return self.metrics().get(name, 0.0)
-
-    def wait_for_metrics(self, wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
-        """Ask until they are as `wanted`."""
-        deadline_s = time.monotonic() + EVENT_S_MAX
-        while not wanted(found := self.metrics()):
-            assert time.monotonic() < deadline_s, {name: value for name, value in found.items() if value}
-        return found
-
-    def wait_for_calls(self, count: int) -> None:
-        """Ask until so many places are taken: a place is given back without a word, a moment after its call's end."""
-        deadline_s = time.monotonic() + EVENT_S_MAX
-        while self.get("/readyz").json.get("calls") != count:
-            assert time.monotonic() < deadline_s, "a place was not given back"
+    def alone(self, gateway: str) -> Reached:
+        """One gateway of several, at its own address."""
+        said = next(line for line in self.lines if line.startswith(f"{gateway} alone:"))
+        return ReachedAt(said.partition("http://")[2].strip())
 
     # ---- its processes -----------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def test_calls_on_one_replica_do_not_notice_the_death_of_the_other(service: Serv
     assert up(service, stage, f"{stage}-1") == 1
 
 
-def test_all_workers_are_replaced_while_a_call_goes_on(service: Service) -> None:
+def test_all_workers_are_replaced_while_a_call_goes_on_and_then_its_gateway(service: Service) -> None:
     since = len(service.lines)
     with calling(service) as caller:
         name = start_reply(caller, max_output_tokens=15)
@@ -70,7 +70,9 @@ def test_all_workers_are_replaced_while_a_call_goes_on(service: Service) -> None
         service.wait_for_event("workers_replaced", since=since)
         following = start_reply(caller, max_output_tokens=2)
         answered = caller.until(lambda e: e["type"] == "response.done" and e["response"]["id"] == following)["response"]
+        assert caller.until_closed() == (1001, "service_shutdown"), "it was told to come back"
+    service.wait_for_event("gateways_replaced", since=since)
     assert (done["id"], done["status"], answered["status"]) == (name, "incomplete", "incomplete")
     replaced = [line for line in service.lines[since:] if '"child_restarted"' in line]
-    assert len(replaced) == 7
+    assert len(replaced) == 7 + 1
     assert [line for line in service.lines[since:] if '"child_killed"' in line] == []
