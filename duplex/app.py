@@ -23,7 +23,7 @@ from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
 def build_app(gateway: Gateway) -> Starlette:
     """Routes over `gateway`. Metrics and events are for whoever may call, sessions for operators."""
-    client_secrets = ClientSecrets()
+    client_secrets = ClientSecrets(gateway.store)
     authority = Authority(gateway.config, client_secrets)
     realtime = RealtimeEndpoint(gateway, authority)
     calls = CallsEndpoint(gateway, authority)
@@ -43,7 +43,7 @@ def build_app(gateway: Gateway) -> Starlette:
         return JSONResponse({"status": "ready", **places, "gateway": gateway.replica})
 
     async def capabilities(request: Request) -> Response:
-        refusal = authority.call_refusal(request.headers)
+        refusal = await authority.call_refusal(request.headers)
         if refusal is not None:
             return refusal_response(refusal)
         return JSONResponse({"object": "capabilities", "voices": gateway.voices})

@@ -20,24 +20,35 @@ from urllib.parse import urlsplit
 
 from duplex.client_secrets import ClientSecrets, Grant
 from duplex.config import LOOPBACK_HOSTS, Config
+from sessions.store import StoreError
 
 _SUBPROTOCOL_TOKEN = "openai-insecure-api-key."
+RETRY_AFTER_S = 1  # a store that is away
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`status` is HTTP's: 401 who are you, 403 not from there."""
+    """`status` is HTTP's: 401 who are you, 403 not from there, 503 that cannot be told now."""
 
     status: int
     code: str
     message: str
+    retry_after_s: int | None = None
+
+
+class UnauthorizedError(Exception):
+    """A call was not for whoever asked for it, which showed only when it was to begin."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
 
 
 class Authority:
-    """`client_secrets`: what else than the token opens a call."""
+    """`client_secrets`: what else than the token opens a call; None: nothing does."""
 
     def __init__(self, config: Config, client_secrets: ClientSecrets | None = None) -> None:
-        self._client_secrets = client_secrets or ClientSecrets()
+        self._client_secrets = client_secrets
         self._token = config.token.get_secret_value() if config.token else None
         self._operator_token = config.operator_token.get_secret_value() if config.operator_token else None
         self._origins = frozenset(config.allowed_origins)
@@ -68,18 +79,31 @@ class Authority:
             return Refusal(401, "invalid_token", "the token is not that of an operator of this service")
         return None
 
-    def call_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
-        """The same for a call, which a client secret opens too. It is not spent by this."""
+    async def call_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+        """The same as `refusal` for a call, which a client secret opens too. It is not spent by this."""
         refusal = self.refusal(headers)
         if refusal is None or refusal.code != "invalid_token":
             return refusal
         given = _token_of(headers)
-        return None if given is not None and self._client_secrets.find(given) is not None else refusal
+        try:
+            is_good = given is not None and self._client_secrets and await self._client_secrets.find(given)
+        except StoreError:
+            return _SECRETS_AWAY
+        return None if is_good else refusal
 
-    def spend(self, headers: Mapping[str, str]) -> Grant | None:
-        """A call was admitted with these headers: the client secret among them is of no more use."""
-        given = _token_of(headers)
-        return self._client_secrets.spend(given) if given is not None else None
+    async def spend(self, headers: Mapping[str, str]) -> Grant | None:
+        """A call is about to begin with these headers: the client secret among them is of no more use; what it grants.
+
+        Raises `UnauthorizedError` where the call needs it and somebody else has just spent it.
+        """
+        refusal, given = self.refusal(headers), _token_of(headers)
+        try:
+            grant = await self._client_secrets.spend(given) if given and self._client_secrets else None
+        except StoreError as error:
+            raise UnauthorizedError(_SECRETS_AWAY) from error
+        if grant is None and refusal is not None:
+            raise UnauthorizedError(refusal)
+        return grant
 
     def origin_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
         """Why a page that sends these headers may not even ask, or None."""
@@ -98,6 +122,9 @@ class Authority:
         if page.netloc != headers.get("host"):
             return False
         return self._token is not None or page.hostname in LOOPBACK_HOSTS
+
+
+_SECRETS_AWAY = Refusal(503, "store_unavailable", "whether that secret is good cannot be told now", RETRY_AFTER_S)
 
 
 def _bearer_of(headers: Mapping[str, str]) -> str | None:

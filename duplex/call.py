@@ -70,6 +70,8 @@ from stages.messages import (
 )
 
 CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the store has not said that it fails
+# Slots of the pacer are 20 ms apart. After a pause of so many, somebody else may serve the session.
+STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
 
 _log = structlog.get_logger("duplex.call")
@@ -107,13 +109,15 @@ class Client(Protocol):
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all calls of the process share. `turn_sound`: None where words alone end turns. `hold_mean_telephone`: how
-    probably it is voice that holds a reply on a telephone."""
+    probably it is voice that holds a reply on a telephone. `doubt` finds out whether a call's session is still ours,
+    and then trusts the call or ends it."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
     hold_mean_telephone: float = HOLD_MEAN_TELEPHONE
+    doubt: Callable[[Call], None] = lambda call: call.trust()
 
 
 class Call:
@@ -153,6 +157,8 @@ class Call:
         self._underruns = 0
         self._written: Position | None = None  # what is left of a reply of which something was taken back
         self._end_reason: str | None = None
+        self._paced_ns = 0
+        self._is_in_doubt = False
         self._leaving = "", 0  # why it is to end in its next pause, and by when
         self._is_spoilt = False  # a fault of ours has ended it: nothing of it can be relied on any more
         self._is_at_stages = False
@@ -298,10 +304,13 @@ class Call:
             self._client.pace(now_ns)
         self._look_along_path(now_ns)
         self._send_due(now_ns)
+        self._paced_ns = now_ns
         self._end_if_leaving(now_ns)
         self._look_whether_drained()
 
     def _send_due(self, now_ns: int) -> None:
+        if not self._may_speak(now_ns):
+            return
         while self._client is not None and (frame_ns := self._client.next_frame_ns(now_ns)) is not None:
             effects = self.conversation.take_due(frame_ns)
             if not effects and not self._client.pad():
@@ -310,6 +319,19 @@ class Call:
         underruns = self.conversation.speaking.underruns
         self._services.metrics.underruns.inc(underruns - self._underruns)
         self._underruns = underruns
+
+    def _may_speak(self, now_ns: int) -> bool:
+        """False after this process has stood still, until it is known that the session has no other owner by now."""
+        if self._paced_ns and now_ns - self._paced_ns > STILL_NS_MAX and not self._is_in_doubt:
+            self._is_in_doubt = True
+            _log.warning("stood_still", session=self.session, ms=(now_ns - self._paced_ns) // 1_000_000)
+            self._services.doubt(self)
+        return not self._is_in_doubt
+
+    def trust(self) -> None:
+        """The session is ours."""
+        self._is_in_doubt = False
+        self._paced_ns = time.monotonic_ns()
 
     # ---- from the stages ---------------------------------------------------------------------------
 

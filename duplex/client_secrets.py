@@ -2,8 +2,8 @@
 
 Theory of operation
     Whoever may call asks for a secret and hands it to a page. It is random, valid for a time, and spent by the first
-    call that is admitted with it. It may carry settings, with which that call begins. Kept in this process only: a
-    page whose secret did not survive a restart asks for another one.
+    call that begins with it, at whichever gateway of whichever host: the store keeps it. It may carry settings, with
+    which that call begins.
 
 Rules
 * Only digests are kept. At most `SECRETS_MAX` are valid at a time.
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from duplex.realtime.client_events import SessionPatch
+from sessions.store import SessionStore
 
 PREFIX = "ek_"
 SECONDS_MIN, SECONDS_MAX, SECONDS_DEFAULT = 10, 7_200, 600  # as in the Realtime API
@@ -29,42 +29,41 @@ class TooManySecretsError(RuntimeError):
     """As many secrets are valid as may be; the oldest ones expire by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """What comes with a secret. `session` None: nothing was set."""
 
     session: SessionPatch | None
-    expires_ns: int
+
+
+_grants = msgspec.json.Decoder(Grant)
 
 
 class ClientSecrets:
-    """`now_ns` is a monotonic clock."""
+    """Those in `store`. All methods raise `StoreError` where that cannot be asked."""
 
-    def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self._now_ns = now_ns
-        self._grants: dict[bytes, Grant] = {}
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
 
-    def mint(self, seconds: int, session: SessionPatch | None) -> str:
+    async def mint(self, seconds: int, session: SessionPatch | None) -> str:
         """A new secret, valid for `seconds`; raises `TooManySecretsError`."""
         assert SECONDS_MIN <= seconds <= SECONDS_MAX
-        now_ns = self._now_ns()
-        self._grants = {digest: grant for digest, grant in self._grants.items() if grant.expires_ns > now_ns}
-        if len(self._grants) >= SECRETS_MAX:
-            raise TooManySecretsError(f"{SECRETS_MAX} client secrets are valid, which is all that there may be")
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        self._grants[_digest(secret)] = Grant(session, now_ns + seconds * 1_000_000_000)
+        grant = msgspec.json.encode(Grant(session))
+        if not await self._store.keep_secret(_digest(secret), grant, seconds * 1_000, SECRETS_MAX):
+            raise TooManySecretsError(f"{SECRETS_MAX} client secrets are valid, which is all that there may be")
         return secret
 
-    def find(self, secret: str) -> Grant | None:
+    async def find(self, secret: str) -> Grant | None:
         """What `secret` grants, where it is valid."""
-        grant = self._grants.get(_digest(secret))
-        return grant if grant is not None and grant.expires_ns > self._now_ns() else None
+        return _grant_of(await self._store.find_secret(_digest(secret))) if secret.startswith(PREFIX) else None
 
-    def spend(self, secret: str) -> Grant | None:
+    async def spend(self, secret: str) -> Grant | None:
         """The same, for the last time."""
-        grant = self.find(secret)
-        self._grants.pop(_digest(secret), None)
-        return grant
+        return _grant_of(await self._store.spend_secret(_digest(secret))) if secret.startswith(PREFIX) else None
+
+
+def _grant_of(stored: bytes | None) -> Grant | None:
+    return None if stored is None else _grants.decode(stored)
 
 
 def _digest(secret: str) -> bytes:

@@ -27,6 +27,7 @@ from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
+from duplex.errands import Errands, What
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
 from duplex.inspection import Inspection
@@ -41,6 +42,7 @@ from duplex.store_watch import StoreWatch
 from duplex.tasks import see_through, stop_task
 from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
+from duplex.waiting_room import WaitingRoom
 from media.audio_format import AudioFormat
 from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
@@ -57,10 +59,8 @@ from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
-# Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step.
-ROOM_S_MAX = 0.5
-LEFT_ELSEWHERE_S = 0.05
-AT_THE_DOOR_MAX = 8
+# The last entries of a call are in the store within milliseconds; who waits for them has somebody waiting.
+WAY_S_MAX = 0.5
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
 LET_GO_S_MAX = 2
 REPLY_NS_MAX = 40_000_000_000  # a long reply; a retiring gateway ends what is still being said then
@@ -161,23 +161,24 @@ class Gateway:
         # Calls whose session has gone over to another one here, and that have not drained yet.
         self._former: dict[str, list[Call]] = {}
         self._claims: dict[str, _Claim] = {}
-        self._places = places or OwnPlaces(config.calls_max)
+        self._room = WaitingRoom(places or OwnPlaces(config.calls_max))
         self.on_calls: Callable[[], None] = lambda: None  # called when their number has changed
         self._draining = False
-        self._at_the_door = 0
-        self._left = asyncio.Event()
-        self._empty = asyncio.Event()
-        self._empty.set()
         self._vad = VadService(vad)
         self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
         self.store_watch = StoreWatch(store)
+        self.errands = Errands(store, self.name)
+        self.errands.offer(What.MAKE_WAY, self._give_way)
         self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, config.hold_mean_telephone)
+        self._doubts: set[asyncio.Task[None]] = set()
+        self._services = Services(
+            self._stages, self._vad, self.metrics, self._turn_sound, config.hold_mean_telephone, self._doubt
+        )
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -205,6 +206,7 @@ class Gateway:
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
         tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
+        tasks.append(asyncio.create_task(self.errands.run()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -225,7 +227,7 @@ class Gateway:
         by_ns = time.monotonic_ns() + REPLY_NS_MAX
         for call in list(self._calls.values()):
             call.end_in_pause("service_shutdown", by_ns)
-        await self._empty.wait()
+        await self._room.until_empty()
 
     async def drain(self) -> None:
         """Take no more calls, end the present ones, and wait until they have cleaned up."""
@@ -235,7 +237,7 @@ class Gateway:
             call.end("service_shutdown")
         try:
             async with asyncio.timeout(DRAIN_S_MAX):
-                await self._empty.wait()
+                await self._room.until_empty()
         except TimeoutError:
             for call in self._all_calls():
                 call.give_up_writing()
@@ -250,7 +252,7 @@ class Gateway:
     @property
     def calls(self) -> int:
         """How many places are taken by calls here."""
-        return self._places.taken
+        return self._room.taken
 
     # ---- stages ------------------------------------------------------------------------------------
 
@@ -334,32 +336,8 @@ class Gateway:
     # ---- calls -------------------------------------------------------------------------------------
 
     async def until_room(self) -> None:
-        """Where all lines are in use, wait a moment: the one that somebody has just left is about to be free."""
-        if self._has_room or self._at_the_door >= AT_THE_DOOR_MAX:
-            return
-        self._at_the_door += 1
-        try:
-            async with asyncio.timeout(ROOM_S_MAX):
-                while not self._has_room:
-                    await self._until_somebody_left()
-        except TimeoutError:
-            return
-        finally:
-            self._at_the_door -= 1
-
-    @property
-    def _has_room(self) -> bool:
-        if not self._places.take():
-            return False
-        self._places.give_back()
-        return True
-
-    async def _until_somebody_left(self) -> None:
-        """Or may have: of who leaves another gateway nothing is heard here."""
-        self._left.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEFT_ELSEWHERE_S):
-                await self._left.wait()
+        """Wait a moment where all lines are in use."""
+        await self._room.until_room()
 
     def admit(self) -> None:
         """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`."""
@@ -367,10 +345,9 @@ class Gateway:
         if reason is not None:
             self.metrics.calls_refused.labels("not_ready").inc()
             raise RefusedError("service_not_ready", reason)
-        if not self._places.take():
+        if not self._room.take():
             self.metrics.calls_refused.labels("capacity").inc()
             raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
-        self._empty.clear()
         self._note_calls()
 
     def _note_calls(self) -> None:
@@ -383,12 +360,9 @@ class Gateway:
         return self._defaults.voices
 
     def leave(self) -> None:
-        self._places.give_back()
+        self._room.give_back()
         self._note_calls()
         self._garbage.call_ended(self.calls)
-        self._left.set()
-        if not self.calls:
-            self._empty.set()
 
     @asynccontextmanager
     async def new_call(self, settings: SessionSettings, transport: Transport | None = None) -> AsyncIterator[Admitted]:
@@ -442,11 +416,22 @@ class Gateway:
             yield Admitted(call, token, snapshot.went_back)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
-        """End the session's present call, and wait until all of it is written: what was said last must not be lost."""
+        """End the session's present call, wherever it is, and wait until all of it is written: what was said last must
+        not be lost. For one elsewhere not for long, as its gateway may stand still."""
+        await self._give_way(session, digest)
+        with suppress(StoreError):  # whoever acquires it next is told
+            for held in await self.store.describe([session]):
+                if held.lease_ms and held.owner != self.name:
+                    await self.errands.ask(held.owner, What.MAKE_WAY, session, s_max=WAY_S_MAX, proof=digest)
+
+    async def _give_way(self, session: str, digest: bytes) -> bool:
+        """The same, where its call is here; whether that was so."""
         claim = self._claims.get(session)
-        if claim is not None and secrets.compare_digest(claim.token_digest, digest):
-            self._calls[session].end("session_replaced")
-            await claim.written.wait()
+        if claim is None or not secrets.compare_digest(claim.token_digest, digest):
+            return False
+        self._calls[session].end("session_replaced")
+        await claim.written.wait()
+        return True
 
     async def forget(self, session: str) -> None:
         """Delete a session that was made for a connection and never used."""
@@ -539,6 +524,23 @@ class Gateway:
         self._forget(call)
         for stage in self._stages.values():
             stage.audit_session(call.session)
+
+    def _doubt(self, call: Call) -> None:
+        asking = asyncio.create_task(self._ask_whose(call))
+        self._doubts.add(asking)
+        asking.add_done_callback(self._doubts.discard)
+
+    async def _ask_whose(self, call: Call) -> None:
+        """End `call` where its session has gone. While the store is away it goes on, as calls do then."""
+        try:
+            stored = await self.store.describe([call.session])
+        except StoreError:
+            call.trust()
+            return
+        if any(held.owner == self.name for held in stored):
+            call.trust()
+        else:
+            call.end("session_replaced" if stored else "session_deleted")
 
     def _all_calls(self) -> list[Call]:
         return [*self._calls.values(), *(call for former in self._former.values() for call in former)]

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import cast
 
@@ -64,6 +64,7 @@ TCP_NOTSENT_LOWAT = 25
 PING_S = 1.0  # pings tell how long the way to the client is, and that it is there
 PONG_S = 20.0  # a client that has gone without a word, or reads nothing, is let go after that
 HANDSHAKE_BYTES_MAX = 16 << 10
+STAGES_S_MAX = 10  # a worker that was started anew is linked to within a second or two
 
 _log = structlog.get_logger("duplex.gateway_process")
 
@@ -269,8 +270,14 @@ async def _open_when_ready(gateway: Gateway, door: Door, server: _Server) -> Non
 
 
 async def _leave_when_told(retiring: asyncio.Event, gateway: Gateway, door: Door, server: _Server) -> None:
-    """Leave the callers to other gateways, or to the next one, and return when none is left."""
+    """Leave the callers to other gateways, or to the next one, and return when none is left.
+
+    Where stages are away, the others, which have the same ones, could take nobody: they are waited for.
+    """
     await retiring.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STAGES_S_MAX):
+            await gateway.until_ready()
     door.close()
     server.let_requests_end()
     await gateway.retire()

@@ -2,9 +2,9 @@
 
 Theory of operation
     A session that runs here is ended as any call is: its client is told why, all that runs for it is given back, and
-    what was said is written. One that runs at another gateway is ended there: the store carries the word. A deletion
-    removes the session from the store at once, after which nobody can write to it, and ends its calls, here directly
-    and elsewhere by the store's notice.
+    what was said is written. One that runs at another gateway is ended there, and that one's word is waited for. A
+    deletion removes the session from the store at once, after which nobody can write to it, and ends its calls, here
+    directly and elsewhere by the store's notice.
 
 Rules
 * Whoever asks waits at most `END_S_MAX` for the end of a call; it ends all the same.
@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from duplex.call import Call
+from duplex.errands import Outcome, What
 from duplex.gateway import Gateway
 from duplex.session_views import LocalCall, SessionView, contents, session_view
 from duplex.session_watch import ENDED_BY_OPERATOR, SESSION_DELETED
@@ -29,6 +30,7 @@ from sessions.store import Notice, NoticeKind, SessionUnknown, StoredSession
 # Its client's last words, the flush, the drain and the stages' letting go: each has its own limit, which seldom is
 # reached, and hardly all of them by one call.
 END_S_MAX = 10
+ANSWER_S_MAX = 1  # on top of that, another gateway's
 
 _log = structlog.get_logger("duplex.operations")
 
@@ -47,6 +49,8 @@ class Operations:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._store = gateway.store
+        gateway.errands.offer(What.END, self._end_here)
+        gateway.errands.offer(What.DRAIN, self._drain_here)
 
     async def page(self, cursor: str, count: int) -> Page:
         """About `count` sessions of the store, wherever they run."""
@@ -68,27 +72,57 @@ class Operations:
     async def end(self, session: str) -> SessionView:
         """End the session's call, if it has one; how it stands then. What was said stays."""
         calls = self._gateway.calls_of(session)
-        for call in calls:
-            call.end(ENDED_BY_OPERATOR)
-        await _until_over(calls)
-        (stored,) = await self._store.describe([session]) or (None,)
-        if stored is None:
-            raise SessionUnknown(session)
+        await self._end_here(session)
+        stored = await self._described(session)
         if not calls and stored.lease_ms:
-            await self._store.notify(Notice(NoticeKind.END, session))
+            await self._end_there(stored)
+            stored = await self._described(session)
         _log.info("session_ended_by_operator", session=session, calls=len(calls))
         return self._view(stored)
 
-    async def delete(self, session: str) -> bool:
-        """Remove all of the session; whether nothing of it is held here any more. Raises `SessionUnknown`."""
+    async def _end_here(self, session: str, _proof: bytes = b"") -> bool:
+        """Whether there was a call, and nothing of it is held any more."""
         calls = self._gateway.calls_of(session)
+        for call in calls:
+            call.end(ENDED_BY_OPERATOR)
+        return bool(calls) and await _until_over(calls)
+
+    async def _end_there(self, stored: StoredSession) -> None:
+        outcome = await self._have_done(stored, What.END)
+        if outcome is not Outcome.DONE:  # whoever has it by now hears it too
+            await self._store.notify(Notice(NoticeKind.END, stored.session))
+
+    async def _have_done(self, stored: StoredSession, what: What) -> Outcome:
+        return await self._gateway.errands.ask(stored.owner, what, stored.session, s_max=END_S_MAX + ANSWER_S_MAX)
+
+    async def _described(self, session: str) -> StoredSession:
+        (stored,) = await self._store.describe([session]) or (None,)
+        if stored is None:
+            raise SessionUnknown(session)
+        return stored
+
+    async def delete(self, session: str) -> bool:
+        """Remove all of the session; whether nothing of it is held any more, by the gateway that had it. Raises
+        `SessionUnknown`."""
+        calls = self._gateway.calls_of(session)
+        elsewhere = [held for held in await self._store.describe([session]) if self._is_elsewhere(held)]
         for call in calls:
             call.end(SESSION_DELETED)
         was_stored = await self._store.delete(session)
         if not was_stored and not calls:
             raise SessionUnknown(session)
         _log.info("session_deleted_by_operator", session=session, calls=len(calls))
-        return await _until_over(calls)
+        return await _until_over(calls) and all([await self._has_drained(held) for held in elsewhere])
+
+    def _is_elsewhere(self, held: StoredSession) -> bool:
+        return held.lease_ms > 0 and held.owner != self._gateway.name
+
+    async def _has_drained(self, held: StoredSession) -> bool:
+        """With a gateway that is no more, all that it held has gone."""
+        return await self._have_done(held, What.DRAIN) in (Outcome.DONE, Outcome.NOBODY)
+
+    async def _drain_here(self, session: str, _proof: bytes) -> bool:
+        return await _until_over(self._gateway.calls_of(session))
 
     def _view(self, stored: StoredSession) -> SessionView:
         return session_view(stored, self._local(stored.session))

@@ -20,6 +20,7 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -54,6 +55,9 @@ from sessions.store import (
 SESSIONS_MAX = 10_000
 # What one listener may leave unread; it loses what is said beyond that.
 NOTICES_WAITING_MAX = 1_000
+
+
+_Heard = TypeVar("_Heard")
 
 
 class Fault(enum.Enum):
@@ -108,6 +112,8 @@ class MemorySessionStore:
         self._sessions_max = sessions_max
         self._sessions: dict[str, _Session] = {}
         self._listeners: set[asyncio.Queue[Notice]] = set()
+        self._readers: dict[str, asyncio.Queue[bytes]] = {}
+        self._secrets: dict[bytes, tuple[bytes, int]] = {}
         self._closed = False
 
     async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
@@ -210,6 +216,46 @@ class MemorySessionStore:
             yield _each(heard)
         finally:
             self._listeners.discard(heard)
+
+    async def send(self, owner: str, letter: bytes) -> bool:
+        after = self._enter("send")
+        letters = self._readers.get(owner)
+        if letters is not None and not letters.full():
+            letters.put_nowait(letter)
+        self._leave(after)
+        return letters is not None
+
+    @asynccontextmanager
+    async def letters(self, owner: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        self._leave(self._enter("letters"))
+        letters: asyncio.Queue[bytes] = asyncio.Queue(NOTICES_WAITING_MAX)
+        self._readers[owner] = letters
+        try:
+            yield _each(letters)
+        finally:
+            del self._readers[owner]
+
+    async def keep_secret(self, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+        after = self._enter("secret")
+        now_ms = self._now_ms()
+        self._secrets = {one: held for one, held in self._secrets.items() if held[1] > now_ms}
+        is_kept = len(self._secrets) < secrets_max
+        if is_kept:
+            self._secrets[digest] = grant, now_ms + ttl_ms
+        self._leave(after)
+        return is_kept
+
+    async def find_secret(self, digest: bytes) -> bytes | None:
+        after = self._enter("secret")
+        grant, until_ms = self._secrets.get(digest, (None, 0))
+        self._leave(after)
+        return grant if until_ms > self._now_ms() else None
+
+    async def spend_secret(self, digest: bytes) -> bytes | None:
+        after = self._enter("secret")
+        grant, until_ms = self._secrets.pop(digest, (None, 0))
+        self._leave(after)
+        return grant if until_ms > self._now_ms() else None
 
     async def ping(self) -> None:
         self._leave(self._enter("ping"))
@@ -332,6 +378,6 @@ class MemorySessionStore:
         self._touch(held, ownership.lease_ttl_ms)
 
 
-async def _each(heard: asyncio.Queue[Notice]) -> AsyncIterator[Notice]:
+async def _each(heard: asyncio.Queue[_Heard]) -> AsyncIterator[_Heard]:
     while True:
         yield await heard.get()

@@ -169,3 +169,48 @@ extend(ARGV[3], ARGV[4])
 return {'OK'}
 """
 )
+
+# Secrets: KEYS[1] is a sorted set of their digests by the moment at which each is over, KEYS[2] a hash of what they
+# grant. Both are there for as long as the last of them.
+_SECRETS = """#!lua
+local ends, grants = KEYS[1], KEYS[2]
+local clock = redis.call('TIME')
+local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local over = redis.call('ZRANGEBYSCORE', ends, '-inf', now_ms)
+for _, digest in ipairs(over) do
+  redis.call('HDEL', grants, digest)
+  redis.call('ZREM', ends, digest)
+end
+"""
+
+# digest, grant, TTL, how many there may be
+KEEP_SECRET = Script(
+    _SECRETS
+    + """
+if redis.call('ZCARD', ends) >= tonumber(ARGV[4]) then
+  return {'FULL'}
+end
+redis.call('ZADD', ends, now_ms + ARGV[3], ARGV[1])
+redis.call('HSET', grants, ARGV[1], ARGV[2])
+local last_ms = redis.call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
+redis.call('PEXPIREAT', ends, last_ms)
+redis.call('PEXPIREAT', grants, last_ms)
+return {'OK'}
+"""
+)
+
+# digest, '1' if it is spent by this
+FIND_SECRET = Script(
+    _SECRETS
+    + """
+local grant = redis.call('HGET', grants, ARGV[1])
+if not grant then
+  return {'NONE'}
+end
+if ARGV[2] == '1' then
+  redis.call('HDEL', grants, ARGV[1])
+  redis.call('ZREM', ends, ARGV[1])
+end
+return {'OK', grant}
+"""
+)

@@ -6,7 +6,7 @@ Theory of operation
     command, which a server that is out of memory still takes.
 
     A listing is a SCAN: no index is kept beside the sessions, so nothing has to be taken out of one when they expire or
-    are deleted. Notices are published on one channel, and leave nothing behind.
+    are deleted. Notices are published on one channel, letters on one for each owner, and leave nothing behind.
 
 Rules
 * Every call has one deadline that covers the wait for a connection, the way there and back. Past it the outcome is
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
 
 import msgspec
@@ -82,6 +82,7 @@ DESCRIBED_AT_ONCE = 10
 CURSOR_DIGITS_MAX = 20  # of 64 bits
 
 CHANNEL = "duplex:notices"
+SECRET_KEYS = ("duplex:{secrets}:ends", "duplex:{secrets}:grants")
 # After so long without a notice, the server is asked whether the connection still stands.
 NOTICE_WAIT_S = 10.0
 
@@ -218,13 +219,25 @@ class RedisSessionStore:
 
     @asynccontextmanager
     async def notices(self) -> AsyncIterator[AsyncIterator[Notice]]:
+        async with self._messages(CHANNEL) as messages:
+            yield _noticed(messages)
+
+    async def send(self, owner: str, letter: bytes) -> bool:
+        async with self._call("send"):
+            return bool(await self._redis.publish(letters_channel(owner), letter))
+
+    def letters(self, owner: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._messages(letters_channel(owner))
+
+    @asynccontextmanager
+    async def _messages(self, channel: str) -> AsyncIterator[AsyncIterator[bytes]]:
         async with self._redis.pubsub() as pubsub:
             async with self._call("subscribe"):
-                await pubsub.subscribe(CHANNEL)
+                await pubsub.subscribe(channel)
                 await pubsub.get_message(timeout=self._call_timeout_s)  # the server's word that it has
             yield self._heard(pubsub)
 
-    async def _heard(self, pubsub: PubSub) -> AsyncIterator[Notice]:
+    async def _heard(self, pubsub: PubSub) -> AsyncIterator[bytes]:
         is_asked = False
         while True:
             async with self._call("notices", NOTICE_WAIT_S + self._call_timeout_s):
@@ -234,9 +247,24 @@ class RedisSessionStore:
             if message is None and is_asked:
                 raise StoreTimeout(f"notices: the server has not answered for {NOTICE_WAIT_S} s")
             is_asked = message is None
-            notice = _notice_of(message) if message and message["type"] == "message" else None
-            if notice is not None:
-                yield notice
+            if message and message["type"] == "message":
+                yield message["data"]
+
+    async def keep_secret(self, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+        async with self._call("secret"):
+            reply = await self._evaluate(redis_scripts.KEEP_SECRET, SECRET_KEYS, (digest, grant, ttl_ms, secrets_max))
+        return bool(reply[0] == b"OK")
+
+    async def find_secret(self, digest: bytes) -> bytes | None:
+        return await self._secret(digest, spends=False)
+
+    async def spend_secret(self, digest: bytes) -> bytes | None:
+        return await self._secret(digest, spends=True)
+
+    async def _secret(self, digest: bytes, *, spends: bool) -> bytes | None:
+        async with self._call("secret"):
+            reply = await self._evaluate(redis_scripts.FIND_SECRET, SECRET_KEYS, (digest, int(spends)))
+        return reply[1] if reply[0] == b"OK" else None
 
     async def ping(self) -> None:
         async with self._call("ping"):
@@ -395,9 +423,21 @@ def _told(notice: Notice) -> str:
     return f"{notice.kind} {notice.session}"
 
 
-def _notice_of(message: Mapping[str, Any]) -> Notice | None:
-    """None for what a later release may say."""
-    kind, _, session = message["data"].decode(errors="replace").partition(" ")
+def letters_channel(owner: str) -> str:
+    """Where letters to `owner` are published."""
+    return f"duplex:letters:{owner}"
+
+
+async def _noticed(messages: AsyncIterator[bytes]) -> AsyncIterator[Notice]:
+    async for message in messages:
+        notice = _notice_of(message)
+        if notice is not None:
+            yield notice
+
+
+def _notice_of(message: bytes) -> Notice | None:
+    """None for what another release may say."""
+    kind, _, session = message.decode(errors="replace").partition(" ")
     known = kind in set(NoticeKind) and valid_session_id(session)
     return Notice(NoticeKind(kind), session) if known else None
 

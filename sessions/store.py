@@ -6,8 +6,9 @@ Theory of operation
     the next one, and knows a repeated one. A call that timed out may or may not have happened: repeat it as it was.
 
     Beside that, a store says which sessions it holds (`listing`, `describe`, `read`), to whoever operates the service,
-    and carries notices between gateways: that a session was deleted, or shall end. A notice may be lost; what it tells
-    shows at the owner's next write or renewal all the same.
+    and carries notices to all gateways, that a session was deleted or shall end, and letters from one owner to another.
+    Both may be lost; what a notice tells shows at the owner's next write or renewal all the same. It also keeps secrets
+    that are good for one call, whichever gateway is shown them.
 
 Rules
 * All decisions (existence, owner, fence, sequence, limits, lease) and the write they allow are one atomic operation.
@@ -368,6 +369,26 @@ class SessionStore(Protocol):
 
     def notices(self) -> AbstractAsyncContextManager[AsyncIterator[Notice]]:
         """What is said from the entering on. Ends with the error of a connection that is lost."""
+        ...
+
+    async def send(self, owner: str, letter: bytes) -> bool:
+        """Give `letter` to `owner`; false where nobody of that name reads letters now."""
+        ...
+
+    def letters(self, owner: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """What is sent to `owner` from the entering on. Ends with the error of a connection that is lost."""
+        ...
+
+    async def keep_secret(self, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+        """Keep `grant` for whoever shows the secret of `digest`; false where `secrets_max` are kept already."""
+        ...
+
+    async def find_secret(self, digest: bytes) -> bytes | None:
+        """What the secret of `digest` grants, where it is kept and its time is not over."""
+        ...
+
+    async def spend_secret(self, digest: bytes) -> bytes | None:
+        """The same, to one of all that ever ask for it; it is kept no longer."""
         ...
 
     async def ping(self) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from duplex.auth import Authority
+from duplex.auth import Authority, Refusal, UnauthorizedError
 from duplex.call import Call
 from duplex.client_secrets import Grant
 from duplex.gateway import Admitted, Gateway, RefusedError, new_id
@@ -89,9 +89,9 @@ class RealtimeEndpoint:
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""
-        refusal = self._authority.call_refusal(websocket.headers)
+        refusal = await self._authority.call_refusal(websocket.headers)
         if refusal is not None:
-            await _deny(websocket, refusal.status, refusal.code, refusal.message)
+            await _refuse(websocket, refusal)
             return
         await self._gateway.until_room()
         try:
@@ -99,11 +99,13 @@ class RealtimeEndpoint:
         except RefusedError as error:
             await _deny(websocket, 503, error.code, str(error), error.retry_after_s)
             return
-        grant = self._authority.spend(websocket.headers)
         try:
+            grant = await self._authority.spend(websocket.headers)
             offered = websocket.scope.get("subprotocols", [])
             await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
             await _Visit(self._gateway, websocket, grant).serve()
+        except UnauthorizedError as error:
+            await _refuse(websocket, error.refusal)
         finally:
             self._gateway.leave()
 
@@ -213,6 +215,10 @@ class _Visit:
                 async with asyncio.timeout(CLOSE_S_MAX):
                     await self._say_last_words(reason)
                     await self._websocket.close(_CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
+
+
+async def _refuse(websocket: WebSocket, refusal: Refusal) -> None:
+    await _deny(websocket, refusal.status, refusal.code, refusal.message, refusal.retry_after_s)
 
 
 async def _deny(websocket: WebSocket, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:

@@ -22,19 +22,22 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from duplex.auth import Authority, Refusal
+from duplex.auth import Authority, Refusal, UnauthorizedError
 from duplex.client_secrets import Grant
+from duplex.errands import Outcome, What
 from duplex.gateway import Gateway, RefusedError
 from duplex.realtime.client_events import ClientEventError, SessionPatch
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch, check_medium
 from duplex.webrtc.offer import OFFER_BYTES_MAX, checked_offer
 from duplex.webrtc.rtp import OfferError
-from duplex.webrtc.visit import Asked, RtcVisit
+from duplex.webrtc.visit import Asked, RtcVisit, gateway_of
 from sessions.settings import SessionSettings, TurnDetection
 
 SESSION_BYTES_MAX = 64 << 10
 BODY_BYTES_MAX = OFFER_BYTES_MAX + SESSION_BYTES_MAX + 4_096  # the form around them
 BODY_S_MAX = 10
+HANG_UP_S_MAX = 2.0  # another gateway does it within milliseconds, or stands still
+HANG_UP_RETRY_S = 1
 SDP = "application/sdp"
 
 # RFC 2046, section 5.1.1.
@@ -62,7 +65,7 @@ def error_response(
 
 def refusal_response(refusal: Refusal) -> Response:
     """What is answered to who may not call."""
-    return error_response(refusal.status, refusal.code, refusal.message)
+    return error_response(refusal.status, refusal.code, refusal.message, retry_after_s=refusal.retry_after_s)
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:
@@ -83,20 +86,23 @@ class CallsEndpoint:
     def __init__(self, gateway: Gateway, authority: Authority) -> None:
         self._gateway = gateway
         self._authority = authority
+        gateway.errands.offer(What.HANG_UP, self._hang_up_here)
         self._visits: dict[str, RtcVisit] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # one per place
 
     async def begin(self, request: Request) -> Response:
         """Answer an offer."""
-        refusal = self._authority.call_refusal(request.headers)
+        refusal = await self._authority.call_refusal(request.headers)
         if refusal is not None:
             return refusal_response(refusal)
         try:
             body = await self._body(request)
             asked = self._asked(request, body)
             await self._gateway.until_room()
-            visit = self._admit(request, asked, body)
+            visit = await self._admit(request, asked, body)
             answer = await visit.answered
+        except UnauthorizedError as error:
+            return refusal_response(error.refusal)
         except OfferError as error:
             return error_response(error.status, error.code, str(error))
         except ClientEventError as error:
@@ -111,11 +117,26 @@ class CallsEndpoint:
         refusal = self._authority.origin_refusal(request.headers)
         if refusal is not None:
             return refusal_response(refusal)
-        visit = self._visits.get(request.path_params["call_id"])
-        if visit is None:
-            return error_response(404, "call_not_found", "there is no such call, or it is over")
-        visit.hang_up()
-        return JSONResponse({})
+        call = request.path_params["call_id"]
+        outcome = Outcome.DONE if await self._hang_up_here(call) else await self._hang_up_there(call)
+        if outcome is Outcome.DONE:
+            return JSONResponse({})
+        if outcome is Outcome.NO_ANSWER:
+            message = "the gateway that has the call does not answer; ask again"
+            return error_response(503, "call_unreachable", message, retry_after_s=HANG_UP_RETRY_S)
+        return error_response(404, "call_not_found", "there is no such call, or it is over")
+
+    async def _hang_up_here(self, call: str, _proof: bytes = b"") -> bool:
+        visit = self._visits.get(call)
+        if visit is not None:
+            visit.hang_up()
+        return visit is not None
+
+    async def _hang_up_there(self, call: str) -> Outcome:
+        gateway = gateway_of(call)
+        if gateway in ("", self._gateway.name):
+            return Outcome.NOBODY
+        return await self._gateway.errands.ask(gateway, What.HANG_UP, call, s_max=HANG_UP_S_MAX)
 
     # ---- the request -------------------------------------------------------------------------------
 
@@ -143,12 +164,12 @@ class CallsEndpoint:
             extensions = extensions or body.session.extensions is True
         return Asked(body.offer, settings, extensions)
 
-    def _admit(self, request: Request, asked: Asked, body: _Body) -> RtcVisit:
-        """Take a place and begin; raises `RefusedError`."""
+    async def _admit(self, request: Request, asked: Asked, body: _Body) -> RtcVisit:
+        """Take a place and begin; raises `RefusedError` or `UnauthorizedError`."""
         self._gateway.admit()
         with ExitStack() as place:
             place.callback(self._gateway.leave)
-            grant = self._authority.spend(request.headers)
+            grant = await self._authority.spend(request.headers)
             settings = _patched(asked.settings, grant, body.session)
             visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions))
             task = asyncio.create_task(visit.run())

@@ -17,6 +17,7 @@ from duplex.realtime.session_config import apply_patch, session_dict
 from duplex.webrtc.endpoint import SESSION_BYTES_MAX, body_of, error_response, refusal_response
 from duplex.webrtc.rtp import OfferError
 from sessions.settings import SessionSettings
+from sessions.store import StoreError
 
 
 class _ExpiresAfter(msgspec.Struct, frozen=True):
@@ -45,14 +46,17 @@ class SecretsEndpoint:
         try:
             wanted = _wanted.decode(await body_of(request, SESSION_BYTES_MAX) or b"{}")
             settings = apply_patch(SessionSettings(), wanted.session or SessionPatch())
-            secret = self._client_secrets.mint(wanted.expires_after.seconds, wanted.session)
+            secret = await self._client_secrets.mint(wanted.expires_after.seconds, wanted.session)
         except OfferError as error:
             return error_response(error.status, error.code, str(error))
         except msgspec.DecodeError as error:
             return error_response(400, "invalid_value", str(error)[:200])
         except ClientEventError as error:
             return error_response(400, error.code, str(error), param=error.param)
-        except TooManySecretsError as error:
-            return error_response(503, "too_many_secrets", str(error), retry_after_s=RETRY_AFTER_S)
+        except (TooManySecretsError, StoreError) as error:
+            is_full = isinstance(error, TooManySecretsError)
+            code = "too_many_secrets" if is_full else "store_unavailable"
+            message = str(error) if is_full else f"the secret could not be kept ({type(error).__name__}); ask again"
+            return error_response(503, code, message, retry_after_s=RETRY_AFTER_S)
         expires_at = int(datetime.now(UTC).timestamp()) + wanted.expires_after.seconds
         return JSONResponse({"value": secret, "expires_at": expires_at, "session": session_dict("", settings)})

@@ -149,11 +149,21 @@ class _Medium:
         return self._mouth.locate(rtp_timestamp, age_ms, output_latency_ms)
 
 
+def new_call_id(gateway: str) -> str:
+    """An id that nobody can guess, and that tells which gateway has the call."""
+    return f"{new_id('rtc')}.{gateway}"
+
+
+def gateway_of(call: str) -> str:
+    """Which gateway has, or had, the call of this id; empty for what is none."""
+    return call.partition(".")[2]
+
+
 class RtcVisit:
     """`answered` gets the SDP answer, or `OfferError` or `RefusedError`. The place was taken by who makes it."""
 
     def __init__(self, gateway: Gateway, asked: Asked) -> None:
-        self.id = new_id("rtc")
+        self.id = new_call_id(gateway.name)
         self.answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gateway = gateway
         self._asked = asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from duplex.auth import Authority
 from duplex.client_secrets import ClientSecrets
 from duplex.config import load
+from sessions.memory_store import MemorySessionStore
 
 HOST = "127.0.0.1:8080"
 
@@ -168,8 +170,8 @@ def test_an_operators_token_counts_in_its_header_and_from_allowed_pages_alone() 
 
 
 def test_a_client_secret_makes_no_operator() -> None:
-    issued = ClientSecrets()
+    issued = ClientSecrets(MemorySessionStore(lambda: 0))
     of = Authority(load({"DUPLEX_TOKEN": "right", "DUPLEX_OPERATOR_TOKEN": "op"}), issued)
-    secret = issued.mint(60, None)
+    secret = asyncio.run(issued.mint(60, None))
     assert operator_code(of, authorization=f"Bearer {secret}") == "invalid_token"
-    assert issued.find(secret) is not None
+    assert asyncio.run(issued.find(secret)) is not None

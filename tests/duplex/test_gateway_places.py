@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from duplex import gateway
-from duplex.gateway import AT_THE_DOOR_MAX, RefusedError
+from duplex import gateway, waiting_room
+from duplex.gateway import RefusedError
 from duplex.stage_pool import StagePool
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import GatedGateway
@@ -85,7 +85,7 @@ def test_who_comes_as_somebody_leaves_waits_for_their_place(tmp_path: Path, monk
 
 
 def test_nobody_waits_at_the_door_for_long_nor_do_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "ROOM_S_MAX", 0.001)
+    monkeypatch.setattr(waiting_room, "ROOM_S_MAX", 0.001)
 
     async def scenario(one: GatedGateway) -> None:
         for _ in range(one.gateway.config.calls_max):
@@ -93,14 +93,14 @@ def test_nobody_waits_at_the_door_for_long_nor_do_many(tmp_path: Path, monkeypat
         await one.gateway.until_room()
         with pytest.raises(RefusedError, match="lines are in use"):
             one.gateway.admit()
-        monkeypatch.setattr(gateway, "ROOM_S_MAX", S_MAX)
-        waiting = [asyncio.create_task(one.gateway.until_room()) for _ in range(AT_THE_DOOR_MAX)]
+        monkeypatch.setattr(waiting_room, "ROOM_S_MAX", S_MAX)
+        waiting = [asyncio.create_task(one.gateway.until_room()) for _ in range(waiting_room.AT_THE_DOOR_MAX)]
         await asyncio.sleep(0)
         await one.gateway.until_room()
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert one.gateway._at_the_door == 0
+        assert one.gateway._room._at_the_door == 0
 
     play(tmp_path, monkeypatch, scenario)

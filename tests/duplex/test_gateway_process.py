@@ -124,7 +124,7 @@ def test_vllm_omni_4271_a_client_that_is_gone_without_a_word_is_let_go(
             writer.write(HANDSHAKE)
             await reader.readuntil(b"session.created")
             assert one.gateway.calls == 1
-            await one.gateway._empty.wait()
+            await one.gateway._room.until_empty()
             writer.close()
             server.should_exit = True
             await serving

@@ -87,7 +87,7 @@ def test_a_shutdown_waits_for_the_store_no_longer_than_for_calls(
     monkeypatch.setattr(gateway, "DRAIN_S_MAX", 0)
 
     async def scenario(one: Bench) -> None:
-        one.gateway._empty.clear()
+        one.gateway._room._empty.clear()
         visit = Visit(one)
         await visit.said.wait()
         with capture_logs() as logs:

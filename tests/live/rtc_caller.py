@@ -26,7 +26,7 @@ from av.audio.frame import AudioFrame
 
 from duplex.webrtc.loopback import offer_loopback
 from tests.live.caller import LOUD, Message
-from tests.live.service import EVENT_S_MAX, Answer, Service
+from tests.live.service import EVENT_S_MAX, Answer, Reached
 
 RATE = 48_000
 FRAME_SAMPLES = RATE // 50
@@ -194,19 +194,19 @@ async def offer_of_nobody() -> bytes:
     return offer.encode()
 
 
-async def until_free(service: Service, calls: int = 0) -> None:
+async def until_free(service: Reached, calls: int = 0) -> None:
     """Ask until so many places are taken."""
     async with asyncio.timeout(EVENT_S_MAX):
         while (await asyncio.to_thread(service.get, "/readyz")).json["calls"] != calls:
             pass
 
 
-async def post(service: Service, path: str, body: bytes, **headers: str) -> Answer:
+async def post(service: Reached, path: str, body: bytes, **headers: str) -> Answer:
     return await asyncio.to_thread(service.send, "POST", path, body, headers)
 
 
 @asynccontextmanager
-async def rtc_calling(service: Service, *, query: str = "?extensions=1", **headers: str) -> AsyncIterator[RtcCaller]:
+async def rtc_calling(service: Reached, *, query: str = "?extensions=1", **headers: str) -> AsyncIterator[RtcCaller]:
     """A call, from `session.created` to its end without a word: only the caller's side is closed."""
     caller = RtcCaller()
     async with connected(service, caller, query, headers):
@@ -215,7 +215,7 @@ async def rtc_calling(service: Service, *, query: str = "?extensions=1", **heade
 
 @asynccontextmanager
 async def connected(
-    service: Service, caller: RtcCaller, query: str = "?extensions=1", headers: Mapping[str, str] | None = None
+    service: Reached, caller: RtcCaller, query: str = "?extensions=1", headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[None]:
     """The call of this caller."""
     offer_loopback()

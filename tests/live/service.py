@@ -197,7 +197,7 @@ class Service(Reached):
 
     def alone(self, gateway: str) -> Reached:
         """One gateway of several, at its own address."""
-        said = next(line for line in self.lines if line.startswith(f"{gateway} alone:"))
+        said = self.wait_for_line(lambda line: line.startswith(f"{gateway} alone:"))
         return ReachedAt(said.partition("http://")[2].strip())
 
     # ---- its processes -----------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_a_client_cannot_come_back_to_a_deleted_session(service: Service) -> Non
 @pytest.mark.parametrize(
     ("method", "path", "told"),
     [
-        ("POST", "/end", (202, (4002, "ended_by_operator"))),
+        ("POST", "/end", (200, (4002, "ended_by_operator"))),
         ("DELETE", "", (200, (4003, "session_deleted"))),
     ],
 )
