@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duplex.probe_server import ProbeServer
-from stages.messages import LINK_VERSION, Frame, Hello, OpenSession, Ping, Pong, ReplicaReport, Welcome
+from stages.messages import LINK_VERSION, Frame, Hello, OpenSession, Ping, Pong, ReplicaReport, Retire, Welcome
 from tests.stages.link_bench import End, play
 
 HELLO = Hello(LINK_VERSION, "probe", "supervisor")
@@ -21,7 +21,11 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.address = f"unix:{folder}/gateway.sock"
         self.reports: list[ReplicaReport] = []
-        self.server = ProbeServer(self.reports.append)
+        self.retired = 0
+        self.server = ProbeServer(self.reports.append, self._retire)
+
+    def _retire(self) -> None:
+        self.retired += 1
 
     async def link(self, *frames: Frame) -> End:
         end = End()
@@ -45,9 +49,10 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
 def test_pings_are_answered_and_reports_taken(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with bench(tmp_path) as one:
-            end = await one.link(HELLO, Ping(1), REPORT, Ping(2))
+            end = await one.link(HELLO, Ping(1), REPORT, Retire(), Ping(2))
             assert [await end.frame() for _ in range(3)] == [WELCOME, Pong(1, 0), Pong(2, 0)]
             assert one.reports == [REPORT]
+            assert one.retired == 1
             one.server.close()
             await end.end()
 
@@ -61,6 +66,7 @@ def test_pings_are_answered_and_reports_taken(tmp_path: Path) -> None:
         (Hello(LINK_VERSION, "control", "supervisor"),),
         (Ping(1),),
         (REPORT,),
+        (Retire(),),
         (HELLO, OpenSession("s", 1)),
     ],
 )
@@ -72,5 +78,6 @@ def test_whoever_is_no_supervisor_is_refused(tmp_path: Path, frames: tuple[Frame
             said = [end.frames.get_nowait() for _ in range(end.frames.qsize())]
             assert [frame for frame in said if isinstance(frame, Pong)] == []
             assert one.reports == []
+            assert one.retired == 0
 
     play(scenario())
