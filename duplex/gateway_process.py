@@ -64,6 +64,7 @@ TCP_NOTSENT_LOWAT = 25
 PING_S = 1.0  # pings tell how long the way to the client is, and that it is there
 PONG_S = 20.0  # a client that has gone without a word, or reads nothing, is let go after that
 HANDSHAKE_BYTES_MAX = 16 << 10
+AT_THE_DOOR_S_MAX = 5
 STAGES_S_MAX = 10  # a worker that was started anew is linked to within a second or two
 
 _log = structlog.get_logger("duplex.gateway_process")
@@ -257,9 +258,12 @@ def _own_listeners(spec: GatewaySpec) -> list[socket.socket]:
 
 
 async def _open_when_ready(gateway: Gateway, door: Door, server: _Server) -> None:
-    """Let callers in, and say `ready`, which means that a call can be taken. Where no other gateway is there, those who
-    come before that are told so."""
+    """Let callers in, and say `ready`, which means that a call can be taken. Where that takes long, and no other
+    gateway is there, those who come before that are told so."""
     await server.has_started.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(AT_THE_DOOR_S_MAX):
+            await gateway.until_ready()
     if door.is_alone:
         door.open(server.let_in)
     await gateway.until_ready()

@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import structs
 
-from duplex.call import STILL_NS_MAX, Call, Services
+from duplex.call import Call, Services
 from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
@@ -563,88 +562,5 @@ def test_without_a_client_the_conversation_goes_on() -> None:
         one.call.end("connection_closed")
         assert one.told(ResponseStarted) == []
         assert one.at("thinker")[-1] == Cancel(tag)
-
-    play(scenario)
-
-
-# ---- leaving, and standing still ----------------------------------------------------------------------------
-
-
-def test_a_call_that_is_to_leave_does_so_in_its_next_pause() -> None:
-    async def scenario(one: Bench) -> None:
-        one.client.has_room = False
-        tag = one.start_reply()
-        one.client.has_room = True
-        one.call.end_in_pause("service_shutdown", FAR_NS)
-        one.call.pace(1)
-        assert one.call.end_reason is None
-        one.call.frame("vocoder", Closed(tag, "failed", {}, "engine_fault", "lost"))  # a reply that failed plays on
-        one.call.pace(2)
-        assert one.call.end_reason is None, "the caller still hears it"
-        one.call.pace(10 * NS_PER_S)
-        assert one.call.end_reason == "service_shutdown"
-
-    play(scenario)
-
-
-def test_a_call_that_finds_no_pause_leaves_when_its_time_is_over() -> None:
-    async def scenario(one: Bench) -> None:
-        one.start_reply()
-        one.call.end_in_pause("service_shutdown", 2)
-        one.call.pace(1)
-        assert one.call.end_reason is None
-        one.call.pace(2)
-        assert one.call.end_reason == "service_shutdown"
-
-    play(scenario)
-
-
-def test_a_call_in_which_nobody_speaks_leaves_at_once_and_not_while_its_caller_speaks() -> None:
-    async def scenario(one: Bench) -> None:
-        await one.call.listening.hear(silence(300) + tone(500))
-        await until_turn(one)
-        one.call.end_in_pause("service_shutdown", FAR_NS)
-        one.call.pace(time.monotonic_ns())
-        assert one.call.end_reason is None
-        one.call.carry_out(one.call.conversation.clear_input(time.monotonic_ns()))
-        one.call.pace(time.monotonic_ns())
-        assert one.call.end_reason == "service_shutdown"
-
-    async def until_turn(one: Bench) -> None:
-        while one.call.conversation.hearing.current is None:  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0)
-
-    play(scenario)
-
-
-def test_after_standing_still_nothing_is_said_until_the_session_is_known_to_be_ours() -> None:
-    async def scenario(one: Bench) -> None:
-        doubted: list[Call] = []
-        one.call._services = replace(one.call._services, doubt=doubted.append)
-        one.client.has_room = False
-        tag = one.start_reply()
-        one.call.pace(1)
-        one.client.has_room = True
-        late_ns = 2 + STILL_NS_MAX
-        for _ in range(2):
-            one.call.pace(late_ns)
-        assert doubted == [one.call], "it is asked once"
-        assert one.told(ReplyAudio) == []
-        one.call.trust()
-        one.call.pace(late_ns)
-        assert one.told(ReplyAudio)
-        assert one.call.conversation.speaking.knows(tag.response)
-
-    play(scenario)
-
-
-def test_what_comes_first_after_standing_still_may_be_a_stages_sound() -> None:
-    async def scenario(one: Bench) -> None:
-        doubted: list[Call] = []
-        one.call._services = replace(one.call._services, doubt=doubted.append)
-        one.call.pace(1)  # long ago
-        one.start_reply()
-        assert doubted == [one.call]
-        assert one.told(ReplyAudio) == []
 
     play(scenario)

@@ -1,0 +1,45 @@
+"""What a store does beside keeping sessions: it carries letters between gateways, and keeps secrets for one call."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sessions.store import LogLimits, SessionStore
+from tests.sessions.store_backends import HOUR_MS, Backend
+
+S_MAX = 10
+
+
+def test_a_letter_goes_to_its_reader_alone(backend: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        other_gateway = backend.open(LogLimits()) if backend.url else store
+        async with asyncio.timeout(S_MAX):
+            assert not await other_gateway.send("gw_1", b"to nobody")
+            async with store.letters("gw_1") as one, store.letters("gw_2") as other:
+                assert await other_gateway.send("gw_2", b"\x00\xff")
+                assert await other_gateway.send("gw_1", b"")
+                assert [await anext(one), await anext(other)] == [b"", b"\x00\xff"]
+            while await other_gateway.send("gw_1", b"to nobody"):  # noqa: ASYNC110 - a server sees it in its own time
+                await asyncio.sleep(0)
+        if other_gateway is not store:
+            await other_gateway.close()
+
+    backend.run(scenario)
+
+
+def test_a_secret_is_kept_for_its_time_and_spent_once(backend: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        assert await store.keep_secret(b"\x00one", b"\xffgrant", HOUR_MS, 2)
+        assert await store.keep_secret(b"two", b"", 2 * HOUR_MS, 2)
+        assert not await store.keep_secret(b"three", b"", HOUR_MS, 2)
+        assert [await store.find_secret(digest) for digest in (b"\x00one", b"two", b"three")] == [
+            b"\xffgrant",
+            b"",
+            None,
+        ]
+        spent = await asyncio.gather(*(store.spend_secret(b"\x00one") for _ in range(3)))
+        assert (spent.count(b"\xffgrant"), spent.count(None)) == (1, 2)
+        assert await store.find_secret(b"\x00one") is None
+        assert await store.keep_secret(b"three", b"", HOUR_MS, 2), "its place is free"
+
+    backend.run(scenario)
