@@ -105,8 +105,9 @@ class Config(BaseModel):
             raise ValueError(f"host {self.host} can be reached from outside: set token (DUPLEX_TOKEN) as well")
         own_ports = range(self.gateway_port, self.gateway_port + self.gateways)
         if self.gateways > 1 and self.gateway_port and (self.port in own_ports or own_ports[-1] > 65535):
-            message = f"{self.gateways} ports from gateway_port on must be there, and port {self.port} is none of them"
-            raise ValueError(message)
+            raise ValueError(
+                f"gateway_port {self.gateway_port} is the first of {self.gateways}: none may be port, or over 65535"
+            )
         if self.operator_token is not None and self.operator_token == self.token:
             raise ValueError("operator_token is that of the callers: it must be another one")
         return self

@@ -63,7 +63,7 @@ RETRY_AFTER_S = 15
 WAY_S_MAX = 0.5
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
 LET_GO_S_MAX = 2
-REPLY_NS_MAX = 40_000_000_000  # a long reply; a retiring gateway ends what is still being said then
+REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
 TENANT = "default"

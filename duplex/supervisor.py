@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from duplex.config import Config
 from duplex.door import ABSENT, LoadBoard, bound_socket, port_of
 from duplex.gateway_spec import GatewaySpec
 from duplex.tasks import stop_task
-from duplex.tls_dev import CERTIFICATE, host_addresses
+from duplex.tls_dev import CERTIFICATE, development_tls, host_addresses
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
 from stages.edges import GATEWAY
 from stages.graph import Graph, StageNode, address_of, worker_spec
@@ -226,6 +227,8 @@ class Supervisor:
         """Start everything, tell the operator, and keep it until `stopped`. Raises `StartError` or OSError."""
         with sole_service(self._config.run_dir), entrance(self._config) as self._entrance:
             keepers: list[asyncio.Task[None]] = []
+            if self._config.tls_dev:  # for all gateways, which would all make one
+                development_tls(self._config.data_dir / "tls", datetime.now(UTC))
             try:
                 await self._start_store()
                 if await _done_before(self._start_children(), stopped):

@@ -112,6 +112,19 @@ def test_an_operator_is_no_caller() -> None:
     assert load({"DUPLEX_TOKEN": "one", "DUPLEX_OPERATOR_TOKEN": "other"}).operator_reads_words is False
 
 
+def test_gateways_have_names_and_ports_of_their_own() -> None:
+    assert Config().gateway_names == ("gateway",)
+    assert Config(gateways=2).gateway_names == ("gateway-1", "gateway-2")
+    for port, first in ((9101, 9100), (8080, 65535)):
+        with pytest.raises(ConfigError, match=f"gateway_port {first} is the first of 2"):
+            load({"DUPLEX_GATEWAYS": "2", "DUPLEX_PORT": str(port), "DUPLEX_GATEWAY_PORT": str(first)})
+    assert load({"DUPLEX_GATEWAYS": "2", "DUPLEX_PORT": "9100", "DUPLEX_GATEWAY_PORT": "9101"}).gateway_port == 9101
+    assert load({"DUPLEX_PORT": "9100", "DUPLEX_GATEWAY_PORT": "9100"}).gateways == 1, "a lone one has no other"
+    for count in ("0", "17", "many"):
+        with pytest.raises(ConfigError, match="gateways"):
+            load({"DUPLEX_GATEWAYS": count})
+
+
 def test_secrets_are_shown_nowhere() -> None:
     secrets = {
         "DUPLEX_TOKEN": "secret-token",

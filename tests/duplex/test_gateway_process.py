@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,3 +164,130 @@ def test_a_ping_without_an_answer_counts_from_when_it_was_sent() -> None:
     assert protocol._probe() == Probe()
     protocol.pending_ping_payload, protocol.ping_sent_at = b"ping", 2.5
     assert protocol._probe() == Probe(asked_ns=2_500_000_000)
+
+
+# ---- the door -----------------------------------------------------------------------------------------------
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@asynccontextmanager
+async def served(one: GatedGateway) -> AsyncIterator[tuple[gateway_process._Server, socket.socket]]:
+    """A server that has started, and where it lets in whoever comes."""
+    server = gateway_process._web_server(one.gateway, one.gateway.config, None)
+    board = door.LoadBoard(one.gateway.config.data_dir, 1)
+    with door.bound_socket("127.0.0.1", 0) as listener:
+        entry = door.Door(listener, board, 0, lambda: 0)
+        serving = asyncio.create_task(server.serve([]))
+        await server.has_started.wait()
+        entry.open(server.let_in)
+        yield server, listener
+        entry.close()
+        server.should_exit = True
+        await serving
+    board.close()
+
+
+def test_a_gateway_that_leaves_closes_what_carries_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        one = GatedGateway(tmp_path, monkeypatch)
+        async with asyncio.timeout(S_MAX), served(one) as (server, listener):
+            host, port = listener.getsockname()
+            reader, writer = await asyncio.open_connection(host, port)
+            async with connect(f"ws://{host}:{port}/v1/realtime") as client:
+                await client.recv()
+                writer.write(GET)
+                assert b"alive" in await reader.readuntil(b"}")
+                server.let_requests_end()
+                assert await reader.read() == b"", "its next request goes elsewhere"
+                await client.send('{"type": "input_audio_buffer.clear"}')
+                assert "cleared" in str(await client.recv())
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+class Steps:
+    """A gateway, its door and its server, as those who open and leave see them."""
+
+    def __init__(self, *, is_alone: bool, is_ready: bool = True) -> None:
+        self.is_alone = is_alone
+        self.done: list[str] = []
+        self.has_started = asyncio.Event()
+        self.has_started.set()
+        self.ready = asyncio.Event()
+        if is_ready:
+            self.ready.set()
+
+    async def until_ready(self) -> None:
+        await self.ready.wait()
+        self.done.append("ready")
+
+    def open(self, _serve: object) -> None:
+        self.done.append("open")
+
+    def close(self) -> None:
+        self.done.append("close")
+
+    def let_in(self) -> None: ...
+
+    def let_requests_end(self) -> None:
+        self.done.append("requests end")
+
+    async def retire(self) -> None:
+        self.done.append("retire")
+
+
+def opening(steps: Steps) -> Coroutine[None, None, None]:
+    what: Any = steps
+    return gateway_process._open_when_ready(what, what, what)
+
+
+def test_a_door_is_opened_when_a_call_can_be_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        steps = Steps(is_alone=False)
+        await opening(steps)
+        assert steps.done == ["ready", "ready", "open"]
+
+    asyncio.run(scenario())
+    assert capsys.readouterr().out == "ready\n"
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_who_waits_long_is_told_why_where_nobody_else_can_take_them(
+    monkeypatch: pytest.MonkeyPatch, *, is_alone: bool
+) -> None:
+    monkeypatch.setattr(gateway_process, "AT_THE_DOOR_S_MAX", 0)
+
+    async def scenario() -> None:
+        steps = Steps(is_alone=is_alone, is_ready=False)
+        task = asyncio.create_task(opening(steps))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert steps.done == ["open"] * is_alone
+        steps.ready.set()
+        await task
+        assert steps.done[-2:] == ["ready", "open"]
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_leaves_when_it_is_told_and_others_could_take_its_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        steps: Any = Steps(is_alone=False, is_ready=False)
+        told = asyncio.Event()
+        leaving = asyncio.create_task(gateway_process._leave_when_told(told, steps, steps, steps))
+        told.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert steps.done == []
+        steps.ready.set()
+        await leaving
+        assert steps.done == ["ready", "close", "requests end", "retire"]
+        monkeypatch.setattr(gateway_process, "STAGES_S_MAX", 0)
+        steps.ready.clear()
+        steps.done.clear()
+        await gateway_process._leave_when_told(told, steps, steps, steps)
+        assert steps.done == ["close", "requests end", "retire"], "stages that stay away hold up no restart"
+
+    asyncio.run(scenario())

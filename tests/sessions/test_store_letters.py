@@ -41,5 +41,23 @@ def test_a_secret_is_kept_for_its_time_and_spent_once(backend: Backend) -> None:
         assert (spent.count(b"\xffgrant"), spent.count(None)) == (1, 2)
         assert await store.find_secret(b"\x00one") is None
         assert await store.keep_secret(b"three", b"", HOUR_MS, 2), "its place is free"
+        assert [await store.spend_secret(digest) for digest in (b"two", b"three")] == [b"", b""]
+
+    backend.run(scenario)
+
+
+def test_a_secret_whose_time_is_over_is_gone_and_takes_no_place(backend: Backend) -> None:
+    if not backend.url:
+        return  # its clock stands
+
+    async def scenario(store: SessionStore) -> None:
+        assert await store.keep_secret(b"short", b"", 1, 1)
+        async with asyncio.timeout(S_MAX):
+            while await store.find_secret(b"short") is not None:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0)
+        assert await store.spend_secret(b"short") is None
+        assert await store.keep_secret(b"next", b"", HOUR_MS, 1)
+        assert not await store.keep_secret(b"another", b"", HOUR_MS, 1)
+        await store.spend_secret(b"next")
 
     backend.run(scenario)
