@@ -48,7 +48,7 @@ from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import ClientError, Ownership, SessionStore, Snapshot, StoreError, StoreFull
+from sessions.store import ClientError, Notice, NoticeKind, Ownership, SessionStore, Snapshot, StoreError, StoreFull
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
@@ -413,6 +413,8 @@ class Gateway:
             self._former.setdefault(session, []).append(previous)
         journal = self._journal(ownership, snapshot.entries)
         async with self._living(conversation, journal, digest, transport, responses) as call:
+            with suppress(StoreError):  # whoever does not hear of it finds out by its next write
+                await self.store.notify(Notice(NoticeKind.TAKEN, session))
             yield Admitted(call, token, snapshot.went_back)
 
     async def _make_way(self, session: str, digest: bytes) -> None:

@@ -238,12 +238,12 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
     try:
         await _until_one_ends(serving, running, leaving)
         await gateway.drain()
+        door.close()
         server.should_exit = True
         await serving
     finally:
         for task in (opening, leaving):
             task.cancel()
-        door.close()
         probing.close()
         probes.close()
         try:

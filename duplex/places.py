@@ -62,7 +62,7 @@ class SharedPlaces:
 
     def __init__(self, run_dir: Path, count: int) -> None:
         self._count = count
-        self._held: list[int] = []
+        self._held: set[int] = set()
         self._file = os.open(run_dir / PLACES_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @property
@@ -73,7 +73,7 @@ class SharedPlaces:
         free = (place for place in range(self._count) if place not in self._held)
         place = next(filter(self._locked, free), None)
         if place is not None:
-            self._held.append(place)
+            self._held.add(place)
         return place is not None
 
     def give_back(self) -> None:

@@ -1,9 +1,10 @@
 """What befalls this gateway's sessions elsewhere: hears it from the store, and keeps their leases.
 
 Theory of operation
-    A session can be deleted, or its call be ended, by whoever operates another gateway. The store carries notices of
-    that, which end the call here within moments. A notice may be lost: while nobody listens, none is kept. So all calls
-    ask the store once whoever listens is back, and each of them once in `RENEWAL_S` anyway, by renewing its lease.
+    A session can be deleted, or its call be ended, by whoever operates another gateway, and be taken over by its client
+    there. The store carries notices of that, which end the call here within moments. A notice may be lost: while nobody
+    listens, none is kept. So all calls ask the store once whoever listens is back, and each of them once in `RENEWAL_S`
+    anyway, by renewing its lease.
 
 Rules
 * Only a call's own journal asks the store about its session, between two writes.
@@ -68,7 +69,12 @@ class SessionWatch:
             await asyncio.sleep(AWAY_S)
 
     def _take(self, notice: Notice) -> None:
-        for call in self._calls_of(notice.session):
+        calls = self._calls_of(notice.session)
+        if notice.kind is NoticeKind.TAKEN:
+            for present in calls[-1:]:  # which may be the one that has taken it
+                present.look_after_session()
+            return
+        for call in calls:
             call.end(_END_REASONS[notice.kind])
 
     async def renew(self) -> None:

@@ -6,7 +6,7 @@ Theory of operation
     the next one, and knows a repeated one. A call that timed out may or may not have happened: repeat it as it was.
 
     Beside that, a store says which sessions it holds (`listing`, `describe`, `read`), to whoever operates the service,
-    and carries notices to all gateways, that a session was deleted or shall end, and letters from one owner to another.
+    and carries notices to all gateways, of what has become of a session, and letters from one owner to another.
     Both may be lost; what a notice tells shows at the owner's next write or renewal all the same. It also keeps secrets
     that are good for one call, whichever gateway is shown them.
 
@@ -252,6 +252,7 @@ class NoticeKind(enum.StrEnum):
 
     DELETED = "deleted"  # it is gone
     END = "end"  # its owner shall end the call
+    TAKEN = "taken"  # it has another owner now
 
 
 @dataclass(frozen=True, slots=True)

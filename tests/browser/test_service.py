@@ -7,6 +7,7 @@ sentences, once, with silence around them.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -206,3 +207,18 @@ def test_the_conversation_outlives_the_gateway(browser: Browser, service: Servic
         assert lines(page, "caller") == ["Remember me.", "Are you there?"]
         expect(page.locator("#lines .pending")).to_have_count(0)
         assert page.evaluate(STRONGEST_HZ) == pytest.approx(TONE_HZ, abs=12)
+
+
+def test_the_conversation_outlives_a_rolling_restart(browser: Browser, service: Service) -> None:
+    with calling(browser, service) as page:
+        page.get_by_role("button", name="Start talking").click()
+        phase(page, "connected")
+        page.get_by_role("button", name="Mute").click()
+        since = len(service.lines)
+        service.process.send_signal(signal.SIGHUP)
+        phase(page, "reconnecting", ms_max=RETURN_MS_MAX)
+        phase(page, "connected", ms_max=RETURN_MS_MAX)
+        type_text(page, "Are you there?")
+        activity(page, "speaking")
+        assert lines(page, "caller") == ["Are you there?"]
+        service.wait_for_event("gateways_replaced", since=since)

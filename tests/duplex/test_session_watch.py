@@ -69,6 +69,23 @@ def test_a_notice_ends_all_calls_of_its_session_and_no_other() -> None:
     play(scenario)
 
 
+def test_who_hears_of_a_takeover_asks_whether_the_session_is_still_its_own() -> None:
+    async def scenario(one: Bench) -> None:
+        listening = asyncio.create_task(one.watch.listen())
+        former, present = one.calls["sess_1"]
+        await present.looked_after_now.wait()
+        present.looked_after_now.clear()
+        await one.store.notify(Notice(NoticeKind.TAKEN, "sess_absent"))
+        await one.store.notify(Notice(NoticeKind.TAKEN, "sess_1"))
+        await present.looked_after_now.wait()
+        assert (former.looked_after, present.looked_after) == (0, 2)
+        assert one.calls["sess_2"][0].looked_after == 1, "as it was when the watch began to listen"
+        assert present.reasons == []
+        await stop_task(listening)
+
+    play(scenario)
+
+
 def test_whoever_could_not_listen_asks_for_all_and_complains_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_watch, "AWAY_S", 0)
 
