@@ -32,7 +32,7 @@ def build_app(gateway: Gateway) -> Starlette:
     minting = SecretsEndpoint(authority, client_secrets)
 
     async def health(_request: Request) -> Response:
-        return JSONResponse({"status": "alive", "gateway": gateway.replica})
+        return JSONResponse({"status": "alive"})
 
     async def ready(_request: Request) -> Response:
         reason = gateway.not_ready()

@@ -285,7 +285,8 @@ def test_the_operator_can_ask_how_it_is(service: Service) -> None:
     host, _, port = service.address.partition(":")
     assert ThisMachine().serves(host, int(port)), "as `duplex doctor` asks"
     with calling(service):
-        assert service.get("/readyz").json == {"status": "ready", "calls": 1, "calls_max": 4}
+        ready = {"status": "ready", "calls": 1, "calls_max": 4, "gateway": "gateway"}
+        assert service.get("/readyz").json == ready
         metrics = service.get("/metrics")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
         text = metrics.body.decode()
