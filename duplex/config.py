@@ -15,7 +15,6 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from media.turn_settings import HOLD_MEAN_TELEPHONE
 from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX
 from stages.event_log import EVENTS_MAX
 from stages.graph import REPLICAS_MAX
@@ -83,7 +82,6 @@ class Config(BaseModel):
     prepare_replies: bool = True
     silence_ms: int = Field(default=500, ge=100, le=5000)
     turn_end_by_sound: bool = True
-    hold_mean_telephone: float = Field(default=HOLD_MEAN_TELEPHONE, ge=0.0, le=1.0)
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)
     generation_lead_ms: int = Field(default=400, ge=400, le=5000)
     # What it says of itself.

@@ -167,7 +167,7 @@ class Gateway:
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, config.hold_mean_telephone)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
