@@ -171,6 +171,14 @@ def test_listeners_words_that_come_after_their_time_let_us_go_on_at_once() -> No
     assert call.say("right, right") == [Resumed("backchannel")]
 
 
+def test_a_click_is_no_word_whatever_a_recogniser_makes_of_it() -> None:
+    call = Call()
+    assert call.hear(32) + call.quiet(128) == [Held(0), TurnPaused(at(1)), Resumed("short")]
+    assert call.say("I need a train") == []
+    assert call.hear(32, FAINT, SILENT) == []
+    assert call.wait(1_500) == [TurnDropped(0)]
+
+
 def test_words_that_follow_a_backchannel_without_a_pause_interrupt() -> None:
     call = held(Call())
     call.hear(320)
