@@ -258,12 +258,23 @@ class Call:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
-            _log.error("call_failed", session=self.session, exc_info=error)
-            self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
-            self.end(INTERNAL_ERROR)
-            self._is_spoilt = True
-            self.leave_stages()
-            self._drained.set()
+            self._spoil(error)
+
+    def _spoil(self, error: Exception) -> None:
+        _log.error("call_failed", session=self.session, exc_info=error)
+        self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
+        self.end(INTERNAL_ERROR)
+        self._is_spoilt = True
+        self.leave_stages()
+        self._drained.set()
+
+    async def write_down(self) -> None:
+        """Have the store take what is said, until cancelled or until the journal has failed."""
+        try:
+            await self._journal.run()
+        except Exception as error:  # noqa: BLE001 - or nobody would notice before the call ends
+            self._spoil(error)
+            self._journal.give_up()
 
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
