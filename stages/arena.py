@@ -43,15 +43,20 @@ def _first_byte(blocks: int) -> int:
 
 
 class Arena:
-    """The writer's side of the blocks of `table`."""
+    """The writer's side of the blocks of `table`. Raises `ArenaError` where the host does not give as much."""
 
     def __init__(self, table: BlockTable) -> None:
         size = table.size
         self.table = table
         self._first = _first_byte(size.blocks)
         self._fd = os.memfd_create(f"arena-{table.worker}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._fd, self._first + size.blocks * size.block_bytes)
-        self._map = mmap.mmap(self._fd, 0)
+        try:
+            os.ftruncate(self._fd, self._first + size.blocks * size.block_bytes)
+            self._map = mmap.mmap(self._fd, 0)
+        except OSError as error:
+            os.close(self._fd)
+            message = f"the host gives no {size.blocks} blocks of {size.block_bytes} bytes ({error.strerror})"
+            raise ArenaError(f"{message}: lower arena_blocks") from error
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _SEALS)
         self._bytes = memoryview(self._map)
         self._words = self._bytes[: self._first].cast("Q")

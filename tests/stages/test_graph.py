@@ -182,6 +182,25 @@ def said_in(error: ValidationError) -> str:
         ),
         (
             LINE,
+            {"hear": node("hear", engine="synthetic", device="cuda:0")},
+            "stage 'hear': engine 'synthetic' has no option 'device'; it has concurrency, cpu_share, final_ms, "
+            "heard_word_ms, interruptible, partial_interval_ms, partial_ms, seed, settle_ms: remove it, or use another "
+            "engine",
+        ),
+        (
+            LINE,
+            {"think": node("think", engine="synthetic", options={"sessions_max": 0})},
+            "stage 'think': engine 'synthetic' cannot use its options: Expected `int` >= 1 - at `$.sessions_max`: "
+            "set what it takes",
+        ),
+        (
+            LINE,
+            {"think": StageNode(name="think", kind="thinker", engine="openai", secrets={"api_key": "DUPLEX_KEY"})},
+            "stage 'think': engine 'openai' cannot use its options: Object missing required field `base_url`: "
+            "set what it takes",
+        ),
+        (
+            LINE,
             {"hear": node("hear", batch_max=8)},
             "stage 'hear': engine 'scripted' has no option 'batch_max'; it has frames_per_word, heard, replies, "
             "sessions_max: remove it, or use another engine",
@@ -232,8 +251,8 @@ def said_in(error: ValidationError) -> str:
         (
             (CLAUSES, changed(LATENTS, axes=("channel", "frame")), AUDIO),
             {},
-            "edge speak → sound: 'speak' makes latents as (frame, channel), 'sound' takes them as (frame, channel), "
-            "and the edge says (channel, frame): use engines that agree",
+            "edge speak → sound: the edge says that latents come as (channel, frame), and both its ends have them as "
+            "(frame, channel): set axes to these, or leave them out",
         ),
         (
             (changed(CLAUSES, need="complete"),),
@@ -324,7 +343,7 @@ def test_a_response_has_one_voice() -> None:
 
 def test_a_cycle_is_refused_and_shown(monkeypatch: pytest.MonkeyPatch, free_engine: str) -> None:
     usual = PROFILES["scripted", "talker"]
-    echo = replace(usual, takes=(*usual.takes, Takes("latents", ("frame", "channel"))), options=None)
+    echo = replace(usual, takes=(*usual.takes, Takes("latents", ("frame", "channel"))), settings=None)
     monkeypatch.setitem(PROFILES, ("free", "talker"), echo)
     talkers = {name: node("speak", name=name, engine=free_engine) for name in ("speak", "again")}
     back = (changed(LATENTS, target="again"), changed(LATENTS, source="again", target="speak"))
@@ -345,8 +364,8 @@ def test_ends_that_lay_out_their_axes_differently_are_refused(
         line(sound=node("sound", engine=free_engine))
     order = f"({', '.join(axes)})"
     assert said_in(caught.value) == (
-        f"edge speak → sound: 'speak' makes latents as (frame, channel), 'sound' takes them as {order}, "
-        "and the edge says (frame, channel): use engines that agree"
+        f"edge speak → sound: 'speak' makes latents as (frame, channel), 'sound' takes them as {order}: "
+        "use engines that agree"
     )
 
 
@@ -357,10 +376,10 @@ def test_ends_of_different_sample_rates_are_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValidationError) as caught:
         line(sound=node("sound", engine=free_engine))
     assert said_in(caught.value) == (
-        "edge sound → gateway: 'sound' makes sound of 22050 Hz, 'gateway' takes 24000 Hz: "
-        "set output_rate so that both agree, or use other engines"
+        "edge sound → gateway: 'sound' makes sound of 22050 Hz, 'gateway' takes 24000 Hz: set output_rate to 22050"
     )
-    Graph(stages=line(sound=STAGES["sound"]).stages, edges=LINE, output_rate=22_050)
+    stages = tuple({**STAGES, "sound": node("sound", engine=free_engine)}.values())
+    Graph(stages=stages, edges=LINE, output_rate=22_050)
 
 
 def test_an_observer_that_would_hold_others_up_is_refused(monkeypatch: pytest.MonkeyPatch, free_engine: str) -> None:
@@ -396,6 +415,9 @@ def test_edges_of_one_stage_name_one_schedule() -> None:
         ({"replicas": 0}, "replicas"),
         ({"replicas": 65}, "replicas"),
         ({"step_s_max": 0}, "step_s_max"),
+        ({"step_s_max": 10**9}, "step_s_max"),
+        ({"chunk_ms_max": 10**9}, "chunk_ms_max"),
+        ({"device": "cuda:1000"}, "device"),
         ({"memory_fraction": 1.1}, "memory_fraction"),
         ({"device": "the big one"}, "device"),
         ({"streams_max": 0}, "streams_max"),
@@ -408,7 +430,9 @@ def test_a_wrong_field_of_a_stage_is_refused_by_name(fields: dict[str, Any], pla
     assert [error["loc"] for error in caught.value.errors()] == [(place,)]
 
 
-@pytest.mark.parametrize("fields", [{"window": 0}, {"payload": "pcm"}, {"need": "all"}, {"lossy": True}])
+@pytest.mark.parametrize(
+    "fields", [{"window": 0}, {"window": 10**23}, {"payload": "pcm"}, {"need": "all"}, {"lossy": True}]
+)
 def test_a_wrong_field_of_an_edge_is_refused_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as caught:
         changed(AUDIO, **fields)
@@ -478,15 +502,64 @@ def test_a_graph_comes_from_toml() -> None:
     ("old", "new", "said"),
     [
         ("[[edges]]", "[[edges", "the graph is no TOML: "),
-        ("window = 320", "window = 0", "edges.0.window: Input should be greater than 0"),
-        ('kind = "encoder"', 'kind = "composite"', "stages.0.kind: Input should be 'encoder', 'thinker', 'talker', "),
+        (
+            "window = 320",
+            "window = 0",
+            "edge think → speak: window: input should be greater than or equal to 1: set it so",
+        ),
+        (
+            'kind = "encoder"',
+            'kind = "composite"',
+            "stage 'hear': kind: input should be 'encoder', 'thinker', 'talker', ",
+        ),
+        (
+            "first = 8",
+            "first = 0",
+            "edge speak → sound: schedule.first: input should be greater than or equal to 1: set",
+        ),
+        ("chunk_ms_max = 160", "chunk_ms = 160", "stage 'sound': chunk_ms: extra inputs are not permitted: remove it"),
+        ('engine = "scripted"', "", "stage 'hear': engine: field required: add it; stage 'think': engine: "),
+        ('name = "hear"', "", "stage number 1: name: field required: add it"),
+        ('source = "think"', "", "edge number 1: source: field required: add it"),
+        (
+            "output_rate = 24000",
+            "output_rate = -1",
+            "output_rate: input should be greater than or equal to 8000: set it so",
+        ),
+        (
+            "output_rate = 24000",
+            "events_max = 1e11",
+            "events_max: input should be less than or equal to 262144: set it so",
+        ),
+        ("output_rate = 24000", "arena_blocks = 100000000", "arena_blocks: input should be less than or equal to 4096"),
+        (
+            "output_rate = 24000",
+            "session_blocks_max = 5000",
+            "session_blocks_max: input should be less than or equal to",
+        ),
+        (
+            "window = 320",
+            "window = 99999999999999999999999",
+            "edge think → speak: window: input should be less than or ",
+        ),
         ("window = 320", "window = 319", "edge think → speak: one hand-over of 'think' is up to 160 units, "),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(old: str, new: str, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_said_with_the_stage_or_edge_and_the_mend(old: str, new: str, said: str) -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_toml(TOML.replace(old, new))
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(("what", "said"), [("stages = [7]\nedges = []", "stage number 1"), ("stages = 7", "stages")])
+def test_what_has_no_name_is_counted(what: str, said: str) -> None:
+    with pytest.raises(GraphError, match=f"{said}: input should be"):
+        graph_from_toml(what)
+
+
+def test_a_graph_has_an_end() -> None:
+    with pytest.raises(ValidationError, match="at most 32"):
+        Graph(stages=tuple(node("hear", name=f"s{number}") for number in range(33)), edges=())
 
 
 # ---- what workers are told ----------------------------------------------------------------------------------
@@ -574,9 +647,10 @@ def test_no_stage_has_the_name_of_anothers_replica() -> None:
 
 
 def test_secrets_reach_the_worker_by_the_names_of_their_variables_only() -> None:
-    stage = StageNode(name="think", kind="thinker", engine="openai", secrets={"api_key": "DUPLEX_OPENAI_API_KEY"})
+    options, secrets = {"base_url": "http://llm/v1", "model": "m"}, {"api_key": "DUPLEX_OPENAI_API_KEY"}
+    stage = StageNode(name="think", kind="thinker", engine="openai", options=options, secrets=secrets)
     spec = worker_spec(line(think=stage), stage, "think", Path("/run"), 1)
-    assert (spec.options, spec.secrets) == ({}, {"api_key": "DUPLEX_OPENAI_API_KEY"})
+    assert (spec.options, spec.secrets) == (options, secrets)
 
 
 def test_the_addresses_of_two_stages_differ() -> None:
