@@ -11,8 +11,9 @@ Theory of operation
 
 Rules
 * The file starts with a nonce and one word for each block: the generation that is being written, or lies there.
-* The writer sets the word before it touches the payload, and the reader looks at it before and after it has copied.
-  So a reader that was stopped, and given up meanwhile, gets nothing rather than what lies there now.
+* The writer sets the word before it touches the payload, and a block is only named once all of it was written. So it
+  is enough that the reader looks at the word after it has copied: one that was stopped, and given up meanwhile, gets
+  nothing rather than what lies there now.
 * Sealed: it cannot shrink, by which a reader would die of SIGBUS. Readers map it read-only.
 """
 
@@ -104,17 +105,14 @@ class ArenaView:
         offer = self._offer
         if not (0 <= ref.block < offer.blocks and 0 <= ref.length <= offer.block_bytes):
             raise FrameError(f"block {ref.block} with {ref.length} bytes is outside the arena of {offer.worker}")
-        if (ref.worker, ref.incarnation) != (offer.worker, offer.incarnation) or not self._is_current(ref):
+        if (ref.worker, ref.incarnation) != (offer.worker, offer.incarnation):
             return None
         start = self._first + ref.block * offer.block_bytes
         payload = self._copy(start, start + ref.length)
-        return payload if self._is_current(ref) else None
+        return payload if self._words[_word(ref.block)] == ref.generation else None
 
     def _copy(self, start: int, end: int) -> bytes:
         return bytes(self._bytes[start:end])
-
-    def _is_current(self, ref: DataRef) -> bool:
-        return self._words[_word(ref.block)] == ref.generation
 
     def close(self) -> None:
         self._words.release()
