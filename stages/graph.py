@@ -22,7 +22,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -32,12 +32,15 @@ from stages.contracts import Payload
 from stages.edges import GATEWAY, SAMPLE_RATE_MAX, SAMPLE_RATE_MIN, WINDOW_MAX, InEdge, Need, OutEdge
 from stages.engines import registry
 from stages.engines.profiles import SOUND_AXES, EngineProfile, Makes, Takes, profile_of
-from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX
+from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX, NAME_CHARACTERS_MAX
 from stages.stage import STREAMS_MAX
+from stages.tenant_shares import TENANT_WEIGHT_MAX, TENANTS_MAX
 from stages.worker import WorkerSpec
 
 StageKind = Literal["encoder", "thinker", "talker", "vocoder", "observer"]
 Final = Literal["text", "audio"]
+TenantName = Annotated[str, Field(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+TenantWeight = Annotated[int, Field(ge=1, le=TENANT_WEIGHT_MAX)]
 
 REPLICAS_MAX = 64  # of one stage; each loads its model anew
 STAGES_MAX = 32  # the conversation has four, and a few that look on
@@ -117,7 +120,7 @@ class Edge(BaseModel):
 
 class Graph(BaseModel):
     """`events_max`: how many events each worker's log holds. `arena_blocks`, `session_blocks_max`: of each worker's
-    arena, as in `stages.block_table`."""
+    arena, as in `stages.block_table`. `tenant_weights`: shares of each stage's time, by tenant; others weigh 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -127,6 +130,7 @@ class Graph(BaseModel):
     events_max: int = Field(default=EVENTS_MAX, ge=0, le=EVENTS_KEPT_MAX)
     arena_blocks: int = Field(default=BLOCKS, ge=1, le=BLOCKS_MAX)
     session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1, le=BLOCKS_MAX)
+    tenant_weights: dict[TenantName, TenantWeight] = Field(default={}, max_length=TENANTS_MAX)
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -432,6 +436,7 @@ def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, inc
         events_max=graph.events_max,
         arena_blocks=graph.arena_blocks,
         session_blocks_max=graph.session_blocks_max,
+        tenant_weights=graph.tenant_weights,
     )
 
 

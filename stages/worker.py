@@ -57,6 +57,7 @@ from stages.outgoing import FrameTooLargeError
 from stages.snapshots import Snapshots
 from stages.stage import STREAMS_MAX, Stage
 from stages.stream import Output, StageFailure, StageModel
+from stages.tenant_shares import TENANT_WEIGHT_MAX, TENANTS_MAX
 
 PAYLOAD_BYTES_MAX = 1 << 31  # what fits no link is refused by name; this only keeps the number one
 HAND_OVER_TOO_LARGE = "hand_over_too_large"
@@ -79,7 +80,7 @@ StreamCount = Annotated[int, msgspec.Meta(ge=1, le=STREAMS_MAX)]
 PayloadBytes = Annotated[int, msgspec.Meta(ge=0, le=PAYLOAD_BYTES_MAX)]
 EventCount = Annotated[int, msgspec.Meta(ge=0, le=EVENTS_KEPT_MAX)]
 BlockCount = Annotated[int, msgspec.Meta(ge=1, le=BLOCKS_MAX)]
-TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=TENANT_WEIGHT_MAX)]
 
 
 class SpecError(ValueError):
@@ -115,7 +116,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     events_max: EventCount = EVENTS_MAX
     arena_blocks: BlockCount = BLOCKS
     session_blocks_max: BlockCount = SESSION_BLOCKS_MAX
-    tenant_weights: dict[str, TenantWeight] = {}
+    tenant_weights: Annotated[dict[str, TenantWeight], msgspec.Meta(max_length=TENANTS_MAX)] = {}
 
     def stage_of(self, model: StageModel, events: EventLog) -> Stage:
         """The stage that this worker runs, with `model`."""
