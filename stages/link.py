@@ -44,6 +44,7 @@ from stages.link_window import FRAME_BYTES_MAX, HEADER_BYTES, Intake
 from stages.lobby import Lobby
 from stages.messages import (
     LINK_VERSION,
+    TYPE_CHARACTERS_MAX,
     ArenaOffer,
     Feed,
     Frame,
@@ -368,8 +369,8 @@ def _check_version(encoded: memoryview) -> None:
         return
     older = min(greeting.version, LINK_VERSION)
     raise FrameError(
-        f"the peer speaks version {greeting.version} of the links, this side {LINK_VERSION}: "
-        f"update the installation that speaks version {older}"
+        f"the peer's {greeting.type[:TYPE_CHARACTERS_MAX]} speaks version {greeting.version} of the links, "
+        f"this side {LINK_VERSION}: update the installation that speaks version {older}"
     )
 
 

@@ -310,7 +310,7 @@ def test_another_version_is_told_which_one_must_be_updated(version: int) -> None
     wired = taking(Hello(version, "control", "gw"), EndEpoch("s", 1))
     older = min(version, LINK_VERSION)
     reason = (
-        f"the peer speaks version {version} of the links, this side {LINK_VERSION}: "
+        f"the peer's Hello speaks version {version} of the links, this side {LINK_VERSION}: "
         f"update the installation that speaks version {older}"
     )
     assert (wired.frames, wired.sent) == ([], [LinkRefused(LINK_VERSION, reason)])

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stages import link as links
@@ -145,6 +146,26 @@ def test_an_answer_may_be_longer_since_it_was_asked_for() -> None:
     assert len(encode(many)) > HELLO_BYTES_MAX
     wired.come(wire(many))
     assert wired.frames == [many]
+
+
+def test_a_greeting_without_end_is_refused() -> None:
+    """What a later version puts into its greeting is passed over, but not at any depth."""
+    nested = b"\x83\xa4type\xa5Hello\xa7version\x09\xa4mood" + b"\x91" * (HELLO_BYTES_MAX - 64)
+    wired = Wired()
+    wired.come(struct.pack(">I", len(nested)) + nested)
+    assert [type(frame) for frame in wired.sent] == [LinkRefused]
+    assert wired.transport.closed_by == "close"
+
+
+def test_what_is_said_of_a_frame_fits_one_however_much_it_quotes() -> None:
+    long = msgspec.msgpack.encode({"type": "x" * (FRAME_BYTES_MAX - 100)})
+    wired = Wired()
+    wired.come(wire(HELLO))
+    wired.come(struct.pack(">I", len(long)) + long)
+    (refused,) = wired.sent
+    assert isinstance(refused, LinkRefused)
+    assert refused.reason.startswith("a frame of the unknown type 'xxx")
+    assert wired.transport.closed_by == "close"
 
 
 # ---- the end ------------------------------------------------------------------------------------------------
