@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,15 @@ def census_of(pid: int) -> Census:
     process = Path(f"/proc/{pid}")
     threads, descriptors = (len(list((process / part).iterdir())) for part in ("task", "fd"))
     return Census(threads, descriptors, resident_bytes(pid))
+
+
+def least_census(several: Sequence[Census]) -> Census:
+    """The least of each figure."""
+    return Census(
+        min(one.threads for one in several),
+        min(one.descriptors for one in several),
+        min(one.resident_bytes for one in several),
+    )
 
 
 def resident_bytes(pid: int | None = None) -> int:
