@@ -176,9 +176,7 @@ class Gateway:
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
         self._doubts: set[asyncio.Task[None]] = set()
-        self._services = Services(
-            self._stages, self._vad, self.metrics, self._turn_sound, config.hold_mean_telephone, self._doubt
-        )
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -491,9 +489,9 @@ class Gateway:
         responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
-        writing = asyncio.create_task(journal.run())
         call = Call(conversation, session, self._services, journal, transport.input_format, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
+        writing = asyncio.create_task(call.write_down())
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
         call.begin()
@@ -520,12 +518,14 @@ class Gateway:
         if flushed:
             await call.flush()  # more may have become known of what was said
         journal.failed.cancel()
-        await stop_task(writing)
-        await self._until_let_go(call.session)
-        await journal.release()
-        self._forget(call)
-        for stage in self._stages.values():
-            stage.audit_session(call.session)
+        try:
+            await stop_task(writing)
+            await self._until_let_go(call.session)
+            await journal.release()
+        finally:
+            self._forget(call)
+            for stage in self._stages.values():
+                stage.audit_session(call.session)
 
     def _doubt(self, call: Call) -> None:
         asking = asyncio.create_task(self._ask_whose(call))

@@ -11,10 +11,11 @@ from contextlib import suppress
 
 from duplex.places import Places
 
-# Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step.
-ROOM_S_MAX = 0.5
+# Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step. Callers
+# are owed a yes or no within 200 ms (livekit/agents#3202).
+ROOM_S_MAX = 0.15
 AT_THE_DOOR_MAX = 8
-LEFT_ELSEWHERE_S = 0.05  # nobody tells of a call that another gateway's caller has left
+LEFT_ELSEWHERE_S = 0.03  # nobody tells of a call that another gateway's caller has left
 
 
 class WaitingRoom:
