@@ -66,9 +66,16 @@ class Remembered:
         counts = (
             item
             for item in reversed(self._history.items)
-            if item.kind == "function_call_output" or (item.role != "system" and item.text)
+            if item.kind == "function_call_output" or (item.role != "system" and item.words)
         )
         return next((item for item in counts if item.kind == "message" or item.status == "completed"), None)
+
+    def take_over(self) -> list[Effect]:
+        """Enter what was being said when another gateway died; what its client reports of that is heeded."""
+        broken = [item for item in self._history.items if item.unsure]
+        for item in broken:
+            self._speaking.broke_off(item)
+        return [SaveItem(item, self._history.previous_of(item.id)) for item in broken]
 
     # ---- prompts -----------------------------------------------------------------------------------
 
@@ -174,7 +181,7 @@ class Remembered:
         """Enter a response of the conversation that has ended."""
         succeeded = ended.phase is Phase.SUCCEEDED
         if not (ended.text or ended.sent_samples or (succeeded and not ended.has_calls)):
-            return []  # nothing of it was said
+            return [SaveDeletion(ended.plan.item)] if ended.is_stored else []  # nothing of it was said
         item = Item(
             ended.plan.item,
             "assistant",

@@ -269,7 +269,7 @@ def item_dict(item: Item) -> Message:
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
     known = (item.heard_basis, item.heard_error_samples, item.sample_rate)
-    cut = Cut(item.heard_samples, item.text, item.cut_word, *known)
+    cut = Cut(item.heard_samples, item.text, item.cut_word, *known, unsure=item.unsure)
     return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
@@ -283,7 +283,8 @@ def _item_of_call(item: Item) -> Message:
 def _cut(cut: Cut) -> Message:
     error_ms = samples_to_ms_above(cut.error_samples, cut.sample_rate)
     known = {"heard_ms": cut.ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
-    return {"cut": not cut.whole, "cut_word": cut.word, **known}
+    unsure = {"possibly_heard": cut.possibly_heard} if cut.possibly_heard else {}
+    return {"cut": not cut.whole, "cut_word": cut.word, **known, **unsure}
 
 
 def _truncated(item_id: str, ms: int, cut: Cut | None) -> Message:

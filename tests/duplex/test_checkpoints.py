@@ -21,6 +21,7 @@ from duplex.checkpoints import (
 from media.audio_format import FORMATS
 from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
 from sessions.items import Item
+from sessions.log import replay
 from sessions.records import (
     ConfigChanged,
     EpochAdvanced,
@@ -31,7 +32,6 @@ from sessions.records import (
     TurnRecord,
     decode_entry,
     encode_entry,
-    replay,
     token_digest,
 )
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection

@@ -29,7 +29,8 @@ from loadtest.line import Line
 from loadtest.playout_model import AudioFrame, PlayoutModel
 from loadtest.recording import Recording
 from media.audio_format import FORMATS, FormatName
-from sessions.records import ItemRecord, decode_entry, replay, token_digest
+from sessions.log import replay
+from sessions.records import ItemRecord, decode_entry, token_digest
 from sessions.redis_store import RedisSessionStore
 from tests.live.caller import Caller, Message, calling, silence, tone
 from tests.live.service import EVENT_S_MAX, Service

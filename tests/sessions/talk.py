@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from sessions.conversation import Conversation
-from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
+from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, SaveSpeaking, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
@@ -98,6 +98,7 @@ class Talk:
         self._ids: Counter[str] = Counter()
         self.now_ns = 1_000 * MS
         self.effects: list[Effect] = []
+        self.is_stored = True  # the store takes what is said at once
         self.core = Conversation(
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
@@ -118,6 +119,8 @@ class Talk:
     def do(self, effects: list[Effect]) -> list[Effect]:
         """Keep `effects` of a call of the core, and give them back."""
         self.effects += effects
+        for saved in of(effects, SaveSpeaking) if self.is_stored else ():
+            self.core.speaking.saved(saved.item, saved.part.number)
         return effects
 
     def later(self, ms: float) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from sessions.log import compact, replay
 from sessions.records import (
     SCHEMA_VERSION,
     Compacted,
@@ -26,12 +27,10 @@ from sessions.records import (
     SessionRecord,
     TurnRecord,
     UnsupportedSchema,
-    compact,
     decode_entry,
     decode_record,
     encode_entry,
     encode_record,
-    replay,
     token_digest,
 )
 from stages.contracts import EPOCHS_PER_FENCE
