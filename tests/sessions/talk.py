@@ -94,8 +94,10 @@ class Talk:
         prepare: bool = False,
         examples: tuple[Message, ...] = (),
         route: Route | None = None,
+        ids_from: int = 1,
     ) -> None:
         self._ids: Counter[str] = Counter()
+        self._ids_from = ids_from
         self.now_ns = 1_000 * MS
         self.effects: list[Effect] = []
         self.is_stored = True  # the store takes what is said at once
@@ -114,7 +116,7 @@ class Talk:
 
     def _new_id(self, prefix: str) -> str:
         self._ids[prefix] += 1
-        return f"{prefix}_{self._ids[prefix]}"
+        return f"{prefix}_{self._ids_from + self._ids[prefix] - 1}"
 
     def do(self, effects: list[Effect]) -> list[Effect]:
         """Keep `effects` of a call of the core, and give them back."""
