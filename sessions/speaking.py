@@ -530,7 +530,8 @@ class Speaking(Sounding):
     def _let_go(self, run: Run) -> None:
         if self._store_is_away:
             run.saving.all_saved()
-        self._playout.keep_back(run.plan.tag.response, run.saving.kept_back)
+        if run.is_said_to_conversation:
+            self._playout.keep_back(run.plan.tag.response, run.saving.kept_back)
 
     def _keep_up(self, run: Run, view: LedgerView, now_ns: int) -> list[Effect]:
         """What was heard of it is stored each second, while the store takes anything. What that takes too long over is
@@ -546,7 +547,7 @@ class Speaking(Sounding):
     def saved(self, item: str, part: int) -> None:
         """The store has `part` of what is said as `item`."""
         for run in self._runs.values():
-            if run.plan.item == item and run.plan.with_audio:
+            if run.plan.item == item:
                 run.saving.saved(part)
                 self._let_go(run)
 
@@ -554,9 +555,8 @@ class Speaking(Sounding):
         """The store fails, or is too slow: nothing waits for it. Or it has everything again."""
         self._store_is_away = is_away
         for run in self._runs.values():
-            if run.plan.with_audio:
-                run.saving.all_saved()
-                self._let_go(run)
+            run.saving.all_saved()
+            self._let_go(run)
 
     # ---- what is recorded --------------------------------------------------------------------------
 
