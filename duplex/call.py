@@ -493,6 +493,9 @@ class Call:
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
             case "holds":
                 metrics.holds.labels(measured.label).inc(measured.value)
+            case "items_trimmed":
+                metrics.items_trimmed.inc(measured.value)
+                _log.info("history_trimmed", session=self.session, items=int(measured.value))
             case "responses_retried":
                 metrics.responses_retried.inc()
             case "prepared_replies":

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from media.turn_settings import HOLD_MEAN_TELEPHONE
+from sessions.durability import Durability
 from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX
 from stages.event_log import EVENTS_MAX
 from stages.graph import REPLICAS_MAX
@@ -48,6 +49,7 @@ class Config(BaseModel):
     data_dir: Path = Path(".duplex")
     # May hold a password.
     redis_url: str | None = Field(default=None, repr=False, pattern=r"^((redis|rediss|unix)://.+)?$")
+    durability: Durability = "process-crash-safe"
     retention_hours: int = Field(default=24, ge=1, le=24 * 365)
     store_outage_s: int = Field(default=30, ge=1, le=600)
     # What it can carry.

@@ -161,7 +161,7 @@ class Gateway:
         self._vad = VadService(vad)
         self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
-        self.store_watch = StoreWatch(store)
+        self.store_watch = StoreWatch(store, config.durability)
         self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
         pools: dict[str, StagePool] = {}
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
@@ -539,6 +539,7 @@ class Gateway:
         """The exposition text, with the gauges that are read when asked."""
         calls = self._all_calls()
         self.metrics.store_ready.set(self.store_watch.trouble is None)
+        self.metrics.store_durable.set(self.store_watch.is_durable)
         self.metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from sessions.durability import Persistence
 from sessions.records import SessionRecord, encode_record
 from sessions.store import (
     RETENTION_MS,
@@ -213,6 +214,9 @@ class MemorySessionStore:
 
     async def ping(self) -> None:
         self._leave(self._enter("ping"))
+
+    async def persistence(self) -> Persistence:
+        return Persistence(appendonly=False)
 
     async def close(self) -> None:
         self._closed = True

@@ -1,7 +1,7 @@
 """The conversation's memory: its items, what of them a prompt brings along, and what changes them.
 
 Rules
-* Every change is saved with the effect that makes it.
+* Every change is saved with the effect that makes it. What has to leave, as there is too much, is told.
 * Of a reply that was cut the history holds the words that were heard, and says in which word it was cut; what is known
   later corrects it. The prompt says that the caller interrupted.
 * Calls of tools and their outputs are items (`sessions.tool_calls`). A reply that is cut takes no call with it.
@@ -14,8 +14,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from media.chunk import ms_to_samples
-from sessions.effects import Effect, SaveDeletion, SaveItem, Tell
-from sessions.events import CommandRefused, ItemAdded, ItemDeleted, ItemRefined, ItemRetrieved, ItemTruncated
+from sessions.effects import Effect, Measured, SaveDeletion, SaveItem, Tell
+from sessions.events import (
+    CommandRefused,
+    HistoryTrimmed,
+    ItemAdded,
+    ItemDeleted,
+    ItemRefined,
+    ItemRetrieved,
+    ItemTruncated,
+)
 from sessions.heard import Cut, shortened
 from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
 from sessions.plan import Ended, Plan
@@ -232,4 +240,5 @@ class Remembered:
         return [SaveItem(item, self._history.previous_of(item.id))]
 
     def _saved(self, item: Item, left: tuple[str, ...]) -> list[Effect]:
-        return [SaveItem(item, self._history.previous_of(item.id)), *(SaveDeletion(old) for old in left)]
+        saved: list[Effect] = [SaveItem(item, self._history.previous_of(item.id)), *map(SaveDeletion, left)]
+        return [*saved, Tell(HistoryTrimmed(left)), Measured("items_trimmed", len(left))] if left else saved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from sessions.effects import Measured
 from sessions.events import DurabilityRestored, DurabilitySuspended, ReplyAudio
 from sessions.items import Item as ConversationItem
 from sessions.records import (
@@ -85,5 +86,13 @@ def test_a_store_that_is_too_slow_is_told_and_mutes_nobody() -> None:
         assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000
         await one.written()
         assert one.told(DurabilityRestored) == [DurabilityRestored()]
+
+    play(scenario)
+
+
+def test_items_that_had_to_leave_are_counted() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.carry_out([Measured("items_trimmed", 2)])
+        assert one.metric("duplex_items_trimmed_total") == 2
 
     play(scenario)
