@@ -301,8 +301,27 @@ class Heard:
 
 
 def shortened(item: Item, samples: int) -> Cut:
-    """What may have been heard of a reply of which no word times are left: its share of the sound, rounded down."""
+    """What may have been heard of a reply of which no word times are left: the share of the words that are left of it,
+    rounded down, give or take one of them. What history has lost already does not come back."""
+    covered = item.heard_samples if item.cut else item.audio_samples
+    if samples >= covered:
+        return _as_it_is(item, covered)
     words = item.text.split()
-    whole = len(words) * samples // item.audio_samples if item.audio_samples else 0
-    word = words[whole] if whole < len(words) else ""
-    return Cut(samples, " ".join(words[:whole]), word, sample_rate=item.sample_rate)
+    whole = len(words) * samples // covered
+    word = words[whole] if whole < len(words) else item.cut_word
+    error = -(-covered // len(words)) if words else 0
+    return Cut(samples, " ".join(words[:whole]), word, error_samples=error, sample_rate=item.sample_rate)
+
+
+def _as_it_is(item: Item, covered: int) -> Cut:
+    return Cut(
+        covered,
+        item.text,
+        item.cut_word,
+        item.heard_basis,
+        item.heard_error_samples,
+        item.sample_rate,
+        whole=not item.cut,
+        status=item.status,
+        unsure=item.unsure,
+    )

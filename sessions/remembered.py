@@ -178,7 +178,7 @@ class Remembered:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)
         known = self._speaking.truncate(item_id, samples, now_ns)
-        cut = known or shortened(item, min(samples, item.audio_samples))
+        cut = known or shortened(item, samples)
         if cut.samples >= item.audio_samples and not item.cut:
             return [Tell(ItemTruncated(item_id, cut.ms))]
         return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, cut.ms, cut))]
