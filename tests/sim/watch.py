@@ -305,14 +305,16 @@ class Watch:
     def _is_unsaved(self, event: ReplyAudio) -> bool:
         """The store is away, or neither words nor text of this sound have come."""
         speaking, frame = self.core.speaking, event.frame
+        if speaking._store_is_away:
+            return True
         run = speaking._runs.get(frame.response)
-        if run is None:
-            return False  # it has drained by the same step
+        if run is None:  # it has drained by the same step
+            return self.responses[frame.response].is_unsaved
         reply = run.reply
         end = reply.words[-1].end if reply.words else 0
         is_untold = frame.end_sample > end and not reply.untimed
         self.counts["sound before its words"] += is_untold
-        return speaking._store_is_away or is_untold
+        return is_untold
 
     def _check_ledger(self, name: str) -> None:
         ledger = self.core.speaking.ledger(name, self._clock.now_ns)
