@@ -56,10 +56,10 @@ async def _turn_ends() -> bool:
     return await turn_ends(_say)
 
 
-async def _telephone_vad() -> bool:
-    from benchmarks.telephone_vad import telephone_vad
+async def _hold_rules() -> bool:
+    from benchmarks.hold_rules import hold_rules
 
-    return await telephone_vad(_say)
+    return await hold_rules(_say)
 
 
 async def _turn_cpu(seconds: int) -> bool:
@@ -88,7 +88,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "recovery": lambda _turns, _calls: voice.recovery(_say),
     "hearing": lambda _turns, _calls: _hearing(),
     "turn-ends": lambda _turns, _calls: _turn_ends(),
-    "telephone-vad": lambda _turns, _calls: _telephone_vad(),
+    "hold-rules": lambda _turns, _calls: _hold_rules(),
     "page": lambda turns, _: _page(turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
     "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),

@@ -28,7 +28,8 @@ from stages.contracts import (
     VocoderOptions,
 )
 from stages.engines import registry
-from stages.engines.torch_omni.model import ModelOptions, load
+from stages.engines.torch_omni.model import load
+from stages.engines.torch_omni.options import ModelOptions
 from stages.engines.torch_omni.waveform import StreamingDecoder, WaveformNet
 from stages.stream import Emit, Output, Publish, StageStream
 

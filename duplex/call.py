@@ -35,7 +35,6 @@ from media.audio_format import AudioFormat
 from media.heard_estimate import Path
 from media.playout import LedgerView
 from media.rtp_map import Position
-from media.turn_settings import HOLD_MEAN_TELEPHONE
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import (
@@ -106,14 +105,12 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all calls of the process share. `turn_sound`: None where words alone end turns. `hold_mean_telephone`: how
-    probably it is voice that holds a reply on a telephone."""
+    """What all calls of the process share. `turn_sound`: None where words alone end turns."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
-    hold_mean_telephone: float = HOLD_MEAN_TELEPHONE
 
 
 class Call:
@@ -146,7 +143,6 @@ class Call:
             ports,
             client_format=input_format,
             turn_sound=services.turn_sound,
-            hold_mean_telephone=services.hold_mean_telephone,
         )
         self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
@@ -268,12 +264,23 @@ class Call:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
-            _log.error("call_failed", session=self.session, exc_info=error)
-            self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
-            self.end(INTERNAL_ERROR)
-            self._is_spoilt = True
-            self.leave_stages()
-            self._drained.set()
+            self._spoil(error)
+
+    def _spoil(self, error: Exception) -> None:
+        _log.error("call_failed", session=self.session, exc_info=error)
+        self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
+        self.end(INTERNAL_ERROR)
+        self._is_spoilt = True
+        self.leave_stages()
+        self._drained.set()
+
+    async def write_down(self) -> None:
+        """Have the store take what is said, until cancelled or until the journal has failed."""
+        try:
+            await self._journal.run()
+        except Exception as error:  # noqa: BLE001 - or nobody would notice before the call ends
+            self._spoil(error)
+            self._journal.give_up()
 
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""

@@ -15,10 +15,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from media.turn_settings import HOLD_MEAN_TELEPHONE
 from sessions.durability import Durability
-from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX
-from stages.event_log import EVENTS_MAX
+from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
+from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX
 from stages.graph import REPLICAS_MAX
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -75,8 +74,8 @@ class Config(BaseModel):
     replicas_talker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
     replicas_vocoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
     worker_silence_s: float = Field(default=5.0, ge=0.2, le=60.0)
-    arena_blocks: int = Field(default=BLOCKS, ge=1, le=4096)
-    session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1, le=4096)
+    arena_blocks: int = Field(default=BLOCKS, ge=1, le=BLOCKS_MAX)
+    session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1, le=BLOCKS_MAX)
     # How it talks.
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
@@ -85,12 +84,11 @@ class Config(BaseModel):
     prepare_replies: bool = True
     silence_ms: int = Field(default=500, ge=100, le=5000)
     turn_end_by_sound: bool = True
-    hold_mean_telephone: float = Field(default=HOLD_MEAN_TELEPHONE, ge=0.0, le=1.0)
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)
     generation_lead_ms: int = Field(default=400, ge=400, le=5000)
     # What it says of itself.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    events_max: int = Field(default=EVENTS_MAX, ge=0, le=1 << 18)
+    events_max: int = Field(default=EVENTS_MAX, ge=0, le=EVENTS_KEPT_MAX)
     alert_wait_s: float = Field(default=10.0, ge=0.1, le=3600.0)
     alert_lease_ms: int = Field(default=1000, ge=10, le=60_000)
     alert_fill_percent: int = Field(default=75, ge=1, le=100)

@@ -56,8 +56,9 @@ from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
 RETRY_AFTER_S = 15
-# Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step.
-ROOM_S_MAX = 0.5
+# Who comes right after somebody has left waits so long for the place: a call has mostly drained within a step. Callers
+# are owed a yes or no within 200 ms (livekit/agents#3202).
+ROOM_S_MAX = 0.15
 AT_THE_DOOR_MAX = 8
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
 LET_GO_S_MAX = 2
@@ -167,7 +168,7 @@ class Gateway:
         self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, config.hold_mean_telephone)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -468,9 +469,9 @@ class Gateway:
         responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
-        writing = asyncio.create_task(journal.run())
         call = Call(conversation, session, self._services, journal, transport.input_format, responses=responses)
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
+        writing = asyncio.create_task(call.write_down())
         self._calls[session], self._claims[session] = call, claim
         self._pacer.add(call)
         call.begin()
@@ -497,12 +498,14 @@ class Gateway:
         if flushed:
             await call.flush()  # more may have become known of what was said
         journal.failed.cancel()
-        await stop_task(writing)
-        await self._until_let_go(call.session)
-        await journal.release()
-        self._forget(call)
-        for stage in self._stages.values():
-            stage.audit_session(call.session)
+        try:
+            await stop_task(writing)
+            await self._until_let_go(call.session)
+            await journal.release()
+        finally:
+            self._forget(call)
+            for stage in self._stages.values():
+                stage.audit_session(call.session)
 
     def _all_calls(self) -> list[Call]:
         return [*self._calls.values(), *(call for former in self._former.values() for call in former)]

@@ -48,7 +48,7 @@ from media.turn_events import (
     TurnStarted,
     Yielded,
 )
-from media.turn_settings import HOLD_MEAN_TELEPHONE, TurnDetectorSettings
+from media.turn_settings import TurnDetectorSettings
 from media.vad import VadState
 from media.voice_level import level_db
 from sessions.conversation import Conversation
@@ -66,13 +66,11 @@ SOUND_MS = 128
 SOUND_LEAD_SAMPLES = INPUT_RATE // 2
 
 
-def detector_settings(
-    detection: TurnDetection, *, by_sound: bool = False, hold_mean: float = 0.0
-) -> TurnDetectorSettings:
+def detector_settings(detection: TurnDetection, *, by_sound: bool = False) -> TurnDetectorSettings:
     """The detector of the asked-for detection; `by_sound`: somebody can tell how finished a turn sounds."""
     end = EndOfTurnSettings(detection.kind, detection.silence_duration_ms, detection.eagerness)
     sound_ms = SOUND_MS if by_sound else None
-    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, hold_mean=hold_mean, sound_ms=sound_ms)
+    return TurnDetectorSettings(threshold=detection.threshold, end_of_turn=end, sound_ms=sound_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class _Question:
 
 class Listening:
     """`client_format`: of what comes in; None: as the session's settings say. `turn_sound`: None where words alone end
-    turns. `hold_mean_telephone`: how probably it is voice that holds a reply on a telephone."""
+    turns."""
 
     def __init__(
         self,
@@ -103,7 +101,6 @@ class Listening:
         *,
         client_format: AudioFormat | None = None,
         turn_sound: TurnSoundService | None = None,
-        hold_mean_telephone: float = HOLD_MEAN_TELEPHONE,
     ) -> None:
         self._conversation = conversation
         self._vad = vad
@@ -111,7 +108,6 @@ class Listening:
         self._question: _Question | None = None
         self._ports = ports
         self._client_format = client_format
-        self._hold_mean_telephone = hold_mean_telephone
         self._format = self._format_now
         self._aligner = PcmAligner()
         self._resampler = StreamResampler(self._format.sample_rate, INPUT_RATE)
@@ -160,8 +156,7 @@ class Listening:
         return self._client_format or FORMATS[self._conversation.settings.input_format]
 
     def _detector_settings(self, detection: TurnDetection) -> TurnDetectorSettings:
-        hold_mean = self._hold_mean_telephone if self._format_now.is_telephone else 0.0
-        return detector_settings(detection, by_sound=self._turn_sound is not None, hold_mean=hold_mean)
+        return detector_settings(detection, by_sound=self._turn_sound is not None)
 
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""

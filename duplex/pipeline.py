@@ -13,7 +13,7 @@ from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
 from stages.engines.synthetic.profile import Profile, ProfileError, load_profile
-from stages.graph import Edge, Graph, GraphError, StageNode
+from stages.graph import Edge, Graph, GraphError, StageNode, graph_from
 
 # Two clauses of the longest kind, and three latent items: one being used, one in flight, one being made.
 CLAUSE_WINDOW_CHARACTERS = 320
@@ -28,10 +28,10 @@ THINKER_STEP_S_MAX = 360
 def graph_of(config: Config) -> Graph:
     """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names.
 
-    Raises `ConfigError` for a profile that cannot be used.
+    Raises `ConfigError` for a profile that cannot be used, and `GraphError` for what cannot run.
     """
     options = _synthetic_options(config) if config.engine == "synthetic" else _options(config)
-    return Graph(
+    return graph_from(
         stages=(
             StageNode(
                 name="encoder",

@@ -44,6 +44,7 @@ class InterruptionSettings:
     `doubtful_mean`, `doubtful_spread`: an uneven one, under this mean or over this deviation. Silero gives a
     synthetic voice means of 0.87 to 0.99 and deviations up to 0.20, and a modulated hum a mean of 0.76.
     `echo_share`: of a text's words, as many in our order as make it our own.
+    `words_ms_min`: a shorter sound is a click, whatever a recogniser makes of it: the shortest words have twice that.
     """
 
     yield_ms: int = 640
@@ -55,6 +56,7 @@ class InterruptionSettings:
     doubtful_mean: float = 0.8
     doubtful_spread: float = 0.25
     echo_share: float = 0.6
+    words_ms_min: int = 64
 
     def __post_init__(self) -> None:
         if not WINDOW_MS <= self.yield_ms_sure <= self.yield_ms <= self.yield_ms_doubtful <= self.yield_ms_far:
@@ -63,6 +65,8 @@ class InterruptionSettings:
             )
         if not (0.0 <= self.doubtful_mean <= self.sure_mean <= 1.0 and 0.0 <= self.sure_spread <= self.doubtful_spread):
             raise InterruptionSettingsError("a clear voice must not be an uneven one")
+        if not 0 <= self.words_ms_min <= self.yield_ms:
+            raise InterruptionSettingsError(f"words_ms_min is {self.words_ms_min}, but must be up to {self.yield_ms}")
         if not 0.0 < self.echo_share <= 1.0:
             raise InterruptionSettingsError(f"echo_share is {self.echo_share}, but must be over 0 and at most 1")
 
@@ -180,7 +184,14 @@ class Evidence:
         return settings.yield_ms_sure if is_clear and self.heard.meaning is Meaning.WORD else settings.yield_ms
 
     @property
+    def says_something(self) -> bool:
+        is_word = self.burst.voiced_ms >= self.settings.words_ms_min
+        return is_word and self.heard.meaning is not Meaning.NOTHING
+
+    @property
     def interrupts_in_words(self) -> bool:
+        if not self.says_something:
+            return False
         if self.heard.is_echo:
             return self.heard.meaning is Meaning.INTERRUPTION
         return self.heard.meaning in (Meaning.INTERRUPTION, Meaning.WORDS)

@@ -13,13 +13,12 @@ Rules
 * The clock is the sample position of the input at 16 kHz; windows come in order and never overlap.
 * Events read: started (paused resumed)* paused ended. Only `force_end` may leave out the last pause.
 * The onset is back-dated to the start of the first loud window; a pause to the start of the first quiet one.
-* Loud windows that do not last until they are confirmed have no effect.
+* Loud windows that are not confirmed have no effect.
 * Settings may change between any two windows; what already lasts long enough by the new ones is due at the next.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
@@ -52,8 +51,8 @@ class GateSettings:
 
     `threshold`: probability from which a window is loud, 0 to 1. `start_windows`: loud windows in a row that confirm
     an onset. `start_ms_strict`: the same in milliseconds, rounded up to windows, while the gate is asked to be
-    stricter; `start_mean_strict`: the mean probability that these must have then. `pause_ms` and `silence_ms`: silence
-    that makes a pause, and the end; a pause never waits longer than the end.
+    stricter; `start_clear_strict`: the probability by which a single window confirms it then (None: not by any).
+    `pause_ms` and `silence_ms`: silence that makes a pause, and the end; a pause never waits longer than the end.
     """
 
     threshold: float = 0.5
@@ -61,7 +60,7 @@ class GateSettings:
     start_ms_strict: int = 160
     pause_ms: int = 96
     silence_ms: int = 500
-    start_mean_strict: float = 0.0
+    start_clear_strict: float | None = None
 
     def __post_init__(self) -> None:
         _check_range("threshold", self.threshold, 0.0, 1.0)
@@ -69,7 +68,8 @@ class GateSettings:
         _check_range("start_ms_strict", self.start_ms_strict, WINDOW_MS, START_MS_MAX)
         _check_range("pause_ms", self.pause_ms, WINDOW_MS, SILENCE_MS_MAX)
         _check_range("silence_ms", self.silence_ms, WINDOW_MS, SILENCE_MS_MAX)
-        _check_range("start_mean_strict", self.start_mean_strict, 0.0, 1.0)
+        if self.start_clear_strict is not None:
+            _check_range("start_clear_strict", self.start_clear_strict, 0.0, 1.0)
 
     @property
     def end_threshold(self) -> float:
@@ -162,13 +162,11 @@ DUE: dict[GateState, GateState] = {
 class SpeechGate:
     """The gate of one call. Assign `settings` to change them."""
 
-    __slots__ = ("_loud", "_onset", "_silence_start", "_state", "_window_end", "settings")
+    __slots__ = ("_loud_windows", "_onset", "_probability", "_silence_start", "_state", "_window_end", "settings")
 
     def __init__(self, settings: GateSettings) -> None:
         self.settings = settings
         self._window_end = 0
-        # Probabilities of the loud windows in a row up to now, of as many as any rule asks for.
-        self._loud: deque[float] = deque(maxlen=START_WINDOWS_MAX)
         self.reset()
 
     @property
@@ -184,7 +182,8 @@ class SpeechGate:
     def reset(self) -> None:
         """Idle, without an event; the position stays."""
         self._state = GateState.IDLE
-        self._loud.clear()
+        self._loud_windows = 0  # in a row, up to now
+        self._probability = 0.0
         self._onset = self._silence_start = self._window_end
 
     def window(self, probability: float, window_end: int, *, stricter: bool = False) -> tuple[GateEvent, ...]:
@@ -192,11 +191,9 @@ class SpeechGate:
         assert 0.0 <= probability <= 1.0
         assert window_end >= self._window_end + WINDOW_SAMPLES, "windows overlap or run backwards"
         self._window_end = window_end
+        self._probability = probability
         level = self._level(probability)
-        if level is Level.LOUD:
-            self._loud.append(probability)
-        else:
-            self._loud.clear()
+        self._loud_windows = self._loud_windows + 1 if level is Level.LOUD else 0
         events = [self._move(LEVELS[self._state][level])]
         while self._is_due(stricter):
             events.append(self._move(DUE[self._state]))
@@ -204,11 +201,10 @@ class SpeechGate:
 
     def is_onset(self, stricter: bool) -> bool:
         """The last windows would confirm an onset, whether or not speech has started already."""
-        needed = self.settings.start_windows_needed(stricter)
-        if len(self._loud) < needed:
-            return False
-        mean = sum(list(self._loud)[-needed:]) / needed
-        return not stricter or mean >= self.settings.start_mean_strict
+        if self._loud_windows >= self.settings.start_windows_needed(stricter):
+            return True
+        clear = self.settings.start_clear_strict if stricter else None
+        return clear is not None and self._loud_windows > 0 and self._probability >= clear
 
     def overdue(self) -> tuple[GateEvent, ...]:
         """What the silence so far amounts to by the present settings, without another window."""

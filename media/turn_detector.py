@@ -390,7 +390,7 @@ class TurnDetector:
     def _is_addressed(self, now_ns: int) -> bool:
         """Now that the floor is free: is the caller speaking on, or have they answered us over our last words?"""
         speaks_on = self._burst_end is None and not self._is_guarded(now_ns)
-        return not (self._heard.is_echo or self._is_far) and (speaks_on or self._heard.meaning is not Meaning.NOTHING)
+        return not (self._heard.is_echo or self._is_far) and (speaks_on or self._evidence(now_ns).says_something)
 
     @property
     def _is_new_burst(self) -> bool:

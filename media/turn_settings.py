@@ -12,10 +12,6 @@ from media.end_of_turn import EndOfTurnSettings, usual_silence_ms
 from media.interruption import InterruptionSettings
 from media.speech_gate import SILENCE_MS_MAX, START_MS_MAX, WINDOW_MS, GateSettings
 
-# On a telephone, where lines crackle and the echo is seldom cancelled, what holds a reply must be clearer as well: no
-# click, door or noise of the evaluation reaches this mean, and voice is noticed 10 ms later, which a third window would
-# make 35, and keep fewer of them out (docs/turn-taking.md).
-HOLD_MEAN_TELEPHONE = 0.8
 WAIT_MS_MAX = 60_000  # a longer wait in the settings is a mistake
 
 
@@ -28,8 +24,8 @@ class TurnDetectorSettings:
     """Validated when built; raises `TurnDetectorSettingsError` or, for what is the gate's, `GateSettingsError`.
 
     `threshold`, `start_windows`, `pause_ms`: as in `GateSettings`, for turns while we are silent.
-    `hold_ms`: loud windows in a row that hold our reply; two of them keep single clicks out and the hold under 120 ms.
-    `hold_mean`: the mean probability that these must have.
+    `hold_clear`: the probability by which a single window holds our reply: voice has it soon, clicks seldom.
+    `hold_ms`: loud windows in a row that do so too, for a voice that is never so clear (docs/turn-taking.md).
     `burst_end_ms`: quiet that ends a burst over our own speech. The closure of a stop consonant is shorter.
     `join_gap_ms`: a burst that begins so soon after another goes on with its evidence ("No, … that is not it").
     `confirm_ms_max`: how long we hold on the client's word alone: two windows, and what is still on its way.
@@ -48,8 +44,8 @@ class TurnDetectorSettings:
     pause_ms: int = 96
     end_of_turn: EndOfTurnSettings = field(default_factory=EndOfTurnSettings)
     interruption: InterruptionSettings = field(default_factory=InterruptionSettings)
-    hold_ms: int = 64
-    hold_mean: float = 0.0
+    hold_clear: float = 0.8
+    hold_ms: int = 160
     burst_end_ms: int = 128
     join_gap_ms: int = 192
     confirm_ms_max: int = 250
@@ -92,7 +88,7 @@ class TurnDetectorSettings:
 
     def _gate(self, pause_ms: int, silence_ms: int) -> GateSettings:
         return GateSettings(
-            self.threshold, self.start_windows, self.hold_ms, pause_ms, silence_ms, start_mean_strict=self.hold_mean
+            self.threshold, self.start_windows, self.hold_ms, pause_ms, silence_ms, start_clear_strict=self.hold_clear
         )
 
 

@@ -11,8 +11,9 @@ Theory of operation
 
 Rules
 * The file starts with a nonce and one word for each block: the generation that is being written, or lies there.
-* The writer sets the word before it touches the payload, and the reader looks at it before and after it has copied.
-  So a reader that was stopped, and given up meanwhile, gets nothing rather than what lies there now.
+* The writer sets the word before it touches the payload, and a block is only named once all of it was written. So it
+  is enough that the reader looks at the word after it has copied: one that was stopped, and given up meanwhile, gets
+  nothing rather than what lies there now.
 * Sealed: it cannot shrink, by which a reader would die of SIGBUS. Readers map it read-only.
 """
 
@@ -43,15 +44,20 @@ def _first_byte(blocks: int) -> int:
 
 
 class Arena:
-    """The writer's side of the blocks of `table`."""
+    """The writer's side of the blocks of `table`. Raises `ArenaError` where the host does not give as much."""
 
     def __init__(self, table: BlockTable) -> None:
         size = table.size
         self.table = table
         self._first = _first_byte(size.blocks)
         self._fd = os.memfd_create(f"arena-{table.worker}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._fd, self._first + size.blocks * size.block_bytes)
-        self._map = mmap.mmap(self._fd, 0)
+        try:
+            os.ftruncate(self._fd, self._first + size.blocks * size.block_bytes)
+            self._map = mmap.mmap(self._fd, 0)
+        except OSError as error:
+            os.close(self._fd)
+            message = f"the host gives no {size.blocks} blocks of {size.block_bytes} bytes ({error.strerror})"
+            raise ArenaError(f"{message}: lower arena_blocks") from error
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _SEALS)
         self._bytes = memoryview(self._map)
         self._words = self._bytes[: self._first].cast("Q")
@@ -99,17 +105,14 @@ class ArenaView:
         offer = self._offer
         if not (0 <= ref.block < offer.blocks and 0 <= ref.length <= offer.block_bytes):
             raise FrameError(f"block {ref.block} with {ref.length} bytes is outside the arena of {offer.worker}")
-        if (ref.worker, ref.incarnation) != (offer.worker, offer.incarnation) or not self._is_current(ref):
+        if (ref.worker, ref.incarnation) != (offer.worker, offer.incarnation):
             return None
         start = self._first + ref.block * offer.block_bytes
         payload = self._copy(start, start + ref.length)
-        return payload if self._is_current(ref) else None
+        return payload if self._words[_word(ref.block)] == ref.generation else None
 
     def _copy(self, start: int, end: int) -> bytes:
         return bytes(self._bytes[start:end])
-
-    def _is_current(self, ref: DataRef) -> bool:
-        return self._words[_word(ref.block)] == ref.generation
 
     def close(self) -> None:
         self._words.release()

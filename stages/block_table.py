@@ -27,6 +27,7 @@ from stages.event_log import NO_TRAIL, EventKind, EventLog, Trail
 
 BLOCK_BYTES = 1 << 20  # pages are only there once written, so a large block costs what lies in it
 BLOCKS = 64
+BLOCKS_MAX = 4_096  # 4 GiB of addresses, which even a small host can promise
 # One response has a block in transit and one being written, at each of its edges; a session, a few responses.
 SESSION_BLOCKS_MAX = 8
 LEASE_MS_MAX = 2_000  # a reader copies within a millisecond, unless it is stopped

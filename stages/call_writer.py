@@ -60,7 +60,7 @@ class CallWriter:
         empty = [] if self._arguments.strip() else self.add("{}")
         try:
             _object.decode(self._arguments)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise StageFailure("bad_call", "the arguments of a call are no JSON object") from error
         self._name = None
         return [*empty, Publish(CallDone(self._index, self._arguments))]

@@ -10,16 +10,21 @@ Rules
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from media.chunk import rescale
 from stages.contracts import Payload
 
+# A window may be all of a response, and a response is given up after five minutes: so much sound at 48 kHz, and more.
+WINDOW_MAX = 1 << 24
+SAMPLE_RATE_MIN, SAMPLE_RATE_MAX = 8_000, 48_000  # telephones; the most that Opus carries
+
 GATEWAY = "gateway"  # the name by which edges end there
 
 Need = Literal["chunks", "prefix", "complete"]
+Window = Annotated[int, msgspec.Meta(ge=1, le=WINDOW_MAX)]
 
 
 class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,11 +36,11 @@ class OutEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     target: str
     payload: Payload
-    window: int
+    window: Window
     replicas: dict[str, str] = {}
     need: Need = "chunks"
     observed: bool = False
-    sample_rate: int = 0
+    sample_rate: Annotated[int, msgspec.Meta(ge=0, le=SAMPLE_RATE_MAX)] = 0
 
     def at(self, sample_rate: int) -> OutEdge:
         """The edge for a stream whose sound has another rate: its window holds as much time."""
@@ -54,5 +59,5 @@ class InEdge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A way into a stage, whose stream is given at most `window` units in all where it does not need chunks."""
 
     payload: Payload
-    window: int
+    window: Window
     need: Need = "chunks"

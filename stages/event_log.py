@@ -26,6 +26,7 @@ from itertools import islice
 import msgspec
 
 EVENTS_MAX = 8_192  # about 1.5 MiB; half a minute of four calls that all speak
+EVENTS_KEPT_MAX = 1 << 18  # about 50 MiB
 SCANNED_MAX = 8_192  # about a millisecond
 # As long as they can be, so many events still fit one frame of a link.
 PAGE_EVENTS_MAX = 400

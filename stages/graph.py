@@ -6,7 +6,9 @@ Theory of operation
     and joins (several into one) are all just edges.
 
 Rules
-* Everything is validated when the graph is built; an error names the stage and how to mend it.
+* Everything is validated when the graph is built, options too as far as an engine can judge them without its model. An
+  error names the stage or the edge, and how to mend it.
+* Every number has an end: what nobody can mean is refused here, and not by a worker that finds no memory for it.
 * A window is in the edge's unit: see `stages.edges`. The largest single hand-over of a producer must fit half of it, so
   that one can be made while another is in flight. Where the consumer needs more than chunks, the window is the most
   that a response has; each of its streams reserves that.
@@ -18,25 +20,33 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX
+from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
 from stages.contracts import Payload
-from stages.edges import GATEWAY, InEdge, Need, OutEdge
+from stages.edges import GATEWAY, SAMPLE_RATE_MAX, SAMPLE_RATE_MIN, WINDOW_MAX, InEdge, Need, OutEdge
 from stages.engines import registry
 from stages.engines.profiles import SOUND_AXES, EngineProfile, Makes, Takes, profile_of
-from stages.event_log import EVENTS_MAX
+from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX, NAME_CHARACTERS_MAX
 from stages.stage import STREAMS_MAX
+from stages.tenant_shares import TENANT_WEIGHT_MAX, TENANTS_MAX
 from stages.worker import WorkerSpec
 
 StageKind = Literal["encoder", "thinker", "talker", "vocoder", "observer"]
 Final = Literal["text", "audio"]
+TenantName = Annotated[str, Field(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+TenantWeight = Annotated[int, Field(ge=1, le=TENANT_WEIGHT_MAX)]
 
 REPLICAS_MAX = 64  # of one stage; each loads its model anew
+STAGES_MAX = 32  # the conversation has four, and a few that look on
+EDGES_MAX = 128
+STEP_S_MAX = 3_600  # a step of an hour hangs, whatever it computes
+CHUNK_MS_MAX = 10_000  # what is made at once is lost at once when the caller interrupts
 
 # Fed by the gateway itself.
 FED_BY_GATEWAY = ("encoder", "thinker")
@@ -51,8 +61,8 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    first: int = Field(gt=0)
-    then: int = Field(gt=0)
+    first: int = Field(ge=1, le=WINDOW_MAX)
+    then: int = Field(ge=1, le=WINDOW_MAX)
 
 
 class StageNode(BaseModel):
@@ -71,12 +81,12 @@ class StageNode(BaseModel):
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
     replicas: int = Field(default=1, ge=1, le=REPLICAS_MAX)
-    step_s_max: int = Field(default=60, ge=1)
-    device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]+)?$")
+    step_s_max: int = Field(default=60, ge=1, le=STEP_S_MAX)
+    device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]{1,3})?$")
     memory_fraction: float = Field(default=0.0, ge=0.0, le=1.0)
     batch_max: int = Field(default=1, ge=1, le=STREAMS_MAX)
     streams_max: int = Field(default=STREAMS_MAX, ge=1, le=STREAMS_MAX)
-    chunk_ms_max: int = Field(default=0, ge=0)
+    chunk_ms_max: int = Field(default=0, ge=0, le=CHUNK_MS_MAX)
 
     @property
     def profile(self) -> EngineProfile:
@@ -102,7 +112,7 @@ class Edge(BaseModel):
     axes: tuple[str, ...] = ()
     need: Need = "chunks"
     schedule: Schedule | None = None
-    window: int = Field(gt=0)
+    window: int = Field(ge=1, le=WINDOW_MAX)
 
     def __str__(self) -> str:
         return f"edge {self.source} → {self.target}"
@@ -110,16 +120,17 @@ class Edge(BaseModel):
 
 class Graph(BaseModel):
     """`events_max`: how many events each worker's log holds. `arena_blocks`, `session_blocks_max`: of each worker's
-    arena, as in `stages.block_table`."""
+    arena, as in `stages.block_table`. `tenant_weights`: shares of each stage's time, by tenant; others weigh 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    stages: tuple[StageNode, ...]
-    edges: tuple[Edge, ...]
-    output_rate: int = 24_000
-    events_max: int = Field(default=EVENTS_MAX, ge=0)
-    arena_blocks: int = Field(default=BLOCKS, ge=1)
-    session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1)
+    stages: tuple[StageNode, ...] = Field(max_length=STAGES_MAX)
+    edges: tuple[Edge, ...] = Field(max_length=EDGES_MAX)
+    output_rate: int = Field(default=24_000, ge=SAMPLE_RATE_MIN, le=SAMPLE_RATE_MAX)
+    events_max: int = Field(default=EVENTS_MAX, ge=0, le=EVENTS_KEPT_MAX)
+    arena_blocks: int = Field(default=BLOCKS, ge=1, le=BLOCKS_MAX)
+    session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1, le=BLOCKS_MAX)
+    tenant_weights: dict[TenantName, TenantWeight] = Field(default={}, max_length=TENANTS_MAX)
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -214,6 +225,15 @@ class Graph(BaseModel):
                 has = f"it has {', '.join(sorted(known))}" if known else "it has none"
                 message = f"stage {stage.name!r}: engine {stage.engine!r} has no option {name!r}"
                 raise GraphError(f"{message}; {has}: remove it, or use another engine")
+        self._check_values(stage)
+
+    def _check_values(self, stage: StageNode) -> None:
+        """A secret's value is known to its worker alone; any stands for it here."""
+        try:
+            stage.profile.check(dict.fromkeys(stage.secrets, "secret") | self.options_of(stage))
+        except msgspec.ValidationError as error:
+            message = f"stage {stage.name!r}: engine {stage.engine!r} cannot use its options: {error}"
+            raise GraphError(f"{message}: set what it takes") from error
 
     def _check_devices(self) -> None:
         taken: dict[str, float] = defaultdict(float)
@@ -235,22 +255,22 @@ class Graph(BaseModel):
         if sum((other.source, other.target) == (edge.source, edge.target) for other in self.edges) > 1:
             raise GraphError(f"{edge} is there twice: remove one")
         made, taken = self._joined(edge, source, target)
-        if made.axes != taken.axes or (edge.axes and edge.axes != made.axes):
-            raise GraphError(
-                f"{edge}: {edge.source!r} makes {edge.payload} as {_order(made.axes)}, {edge.target!r} takes them as "
-                f"{_order(taken.axes)}, and the edge says {_order(edge.axes or made.axes)}: use engines that agree"
-            )
-        made_rate, taken_rate = made.sample_rate or self.output_rate, taken.sample_rate or self.output_rate
-        if edge.payload == "audio" and made_rate != taken_rate:
-            raise GraphError(
-                f"{edge}: {edge.source!r} makes sound of {made_rate} Hz, {edge.target!r} takes {taken_rate} Hz: "
-                "set output_rate so that both agree, or use other engines"
-            )
+        _check_axes(edge, made, taken)
+        self._check_rates(edge, made, taken)
         if edge.need != taken.need:
             raise GraphError(f"{edge}: {edge.target!r} needs {taken.need}, not {edge.need}: set need to {taken.need}")
         if target is not None and target.kind == "observer" and edge.need == "chunks":
             raise GraphError(f"{edge}: an observer that takes chunks would hold {edge.source!r} up: use another engine")
         self._check_window(source, edge, made)
+
+    def _check_rates(self, edge: Edge, made: Makes, taken: Takes) -> None:
+        made_rate, taken_rate = made.sample_rate or self.output_rate, taken.sample_rate or self.output_rate
+        if edge.payload == "audio" and made_rate != taken_rate:
+            fixed = {made.sample_rate, taken.sample_rate} - {0}
+            mend = f"set output_rate to {fixed.pop()}" if len(fixed) == 1 else "use engines that agree"
+            raise GraphError(
+                f"{edge}: {edge.source!r} makes sound of {made_rate} Hz, {edge.target!r} takes {taken_rate} Hz: {mend}"
+            )
 
     def _joined(self, edge: Edge, source: StageNode, target: StageNode | None) -> tuple[Makes, Takes]:
         """What goes over the edge, as either end declares it."""
@@ -325,6 +345,19 @@ class Graph(BaseModel):
             )
 
 
+def _check_axes(edge: Edge, made: Makes, taken: Takes) -> None:
+    if made.axes != taken.axes:
+        raise GraphError(
+            f"{edge}: {edge.source!r} makes {edge.payload} as {_order(made.axes)}, {edge.target!r} takes them as "
+            f"{_order(taken.axes)}: use engines that agree"
+        )
+    if edge.axes and edge.axes != made.axes:
+        raise GraphError(
+            f"{edge}: the edge says that {edge.payload} come as {_order(edge.axes)}, and both its ends have them as "
+            f"{_order(made.axes)}: set axes to these, or leave them out"
+        )
+
+
 def _order(axes: tuple[str, ...]) -> str:
     return f"({', '.join(axes)})"
 
@@ -332,17 +365,51 @@ def _order(axes: tuple[str, ...]) -> str:
 def graph_from_toml(text: str) -> Graph:
     """The graph in `text`, with tables `[[stages]]` and `[[edges]]`. Raises `GraphError` with all that is wrong."""
     try:
-        return Graph.model_validate(tomllib.loads(text))
+        given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise GraphError(f"the graph is no TOML: {error}") from error
+    return graph_from(**given)
+
+
+def graph_from(**given: Any) -> Graph:
+    """The graph of these fields. Raises `GraphError` with all that is wrong."""
+    try:
+        return Graph.model_validate(given)
     except ValidationError as error:
-        raise GraphError("; ".join(_faults(error))) from error
+        raise GraphError("; ".join(_faults(error, given))) from error
 
 
-def _faults(error: ValidationError) -> Iterator[str]:
+# What can be done about a field, by pydantic's name of the fault; else another value is to be set.
+_MENDS = {"missing": "add it", "extra_forbidden": "remove it"}
+
+
+def _faults(error: ValidationError, given: Mapping[str, Any]) -> Iterator[str]:
     for fault in error.errors():
-        place = ".".join(map(str, fault["loc"]))
-        yield f"{place}: {fault['msg']}" if place else str(fault["ctx"]["error"])
+        if not fault["loc"]:
+            yield str(fault["ctx"]["error"])
+            continue
+        said = fault["msg"][:1].lower() + fault["msg"][1:]
+        yield f"{_place(fault['loc'], given)}: {said}: {_MENDS.get(fault['type'], 'set it so')}"
+
+
+def _place(place: tuple[int | str, ...], given: Mapping[str, Any]) -> str:
+    """The field at `place`, with its stage or edge by the names that were given."""
+    match place:
+        case ("stages", int(number), *field):
+            whose = _named(given["stages"][number], "stage {name!r}") or f"stage number {number + 1}"
+        case ("edges", int(number), *field):
+            whose = _named(given["edges"][number], "edge {source} → {target}") or f"edge number {number + 1}"
+        case _:
+            return ".".join(map(str, place))
+    return ": ".join([whose, ".".join(map(str, field))] if field else [whose])
+
+
+def _named(one: object, form: str) -> str:
+    """Its names in that form; empty where it lacks them."""
+    try:
+        return form.format_map(one) if isinstance(one, Mapping) else ""
+    except KeyError:
+        return ""
 
 
 def address_of(run_dir: Path, name: str) -> str:
@@ -369,6 +436,7 @@ def worker_spec(graph: Graph, stage: StageNode, replica: str, run_dir: Path, inc
         events_max=graph.events_max,
         arena_blocks=graph.arena_blocks,
         session_blocks_max=graph.session_blocks_max,
+        tenant_weights=graph.tenant_weights,
     )
 
 

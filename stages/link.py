@@ -12,6 +12,7 @@ Theory of operation
 Rules
 * A readable socket is the only wake-up; nothing polls.
 * All but `Grant` is with the kernel when `send` returns, and everything before it too.
+* Who connects says `Hello` soon, or is let go (`stages.lobby`). Up to then a link reads little: `HELLO_BYTES_MAX`.
 * A frame is at most `FRAME_BYTES_MAX`. What waits in the write buffer is at most `BACKLOG_BYTES_MAX`: the window bounds
   payload far below it, so a fuller buffer means a peer that no longer reads, and the link is given up.
 * What a peer may not send is refused: `LinkRefused` says why, both sides log it, and the link ends.
@@ -25,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +41,10 @@ from stages.contracts import DataRef
 from stages.credit import CreditError
 from stages.exchange import Exchange
 from stages.link_window import FRAME_BYTES_MAX, HEADER_BYTES, Intake
+from stages.lobby import Lobby
 from stages.messages import (
     LINK_VERSION,
+    TYPE_CHARACTERS_MAX,
     ArenaOffer,
     Feed,
     Frame,
@@ -64,6 +68,8 @@ KEPT_PIECES_MAX = 256  # headers and frames that may wait a moment: about 10 KiB
 CONNECT_RETRY_MS_MIN = 20
 CONNECT_RETRY_MS_MAX = 200  # a worker that comes back is used again at once
 REFUSED_RETRY_MS = 2_000  # what was refused is refused again until somebody has acted
+HELLO_BYTES_MAX = 4 << 10  # names and numbers; a quarter of it is the longest name of a peer
+CLOSE_MS_MAX = 5_000  # for a peer that does not read what was sent before the close
 FRAME_FIELDS_BYTES_MAX = 1 << 10  # of a payload frame: ids and numbers beside the payload
 
 # A host that has died says nothing: it is found out after about 10 s, as long as a worker takes to start.
@@ -98,12 +104,13 @@ class Link(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._exchange = exchange or Exchange()
         self.number = self._exchange.enrol(self._write, self._write_soon)
-        self._buffer = bytearray(HEADER_BYTES + FRAME_BYTES_MAX)
+        self._buffer = bytearray(HEADER_BYTES + HELLO_BYTES_MAX)
         self._view = memoryview(self._buffer)
         self._filled = 0
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._role: LinkRole | None = None
+        self._reception: _Reception | None = None
         self._greeted = False
         self._intake = Intake()
         self._arena: ArenaView | None = None
@@ -140,11 +147,17 @@ class Link(asyncio.BufferedProtocol):
 
     # ---- transport -------------------------------------------------------------------------------
 
+    def accepted_by(self, reception: _Reception) -> None:
+        """The link is to come in at a listener, and will have to greet."""
+        self._reception = reception
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._socket = transport.get_extra_info("socket")
         if self._socket is not None and not self._is_local:
             _watch_tcp(self._socket)
+        if self._reception is not None:
+            self._reception.entered(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - what fits is read
         return self._view[self._filled :]
@@ -154,11 +167,13 @@ class Link(asyncio.BufferedProtocol):
         try:
             self._take_frames()
         except FrameError as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not change what is done
         if not self._lost:
             self._lost = True
+            if self._reception is not None:
+                self._reception.left(self)
             self._on_lost(self)
             self._exchange.link_lost(self.number)
             if self._arena is not None:
@@ -168,12 +183,21 @@ class Link(asyncio.BufferedProtocol):
 
     # ---- what comes ------------------------------------------------------------------------------
 
+    def _know_role(self, role: LinkRole) -> None:
+        """From now on frames of any size may come."""
+        self._role = role
+        narrow = self._view
+        self._buffer = bytearray(HEADER_BYTES + FRAME_BYTES_MAX)
+        self._view = memoryview(self._buffer)
+        self._view[: self._filled] = narrow[: self._filled]
+
     def _take_frames(self) -> None:
         start = 0
         while self._filled - start >= HEADER_BYTES and self.is_up:
             (size,) = _HEADER.unpack_from(self._buffer, start)
-            if size > FRAME_BYTES_MAX:
-                raise FrameError(f"a frame of {size} bytes exceeds {FRAME_BYTES_MAX}")
+            size_max = HELLO_BYTES_MAX if self._role is None else FRAME_BYTES_MAX
+            if size > size_max:
+                raise FrameError(f"a frame of {size} bytes exceeds {size_max}")
             body, end = start + HEADER_BYTES, start + HEADER_BYTES + size
             if end > self._filled:
                 break
@@ -191,7 +215,9 @@ class Link(asyncio.BufferedProtocol):
         self._check_greeting(frame)
         match frame:
             case Hello(role=role, arena=offer):
-                self._role = role
+                self._know_role(role)
+                if self._reception is not None:
+                    self._reception.greeted(self)
                 self._map(offer)
                 self._on_frame(self, frame)
             case Welcome(arena=offer):
@@ -276,7 +302,7 @@ class Link(asyncio.BufferedProtocol):
             return
         match frame:
             case Hello(role=role):
-                self._role = role
+                self._know_role(role)
                 frame = self._offering(frame, produces=role == "data")
             case Welcome():
                 frame = self._offering(frame, produces=self._role == "media")
@@ -316,18 +342,20 @@ class Link(asyncio.BufferedProtocol):
 
     # ---- the end ---------------------------------------------------------------------------------
 
-    def _refuse(self, reason: str) -> None:
-        """Say what is wrong with what the peer sent, to it and to our own operator, and close."""
+    def refuse(self, reason: str) -> None:
+        """Say what is wrong with what the peer did, to it and to our own operator, and close."""
         _log.error("link_refused", role=self._role, reason=reason)
         self._refused = True
         self.send(LinkRefused(LINK_VERSION, reason))
         self.close()
 
     def close(self) -> None:
-        """Close once what was sent has been written."""
+        """Close once what was sent has been written, or the peer has not read it for too long."""
         if self._transport is not None and not self._lost:
             self._write_kept()
             self._transport.close()
+            if self.backlog_bytes:
+                asyncio.get_running_loop().call_later(CLOSE_MS_MAX / 1000, self.abort)
 
     def abort(self) -> None:
         """Close at once; what was not written is lost."""
@@ -341,8 +369,8 @@ def _check_version(encoded: memoryview) -> None:
         return
     older = min(greeting.version, LINK_VERSION)
     raise FrameError(
-        f"the peer speaks version {greeting.version} of the links, this side {LINK_VERSION}: "
-        f"update the installation that speaks version {older}"
+        f"the peer's {greeting.type[:TYPE_CHARACTERS_MAX]} speaks version {greeting.version} of the links, "
+        f"this side {LINK_VERSION}: update the installation that speaks version {older}"
     )
 
 
@@ -389,19 +417,64 @@ def payload_bytes_max(address: str) -> int:
 LinkFactory = Callable[[], Link]
 
 
+class _Reception:
+    """The links that one listener has accepted: carries out what `stages.lobby` decides."""
+
+    def __init__(self) -> None:
+        self._lobby: Lobby[Link] = Lobby()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def entered(self, link: Link) -> None:
+        dismissed = self._lobby.entered(link, time.monotonic_ns())
+        if dismissed is not None:
+            goes, reason = dismissed
+            goes.refuse(reason)
+        self._watch()
+
+    def greeted(self, link: Link) -> None:
+        self._lobby.greeted(link)
+        self._watch()
+
+    def left(self, link: Link) -> None:
+        self._lobby.left(link)
+        self._watch()
+
+    def _watch(self) -> None:
+        due_ns = self._lobby.next_due_ns
+        if due_ns is None and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif due_ns is not None and self._timer is None:
+            delay_s = max(0, due_ns - time.monotonic_ns()) / 1e9
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        for link, reason in self._lobby.overdue(time.monotonic_ns()):
+            link.refuse(reason)
+        self._watch()
+
+
 async def listen(address: str, factory: LinkFactory) -> asyncio.Server:
     """Accept links at `address`; a Unix socket is for this user only, and a stale one is replaced.
 
     Raises `LinkError` where that cannot be.
     """
     loop = asyncio.get_running_loop()
+    reception = _Reception()
+
+    def accepted() -> Link:
+        link = factory()
+        link.accepted_by(reception)
+        return link
+
     try:
         match parse_address(address):
             case TcpAddress(host, port):
-                return await loop.create_server(factory, host, port)
+                return await loop.create_server(accepted, host, port)
             case UnixAddress(path):
                 path.unlink(missing_ok=True)
-                server = await loop.create_unix_server(factory, str(path))
+                server = await loop.create_unix_server(accepted, str(path))
                 path.chmod(0o600)
                 return server
     except OSError as error:

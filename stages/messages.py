@@ -21,7 +21,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -57,6 +57,8 @@ from stages.event_log import EventLogStatistics, Excerpt
 
 LINK_VERSION = 6
 PEER_NAME_CHARACTERS_MAX = 256
+FAULT_CHARACTERS_MAX = 500  # of what is said of a frame: it may quote the frame
+TYPE_CHARACTERS_MAX = 32  # more than any frame's name has
 # What a peer may offer to be mapped: far more than any configuration has, and no more than there are addresses for.
 ARENA_BLOCKS_MAX = 1 << 16
 ARENA_BLOCK_BYTES_MAX = 1 << 30
@@ -433,9 +435,19 @@ class Greeting(msgspec.Struct, frozen=True):
     version: int
 
 
+class _Typed(msgspec.Struct, frozen=True):
+    """What is understood of any frame, whatever else is wrong with it."""
+
+    type: str
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 _greeting_decoder = msgspec.msgpack.Decoder(Greeting)
+_typed_decoder = msgspec.msgpack.Decoder(_Typed)
+
+
+_NAMES = frozenset(kind.__name__ for kind in get_args(Frame))
 
 
 class FrameError(ValueError):
@@ -448,18 +460,28 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(payload: bytes | memoryview) -> Frame:
-    """The frame in `payload`; raises `FrameError` for an unknown type or field, or a wrong value, and names it."""
+    """The frame in `payload`; raises `FrameError` for an unknown type or field, or a wrong value, and names it and the
+    frame."""
     try:
         return _decoder.decode(payload)
-    except msgspec.DecodeError as error:
-        raise FrameError(str(error)) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FrameError(f"{_kind_of(payload)}: {error}"[:FAULT_CHARACTERS_MAX]) from error
+
+
+def _kind_of(payload: bytes | memoryview) -> str:
+    """What the frame calls itself, where that can be read."""
+    try:
+        said = _typed_decoder.decode(payload).type
+    except (msgspec.DecodeError, RecursionError):
+        return "a frame that cannot be read"
+    return said if said in _NAMES else f"a frame of the unknown type {said[:TYPE_CHARACTERS_MAX]!r}"
 
 
 def greeting_of(payload: bytes | memoryview) -> Greeting | None:
     """The version that a first frame names, whatever else a later version may have put into it."""
     try:
         return _greeting_decoder.decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # what is passed over may be nested without end
         return None
 
 

@@ -163,10 +163,9 @@ class Stage:
                 effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
         if role != "control":
             return effects
+        # What a gateway has open is of sessions that it owns: whoever takes one over ends what others had opened there.
         for session in self._owners.sessions_of(link):
             effects += self._close_session(link, session)
-        for entry in self._entries_where(lambda entry: entry.control == link):
-            effects += self._leave(entry, "cancelled")
         return effects
 
     def _onward_lost(self, link: int) -> list[Effect]:

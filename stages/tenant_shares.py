@@ -25,6 +25,7 @@ from dataclasses import dataclass
 SHARE_LEAD_NS = 150_000_000  # one step of the longest kind: less would let shares overrule deadlines at every step
 DEBT_NS_MAX = 1_000_000_000  # above any bounded step, so that shares stay exact; what a tenant waits for at most
 CHARGE_NS_MIN = 1_000_000
+TENANT_WEIGHT_MAX = 1_000  # beyond it, others would wait for seconds before shares are even
 TENANTS_MAX = 64  # far more than are active at one stage; accounts of the idle are forgotten when room is needed
 
 

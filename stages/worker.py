@@ -7,6 +7,8 @@ Theory of operation
 
 Rules
 * All decisions are in `stages.stage`; this file carries bytes, clocks and threads.
+* What a worker is told and cannot be is said in one line, with its name, and it ends with `STATUS_REFUSED`. Where the
+  host or a peer does not let it run, or a step hangs, it ends with `STATUS_FAILED`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
 from stages.arena import Arena
-from stages.block_table import BLOCKS, SESSION_BLOCKS_MAX, BlockTable, TableSize
+from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX, ArenaError, BlockTable, TableSize
 from stages.edges import InEdge, OutEdge
 from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, StepFlags
 from stages.engines import registry
-from stages.event_log import EVENTS_MAX, PAGE_EVENTS_MAX, EventLog
+from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX, PAGE_EVENTS_MAX, EventLog
 from stages.exchange import Exchange
 from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
 from stages.messages import (
@@ -55,8 +57,11 @@ from stages.outgoing import FrameTooLargeError
 from stages.snapshots import Snapshots
 from stages.stage import STREAMS_MAX, Stage
 from stages.stream import Output, StageFailure, StageModel
+from stages.tenant_shares import TENANT_WEIGHT_MAX, TENANTS_MAX
 
+PAYLOAD_BYTES_MAX = 1 << 31  # what fits no link is refused by name; this only keeps the number one
 HAND_OVER_TOO_LARGE = "hand_over_too_large"
+STATUS_FAILED, STATUS_REFUSED = 1, 2
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
 
 # One JSON object a line. Tracebacks without locals, which may hold what somebody said.
@@ -69,7 +74,23 @@ _LOG_PROCESSORS: list[Processor] = [
 
 _log = structlog.get_logger("stages.worker")
 
-TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+ReplicaName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]  # a stage's, with a number at its end
+Incarnation = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+StreamCount = Annotated[int, msgspec.Meta(ge=1, le=STREAMS_MAX)]
+PayloadBytes = Annotated[int, msgspec.Meta(ge=0, le=PAYLOAD_BYTES_MAX)]
+EventCount = Annotated[int, msgspec.Meta(ge=0, le=EVENTS_KEPT_MAX)]
+BlockCount = Annotated[int, msgspec.Meta(ge=1, le=BLOCKS_MAX)]
+TenantWeight = Annotated[int, msgspec.Meta(ge=1, le=TENANT_WEIGHT_MAX)]
+
+
+class SpecError(ValueError):
+    """A worker was told what it cannot be: whoever made its specification must change it."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What is read of a specification that cannot be used."""
+
+    replica: str = "?"
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,21 +102,21 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     publishes, where that is known (else 0). `events_max`: how many events its log holds.
     """
 
-    replica: str
+    replica: ReplicaName
     kind: str
     engine: str
     address: str
-    incarnation: int
+    incarnation: Incarnation
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}
     edges: tuple[OutEdge, ...] = ()
     inputs: tuple[InEdge, ...] = ()
-    streams_max: int = STREAMS_MAX
-    payload_bytes_max: int = 0
-    events_max: int = EVENTS_MAX
-    arena_blocks: int = BLOCKS
-    session_blocks_max: int = SESSION_BLOCKS_MAX
-    tenant_weights: dict[str, TenantWeight] = {}
+    streams_max: StreamCount = STREAMS_MAX
+    payload_bytes_max: PayloadBytes = 0
+    events_max: EventCount = EVENTS_MAX
+    arena_blocks: BlockCount = BLOCKS
+    session_blocks_max: BlockCount = SESSION_BLOCKS_MAX
+    tenant_weights: Annotated[dict[str, TenantWeight], msgspec.Meta(max_length=TENANTS_MAX)] = {}
 
     def stage_of(self, model: StageModel, events: EventLog) -> Stage:
         """The stage that this worker runs, with `model`."""
@@ -371,8 +392,7 @@ async def _run(spec: WorkerSpec) -> bool:
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_reader(sys.stdin.fileno(), _stdin_readable, loop, stopped)
-    secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
-    model = registry.build(spec.engine, spec.kind, spec.options | secrets)
+    model = _model_of(spec)
     worker = Worker(spec, model)
     try:
         await worker.serve(_announce, stopped)
@@ -380,6 +400,33 @@ async def _run(spec: WorkerSpec) -> bool:
         if not worker.hangs:
             model.close()
     return worker.hangs
+
+
+def read_spec(encoded: str) -> WorkerSpec:
+    """The specification in that JSON. Raises `SpecError`."""
+    try:
+        return msgspec.json.decode(encoded, type=WorkerSpec)
+    except msgspec.DecodeError as error:
+        raise SpecError(f"its specification cannot be used: {error}: correct it where it was made") from error
+
+
+def _name_in(encoded: str) -> str:
+    """Of which worker that is, where that much can be read."""
+    try:
+        return msgspec.json.decode(encoded, type=_Named).replica
+    except msgspec.DecodeError:
+        return _Named().replica
+
+
+def _model_of(spec: WorkerSpec) -> StageModel:
+    """Raises `SpecError`; `OSError` for files that cannot be read."""
+    secrets = {option: os.environ[name] for option, name in spec.secrets.items() if name in os.environ}
+    try:
+        return registry.build(spec.engine, spec.kind, spec.options | secrets)
+    except registry.EngineUnknownError as error:
+        raise SpecError(f"{error}: change the stage's engine or its options") from error
+    except msgspec.ValidationError as error:
+        raise SpecError(f"engine {spec.engine!r} cannot use its options: {error}: set what it takes") from error
 
 
 def _stdin_readable(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
@@ -397,17 +444,17 @@ def main() -> int:
     """Entry point: `python -m stages.worker SPEC`, SPEC being a `WorkerSpec` as JSON."""
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m stages.worker SPEC_JSON\n")
-        return 2
+        return STATUS_REFUSED
     structlog.configure(processors=_LOG_PROCESSORS, logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     try:
-        hangs = asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=WorkerSpec)))
-    except (msgspec.DecodeError, registry.EngineUnknownError, LinkError, OSError) as error:
-        sys.stderr.write(f"worker: {error}\n")
-        return 1
+        hangs = asyncio.run(_run(read_spec(sys.argv[1])))
+    except (SpecError, ArenaError, LinkError, OSError) as error:
+        sys.stderr.write(f"worker {_name_in(sys.argv[1])!r}: {error}\n")
+        return STATUS_REFUSED if isinstance(error, SpecError) else STATUS_FAILED
     if hangs:
         _log.error("step_hangs", stop_step_ms_max=STOP_STEP_MS_MAX)
         # The interpreter would wait for the thread for ever, and the worker outlive its supervisor.
-        os._exit(1)
+        os._exit(STATUS_FAILED)
     return 0
 
 

@@ -194,7 +194,7 @@ def _item_of_call(body: ItemBody, item_id: str) -> Item:
     _check_length(arguments, CALL_CHARACTERS_MAX, "item.arguments")
     try:
         msgspec.json.decode(arguments, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ClientEventError("invalid_value", "arguments are a JSON object, as text", "item.arguments") from error
     return call_item(item_id, body.call_id, body.name or "", arguments)
 

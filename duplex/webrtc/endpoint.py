@@ -198,5 +198,5 @@ async def _form_of(content_type: str, body: bytes) -> dict[str, str]:
 def _patch_of(text: str) -> SessionPatch:
     try:
         return _patch.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise OfferError("invalid_session", f"the session cannot be used: {str(error)[:200]}") from error

@@ -48,7 +48,7 @@ class SecretsEndpoint:
             secret = self._client_secrets.mint(wanted.expires_after.seconds, wanted.session)
         except OfferError as error:
             return error_response(error.status, error.code, str(error))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return error_response(400, "invalid_value", str(error)[:200])
         except ClientEventError as error:
             return error_response(400, error.code, str(error), param=error.param)

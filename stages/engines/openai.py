@@ -26,6 +26,7 @@ from stages.call_writer import CallWriter, callable_now
 from stages.clauses import ClauseLimits, Reply
 from stages.contracts import Item, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
 from stages.engines.openai_client import ApiKey, CallPiece, ChatClient, ChatEnd, ChatRequest, Exchange, ServerSettings
+from stages.engines.openai_options import OpenAIOptions
 from stages.prompting import PromptTooLargeError, estimate_tokens, fit
 from stages.stream import Output, Publish, StageFailure, StageStream, Step, StepContext
 
@@ -43,18 +44,9 @@ class OpenAIThinkerSettings:
     clauses: ClauseLimits = field(default_factory=ClauseLimits)
 
 
-class _BuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    base_url: str
-    model: str
-    api_key: str = ""
-    sessions_max: int = 32
-    context_tokens: int = 8_192
-    sentences_max: int = 4
-
-
 def build(options: Mapping[str, object]) -> OpenAIThinkerModel:
     """From a stage's specification. Raises `msgspec.ValidationError`, which names the option."""
-    given = msgspec.convert(dict(options), _BuildOptions)
+    given = msgspec.convert(dict(options), OpenAIOptions)
     server = ServerSettings(given.base_url, given.model, ApiKey(given.api_key), given.sessions_max + 1)
     settings = OpenAIThinkerSettings(server, given.sessions_max, given.context_tokens, given.sentences_max)
     return OpenAIThinkerModel(settings)

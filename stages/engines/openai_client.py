@@ -211,7 +211,7 @@ class Exchange:
             end = failure
         except (TimeoutError, httpx2.TimeoutException):
             end = StageFailure("timeout", "the language model's server did not answer in time")
-        except (httpx2.SSEError, httpx2.DecodingError, msgspec.DecodeError):
+        except (httpx2.SSEError, httpx2.DecodingError, msgspec.DecodeError, RecursionError):
             end = StageFailure("bad_reply", "the language model's server sent what is no stream of completions")
         except httpx2.HTTPError as error:
             end = StageFailure("unavailable", f"the language model's server is away: {type(error).__name__}")

@@ -1,16 +1,30 @@
 """What each engine makes, takes and can be told, so that a graph that cannot run is refused before anything starts.
 
 Rules
-* Nothing of an engine is imported: a gateway that checks its graph loads no model library.
+* No model library is imported: of an engine, a gateway that checks its graph reads nothing but what it can be told.
 * An engine that is not in `PROFILES` is like others of its kind, and checks its options itself when its worker starts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from stages.contracts import Payload
 from stages.edges import Need
+from stages.engines.local.options import NoOptions, SlotOptions, VoiceOptions
+from stages.engines.openai_options import OpenAIOptions
+from stages.engines.scripted import ScriptedOptions
+from stages.engines.synthetic import profile as synthetic
+from stages.engines.torch_omni.options import (
+    CODEC_CHUNK_FRAMES,
+    Code2WavSettings,
+    ModelOptions,
+    TalkerSettings,
+    ThinkerSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +50,25 @@ class Takes:
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """`takes` is all that a stage of this engine is fed by other stages, and it needs all of it. `options`: the names
-    that it knows; None: it says so itself."""
+    """`takes` is all that a stage of this engine is fed by other stages, and it needs all of it. `settings`: what its
+    options are read as, each name by one of them; None: it says so itself. `unused`: names that mean nothing here."""
 
     makes: tuple[Makes, ...] = ()
     takes: tuple[Takes, ...] = ()
-    options: frozenset[str] | None = None
+    settings: tuple[type[msgspec.Struct], ...] | None = None
+    unused: frozenset[str] = frozenset()
+
+    @property
+    def options(self) -> frozenset[str] | None:
+        """The names of the options that it knows."""
+        if self.settings is None:
+            return None
+        return frozenset(name for one in self.settings for name in one.__struct_fields__) - self.unused
+
+    def check(self, options: Mapping[str, object]) -> None:
+        """Raises `msgspec.ValidationError`, which names the option, for a value that the engine does not take."""
+        for one in self.settings or ():
+            msgspec.convert({name: options[name] for name in one.__struct_fields__ if name in options}, one)
 
     def made(self, payload: Payload) -> Makes | None:
         return next((made for made in self.makes if made.payload == payload), None)
@@ -62,7 +89,6 @@ CODEC_AXES = ("codebook", "frame")
 CLAUSE_CHARACTERS_MAX = 160
 LATENT_ITEM_FRAMES_MAX = 16
 EMBEDDINGS_ITEM_MAX = 24
-CODEC_CHUNK_FRAMES = 25  # unless the edge has a schedule of its own
 
 _CLAUSES = Makes("clauses", TEXT_AXES, CLAUSE_CHARACTERS_MAX)
 _LATENTS = Makes("latents", LATENT_AXES, LATENT_ITEM_FRAMES_MAX)
@@ -78,45 +104,52 @@ _BY_KIND = {
     ),
 }
 
-_SCRIPTED = ("heard", "replies", "frames_per_word", "sessions_max")
-
-_OPTIONS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("local", "encoder"): (),
-    ("local", "thinker"): ("slots", "gguf"),
-    ("local", "talker"): ("cache_dir", "voices"),
-    ("local", "vocoder"): ("cache_dir", "voices"),
-    ("openai", "thinker"): ("base_url", "model", "api_key", "sessions_max", "context_tokens", "sentences_max"),
-    ("scripted", "encoder"): _SCRIPTED,
-    ("scripted", "thinker"): _SCRIPTED,
-    ("scripted", "talker"): (*_SCRIPTED, "chunk_first", "chunk_then"),
-    ("scripted", "vocoder"): _SCRIPTED,
-    ("scripted", "observer"): _SCRIPTED,
+_SETTINGS: dict[tuple[str, str], type[msgspec.Struct]] = {
+    ("local", "encoder"): NoOptions,
+    ("local", "thinker"): SlotOptions,
+    ("local", "talker"): VoiceOptions,
+    ("local", "vocoder"): VoiceOptions,
+    ("openai", "thinker"): OpenAIOptions,
+    ("synthetic", "encoder"): synthetic.EncoderProfile,
+    ("synthetic", "thinker"): synthetic.ThinkerProfile,
+    ("synthetic", "talker"): synthetic.TalkerProfile,
+    ("synthetic", "vocoder"): synthetic.VocoderProfile,
 }
 
-_OMNI = ("seed", "checkpoint", "device")
+_CHUNKS = frozenset({"chunk_first", "chunk_then"})
+
+_SCRIPTED = {
+    kind: replace(usual, settings=(ScriptedOptions,), unused=frozenset() if kind == "talker" else _CHUNKS)
+    for kind, usual in _BY_KIND.items()
+}
 
 _TORCH = {
-    "encoder": EngineProfile(makes=(Makes("embeddings", HEARD_AXES, EMBEDDINGS_ITEM_MAX),), options=frozenset(_OMNI)),
+    "encoder": EngineProfile(
+        makes=(Makes("embeddings", HEARD_AXES, EMBEDDINGS_ITEM_MAX),),
+        settings=(ModelOptions,),
+    ),
     "thinker": EngineProfile(
         makes=(Makes("embeddings", MIND_AXES, EMBEDDINGS_ITEM_MAX),),
         takes=(Takes("embeddings", HEARD_AXES),),
-        options=frozenset((*_OMNI, "sessions", "context_tokens", "output_tokens_max", "piece_tokens_max")),
+        settings=(ModelOptions, ThinkerSettings),
     ),
     "talker": EngineProfile(
         makes=(Makes("codec", CODEC_AXES, CODEC_CHUNK_FRAMES),),
         takes=(Takes("embeddings", MIND_AXES),),
-        options=frozenset((*_OMNI, "chunk_first", "chunk_then", "frames_max", "temperature")),
+        settings=(ModelOptions, TalkerSettings),
     ),
     "vocoder": EngineProfile(
         makes=(Makes("audio", SOUND_AXES, 0, sample_rate=24_000),),
         takes=(Takes("codec", CODEC_AXES),),
-        options=frozenset((*_OMNI, "decode_frames_max")),
+        settings=(ModelOptions, Code2WavSettings),
     ),
 }
 
-PROFILES = {
-    (engine, kind): replace(_BY_KIND[kind], options=frozenset(options)) for (engine, kind), options in _OPTIONS.items()
-} | {("torch", kind): profile for kind, profile in _TORCH.items()}
+PROFILES = (
+    {(engine, kind): replace(_BY_KIND[kind], settings=(of_kind,)) for (engine, kind), of_kind in _SETTINGS.items()}
+    | {("scripted", kind): profile for kind, profile in _SCRIPTED.items()}
+    | {("torch", kind): profile for kind, profile in _TORCH.items()}
+)
 
 
 def profile_of(engine: str, kind: str) -> EngineProfile:

@@ -36,7 +36,7 @@ _BUILDERS: dict[tuple[str, str], str] = {
 
 
 class EngineUnknownError(ValueError):
-    """No engine of that name offers that kind of stage: the configuration must change."""
+    """No engine of that name offers that kind of stage, or not here: the configuration must change."""
 
 
 def engines_for(kind: str) -> tuple[str, ...]:

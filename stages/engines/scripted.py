@@ -63,6 +63,7 @@ TONE_LEVEL = 0.2
 FRAMES_PER_ITEM_MAX = 16
 WORDS_PER_STEP = 4
 CALL_CHARACTERS_PER_STEP = 16
+COUNT_MAX = 1_000  # of anything that a script sets
 RESULT = "@result"
 _CALL = re.compile(r"(?P<words>.*?)\s*@(?P<name>[\w-]+)\s*(?P<arguments>\{.*\})\s*", re.DOTALL)
 VOCODER_BATCH_MAX = 8
@@ -288,7 +289,7 @@ class _Observer(_Scripted):
 
 
 _Texts = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
 
 
 class ScriptedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

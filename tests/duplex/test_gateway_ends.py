@@ -150,3 +150,29 @@ def test_what_a_replaced_call_holds_is_still_given_back_to_it(tmp_path: Path, si
         assert len(silent.closed(tag.session)) == 8
 
     play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("broken", ["append", "renew"])
+def test_a_fault_of_ours_in_writing_ends_the_call_and_leaves_nothing(
+    tmp_path: Path, silent: Silent, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    async def fault(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async def scenario(one: Bench) -> None:
+        visit = Visit(one)
+        tag = await visit.begin()
+        with monkeypatch.context() as patched:
+            patched.setattr(type(one.gateway.store), broken, fault)
+            say(visit.admitted, "The last words.")
+            visit.admitted.call.look_after_session()
+            await visit.admitted.call.ended.wait()
+        assert visit.admitted.call.end_reason == "internal_error"
+        visit.leave()
+        await visit.task
+        assert one.gateway.sessions == ()
+        assert len(silent.closed(tag.session)) == 4
+        async with one.gateway.resumed_call(visit.admitted.resume_token) as again:
+            assert again.call.end_reason is None
+
+    play(tmp_path, scenario)

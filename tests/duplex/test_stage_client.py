@@ -226,6 +226,7 @@ def test_a_question_gets_its_own_answer(tmp_path: Path) -> None:
             assert await asyncio.gather(*asking) == [page(1, 10), page(2, 20)]
             assert (one.client.incarnation, one.client.revision) == (7, "rev")
             assert one.told.log == [("talker up", 7)], "answers are for who asked"
+            assert one.client._answers == {}, "who was answered waits no more"
 
     play(scenario())
 
@@ -242,6 +243,7 @@ def test_who_no_longer_waits_for_an_answer_is_given_none(tmp_path: Path) -> None
             worker.control.link.send(Opened(TAG))
             await one.told.until("talker", Opened(TAG))
             assert asking.cancelled()
+            assert one.client._answers == {}
 
     play(scenario())
 
@@ -259,6 +261,7 @@ def test_a_question_to_who_is_lost_or_away_fails(tmp_path: Path) -> None:
             assert await asking[0] == page(1)
             with pytest.raises(LinkError, match="talker was lost"):
                 await asking[1]
+            assert one.client._answers == {}
 
     play(scenario())
 

@@ -9,7 +9,7 @@ from media.turn_detector import NS_PER_MS, TurnDetector
 from media.turn_events import HeardWindow, Held, Resumed, Saying, TurnEvent, TurnPaused
 from media.turn_settings import TurnDetectorSettings
 
-LOUD, FAINT, QUIET, UNEVEN = 0.95, 0.4, 0.05, 0.6
+LOUD, UNCLEAR, UNEVEN, FAINT, QUIET = 0.95, 0.79, 0.6, 0.4, 0.05
 NEAR_DB, FAR_AWAY_DB = -26.0, -38.0
 WINDOW_NS = WINDOW_MS * NS_PER_MS
 SPEAKING = Saying(is_audible=True, words="The weather in Paris will be sunny on Tuesday, with a light wind")
@@ -69,8 +69,8 @@ class Call:
 
 
 def held(call: Call) -> Call:
-    """After a hold that has begun with the first sample."""
-    assert call.hear(64) == [Held(0)]
+    """After a hold by the second window of a voice that begins with the first sample."""
+    assert call.hear(32, UNCLEAR) + call.hear(32) == [Held(0)]
     return call
 
 

@@ -136,6 +136,7 @@ def test_a_clear_voice_is_not_sure_where_it_spreads() -> None:
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
+        (evidence(burst(0.95, 32), Meaning.INTERRUPTION), None),
         (evidence(burst(0.95, 64), Meaning.INTERRUPTION), "words"),
         (evidence(burst(0.95, 64), Meaning.WORDS), "words"),
         (evidence(burst(0.95, 64), Meaning.WORDS, guarded=True), "words"),
@@ -175,6 +176,8 @@ def test_the_benefit_of_the_doubt_is_for_a_steady_voice(item: Evidence, elapsed_
         {"doubtful_mean": -0.1},
         {"sure_spread": 0.3},
         {"sure_spread": -0.1},
+        {"words_ms_min": -1},
+        {"words_ms_min": 641},
         {"echo_share": 0.0},
         {"echo_share": 1.1},
     ],

@@ -119,14 +119,21 @@ def test_a_strict_start_is_rounded_up_to_windows() -> None:
     assert GateSettings(start_ms_strict=128).start_windows_needed(stricter=True) == 4
 
 
-def test_a_strict_start_may_ask_for_a_clear_voice_in_the_windows_that_confirm_it() -> None:
-    clear = GateSettings(start_ms_strict=64, start_mean_strict=0.8)
-    assert play(SpeechGate(clear), [0.79, 0.8] * 50, stricter=True) == []
-    assert play(SpeechGate(clear), [0.79, 0.8]) == [SpeechStarted(at(0), at(2))]
-    assert play(SpeechGate(clear), [0.7, 0.9], stricter=True) == [SpeechStarted(at(0), at(2))]
-    # What hummed before does not count against the voice that follows.
-    assert play(SpeechGate(clear), [0.6] * 50 + [0.95, 0.95], stricter=True) == [SpeechStarted(at(0), at(52))]
-    assert play(SpeechGate(clear), [1.0, QUIET, 1.0, 0.55, 0.55, 1.0], stricter=True) == []
+def test_one_clear_window_confirms_a_strict_start() -> None:
+    clear = GateSettings(start_ms_strict=128, start_clear_strict=0.8)
+    assert play(SpeechGate(clear), [0.8], stricter=True) == [SpeechStarted(at(0), at(1))]
+    assert play(SpeechGate(clear), [0.6, 0.79, 0.8], stricter=True) == [SpeechStarted(at(0), at(3))]
+    assert play(SpeechGate(clear), [0.79] * 4, stricter=True) == [SpeechStarted(at(0), at(4))]
+    assert play(SpeechGate(clear), [0.79, 0.79, 0.79, QUIET] * 50, stricter=True) == []
+    assert play(SpeechGate(clear), [1.0]) == []
+
+
+def test_a_clear_window_that_is_not_loud_confirms_nothing() -> None:
+    deaf = GateSettings(threshold=0.9, start_clear_strict=0.8)
+    assert play(SpeechGate(deaf), [0.85] * 50, stricter=True) == []
+    gate = SpeechGate(deaf)
+    play(gate, [0.9, 0.85])
+    assert not gate.is_onset(stricter=True)
 
 
 def test_the_last_windows_confirm_an_onset_whatever_the_state() -> None:
@@ -214,8 +221,8 @@ def test_windows_that_overlap_are_a_bug_of_the_caller() -> None:
         ("start_windows", 33),
         ("start_ms_strict", 31),
         ("start_ms_strict", 1_025),
-        ("start_mean_strict", -0.1),
-        ("start_mean_strict", 1.1),
+        ("start_clear_strict", -0.1),
+        ("start_clear_strict", 1.1),
         ("pause_ms", 31),
         ("pause_ms", 60_001),
         ("silence_ms", 31),
@@ -249,7 +256,7 @@ SETTINGS = st.builds(
     threshold=st.sampled_from([0.0, 0.1, 0.5, 0.7, 1.0]),
     start_windows=st.integers(1, 4),
     start_ms_strict=st.integers(32, 200),
-    start_mean_strict=st.sampled_from([0.0, 0.8, 1.0]),
+    start_clear_strict=st.sampled_from([None, 0.8, 1.0]),
     pause_ms=st.integers(32, 200),
     silence_ms=st.integers(32, 400),
 )
@@ -300,7 +307,9 @@ def test_started_means_speech_and_ended_means_silence(
             match event:
                 case SpeechStarted():
                     assert min(heard) >= settings.threshold
-                    assert len(heard) >= settings.start_windows_needed(stricter)
+                    clear = settings.start_clear_strict if stricter else None
+                    is_clear = clear is not None and probability >= clear
+                    assert is_clear or len(heard) >= settings.start_windows_needed(stricter)
                 case SpeechPaused():
                     assert len(heard) * 32 >= min(settings.pause_ms, settings.silence_ms)
                     assert max(heard) < settings.threshold

@@ -6,7 +6,7 @@ import pytest
 
 from media.turn_detector import NS_PER_MS, DetectorState
 from media.turn_events import SILENT, Held, Resumed, ResumeWhy, Saying, TurnDropped, TurnPaused, TurnStarted, Yielded
-from tests.media.detected_call import LOUD, SETTINGS, SPEAKING, UNINTERRUPTIBLE, Call, at, held
+from tests.media.detected_call import LOUD, SETTINGS, SPEAKING, UNCLEAR, UNINTERRUPTIBLE, Call, at, held
 
 CONFIRM_MS = SETTINGS.confirm_ms_max
 
@@ -106,7 +106,7 @@ def test_the_reply_may_end_before_anything_is_heard(saying: Saying, why: ResumeW
 
 def test_speech_that_is_heard_once_the_reply_has_ended_is_a_turn() -> None:
     call = alerted(Call())
-    call.hear(32)
+    call.hear(32, UNCLEAR)
     assert call.hear(32, LOUD, SILENT) == [Resumed("floor_free"), TurnDropped(at(2)), TurnStarted(at(2), at(4))]
 
 
@@ -125,7 +125,7 @@ def test_a_reset_ends_the_hold_and_says_no_more() -> None:
 def test_words_that_come_before_the_sound_wait_for_it() -> None:
     call = alerted(Call())
     assert call.say("I need a train") == []
-    call.hear(32)
+    assert call.hear(32, UNCLEAR) == []
     assert call.hear(32) == [Yielded(at(2), "words")]
 
 

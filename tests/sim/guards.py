@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from duplex.log_queue import LogQueue
+from duplex.replica_port import Greeting, ReplicaPort
 from duplex.stage_pool import StagePool
 from media.heard_estimate import Path
 from media.playout import Playout
@@ -24,6 +27,7 @@ from sessions.saving import Part, Saving
 from sessions.speaking import Speaking
 from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
+from stages.messages import Welcome
 from stages.outbox import Outbox
 from stages.owners import Owners
 from stages.pool import Pool
@@ -70,6 +74,14 @@ def _struck_early(response: Response, now_ns: int) -> list[life.Effect]:
     if response._done_ns is None or response._drained:
         return []
     return response._drain("complete", now_ns)
+
+
+def _all_alike(port: ReplicaPort, welcome: Welcome, *, on_control: bool) -> Greeting:
+    """In place of: processes of one worker are told apart by their incarnations."""
+    return _WELCOMED(port, msgspec.structs.replace(welcome, incarnation=1), on_control=on_control)
+
+
+_WELCOMED = ReplicaPort.welcomed
 
 
 def _never_reborn(pool: StagePool, replica: str, incarnation: int) -> None:
@@ -146,7 +158,8 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "credit return, once": (Credit, "give_back", _twice),
     "ledger strike": (Response, "_strike", _not_struck),
     "ledger, whole": (Response, "_check_drained", _struck_early),
-    "incarnation": (StagePool, "_up", _never_reborn),
+    "incarnation": (ReplicaPort, "welcomed", _all_alike),
+    "incarnation, death": (StagePool, "_up", _never_reborn),
     "terminal, once": (Response, "_move", _moves_from_the_end),
     "release, credit": (Outbox, "close", _keeps_its_credit),
     "release, session": (Stage, "_release_session", _keeps_the_session),

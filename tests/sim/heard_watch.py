@@ -63,8 +63,13 @@ class HeardWatch:
         if not acked and player.gone_ns is not None:
             untold += ms_to_samples(ASK_MS, OUTPUT_RATE)  # until the first question that is not answered
         assert heard <= truth + untold, f"of {response} {heard} are heard, and the ear has had {truth}"
-        late = ms_to_samples(player.report_late_ns // MS + player.headset.jitter_ms + 1, OUTPUT_RATE)
+        late = self._late_samples + ms_to_samples(player.headset.jitter_ms + 1, OUTPUT_RATE)
         assert truth <= most + late or player.is_ahead, f"of {response} {truth} were heard, of at most {most}"
+
+    @property
+    def _late_samples(self) -> int:
+        """A report that waited for a gateway which stood still is older than it can know."""
+        return ms_to_samples(self._player.report_late_ns // MS, OUTPUT_RATE)
 
     def _most_stopped(self, most: int, sent: int) -> int:
         """Of a reply that was stopped when at most so much was heard: a stop takes its time to the client, and reaches
@@ -120,5 +125,5 @@ class HeardWatch:
             return
         self._counts["histories estimated" if item.cut else "replies presumed whole"] += 1
         assert claim <= truth + self._untold_samples, f"history has {claim} of {response}, the ear {truth}"
-        most = self._most_stopped(claim + item.heard_error_samples, item.audio_samples)
+        most = self._most_stopped(claim + item.heard_error_samples, item.audio_samples) + self._late_samples
         assert truth <= most, f"history has {claim} of {response}, the ear {truth}, of at most {most}"

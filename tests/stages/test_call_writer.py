@@ -75,9 +75,10 @@ def too_many() -> None:
         lambda: written("x" * (CALL_CHARACTERS_MAX + 1)),
         lambda: written('{"a":').finish(),
         lambda: written("[1]").finish(),
+        lambda: written('{"a":' + "[" * 5_000).finish(),
         too_many,
     ],
-    ids=["unknown", "too long", "broken", "no object", "too many"],
+    ids=["unknown", "too long", "broken", "no object", "nested without end", "too many"],
 )
 def test_what_is_no_call_is_refused_by_name(act: Callable[[], object]) -> None:
     with pytest.raises(StageFailure) as raised:

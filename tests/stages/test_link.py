@@ -196,7 +196,7 @@ def test_a_link_that_is_closing_or_down_swallows_what_is_sent() -> None:
 
 def test_a_lost_link_gives_its_buffer_back_though_somebody_still_knows_it() -> None:
     wired = Wired()
-    wired.come(wire(FRAMES[0])[:-1])
+    wired.come(wire(*FRAMES[:2])[:-1])
     assert wired.link.get_buffer(-1).nbytes > FRAME_BYTES_MAX // 2
     wired.link.connection_lost(None)
     assert wired.link.get_buffer(-1).nbytes == 0
@@ -310,7 +310,7 @@ def test_another_version_is_told_which_one_must_be_updated(version: int) -> None
     wired = taking(Hello(version, "control", "gw"), EndEpoch("s", 1))
     older = min(version, LINK_VERSION)
     reason = (
-        f"the peer speaks version {version} of the links, this side {LINK_VERSION}: "
+        f"the peer's Hello speaks version {version} of the links, this side {LINK_VERSION}: "
         f"update the installation that speaks version {older}"
     )
     assert (wired.frames, wired.sent) == ([], [LinkRefused(LINK_VERSION, reason)])

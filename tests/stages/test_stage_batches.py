@@ -14,6 +14,7 @@ from stages.messages import (
     EndEpoch,
     Feed,
     Grant,
+    Hello,
     Open,
     OpenSession,
     Published,
@@ -23,6 +24,7 @@ from stages.messages import (
 )
 from stages.stream import Publish, StageFailure
 from stages.tenant_shares import SHARE_LEAD_NS
+from stages.worker import WorkerSpec
 from tests.stages.puppet import BatchingPuppets, PuppetModel, PuppetStep
 from tests.stages.stage_bench import CONTROL, SESSION, TAG, Puppets, StageBench, closings, sound
 
@@ -167,9 +169,14 @@ def test_the_slack_of_steady_work_is_the_sound_that_is_left() -> None:
     assert started == ["c", "a", "b"]
 
 
-def test_a_tenant_is_served_by_its_weight() -> None:
+@pytest.mark.parametrize("told", ["the stage", "its worker"])
+def test_a_tenant_is_served_by_its_weight(told: str) -> None:
     model = PuppetModel()
     bench = StageBench(model, tenant_weights={"paid": 3})
+    if told == "its worker":
+        spec = WorkerSpec("think", "thinker", "scripted", "unix:/think.sock", 1, tenant_weights={"paid": 3})
+        bench.stage = spec.stage_of(model, bench.events)
+        bench.stage.link_up(CONTROL, Hello(1, "control", "gw_1"))
     bench.frame(OpenSession(SESSION, 0))
     tags = [Tag(SESSION, 5, 1, name) for name in ("x", "y", "paid")]
     for tag in tags:

@@ -224,6 +224,18 @@ def test_a_cut_waits_for_sound_that_is_still_on_its_way() -> None:
     assert times_in(bench.finish()) == [("one", 0, 2_400)]
 
 
+@pytest.mark.parametrize("link", [MEDIA, TALKER, OTHER], ids=["media", "stage before", "another gateway"])
+def test_only_who_opened_a_stream_can_cut_it(link: int) -> None:
+    bench = Observer()
+    bench.stage.link_up(OTHER, Hello(1, "control", "gw_2"))
+    bench.read("one two three")
+    bench.hear(7_200)
+    assert bench.frame(Cut(TAG, 2_400), link) == []
+    assert bench.running == {}
+    bench.frame(Cut(TAG, 4_900))
+    assert times_in(bench.finish()) == [("one", 0, 2_400), ("two", 2_400, 4_800)]
+
+
 def test_a_cut_of_what_is_unknown_or_leaves_changes_nothing() -> None:
     bench = Observer()
     assert bench.frame(Cut(Tag(SESSION, 5, 1, "resp_0"), 1)) == []

@@ -32,11 +32,13 @@ from tests.stages.stage_bench import (
     INPUT,
     MEDIA,
     OTHER_CONTROL,
+    OTHER_MEDIA,
     SESSION,
     SOURCE,
     TAG,
     Puppets,
     closings,
+    sound,
 )
 
 CLAUSE = Clause(0, "Hello.", final=True)
@@ -86,6 +88,35 @@ def test_a_new_owner_is_told_that_the_session_is_open_when_nothing_of_the_one_be
     assert bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL) == [Closed(INPUT, "cancelled", {})]
     assert bench.finish() == [Closed(TAG, "cancelled", {}), SessionOpened(SESSION)]
     assert bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL) == [SessionOpened(SESSION)]
+
+
+def test_a_stream_that_is_open_is_opened_again_by_its_owner_alone() -> None:
+    bench = Puppets()
+    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    again = Open(TAG, ObserverOptions())
+    assert bench.frame(again) == [Opened(TAG)]
+    assert bench.frame(again, OTHER_CONTROL) == [Refused(TAG, "not_owner", "another gateway has opened the session")]
+
+
+def test_an_owner_that_has_streams_open_is_told_at_once_that_the_session_is_its_own() -> None:
+    bench = Puppets()
+    assert bench.frame(OpenSession(SESSION, 6)) == [Closed(TAG, "cancelled", {}), SessionOpened(SESSION)]
+    bench.another(outside := Tag(SESSION, OUT_OF_BAND, 1, "resp_o"))
+    assert bench.frame(OpenSession(SESSION, 7)) == [SessionOpened(SESSION)]
+    assert closings(bench.frame(Cancel(outside))) == [(outside, "cancelled", "")]
+
+
+@pytest.mark.parametrize(
+    "link", [SOURCE, OTHER_CONTROL, OTHER_MEDIA, 99], ids=["before", "other", "its media", "nobody"]
+)
+def test_the_credit_of_what_was_published_is_given_back_by_its_gateway_alone(link: int) -> None:
+    bench = Puppets(PuppetStep((sound(4),)), PuppetStep((sound(4, 1),)), publish_window=4)
+    for number, role in ((OTHER_CONTROL, "control"), (OTHER_MEDIA, "media")):
+        bench.stage.link_up(number, Hello(LINK_VERSION, role, "gw_2"))  # type: ignore[arg-type]
+    bench.run_to_rest()
+    assert bench.frame(Grant(TAG, 4), link) == []
+    assert bench.stale() == 1
+    assert [type(frame) for frame in bench.frame(Grant(TAG, 4), MEDIA)] == [Published]
 
 
 def test_who_has_left_again_meanwhile_is_told_nothing() -> None:

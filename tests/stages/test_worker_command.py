@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -50,19 +51,46 @@ def spec_json(folder: Path, **changed: object) -> str:
 @pytest.mark.parametrize("arguments", [(), ("one", "two")])
 def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, ...]) -> None:
     status, _, said = command.run(*arguments)
-    assert (status, said) == (2, "usage: python -m stages.worker SPEC_JSON\n")
+    assert (status, said) == (worker.STATUS_REFUSED, "usage: python -m stages.worker SPEC_JSON\n")
 
 
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"replica": 7}, "replica"),
+        ({"incarnation": -1}, "$.incarnation"),
+        ({"streams_max": 0}, "$.streams_max"),
+        ({"payload_bytes_max": -1}, "$.payload_bytes_max"),
+        ({"events_max": -3}, "Expected `int` >= 0 - at `$.events_max`: correct it where it was made"),
+        ({"events_max": 10**20}, "Expected `int` <= 262144 - at `$.events_max`"),
+        ({"arena_blocks": 100_000_000}, "Expected `int` <= 4096 - at `$.arena_blocks`"),
+        ({"session_blocks_max": 0}, "$.session_blocks_max"),
+        ({"edges": [{**ONWARD, "window": 10**30}]}, "$.edges[0].window"),
+        ({"inputs": [{"payload": "clauses", "window": 0}]}, "$.inputs[0].window"),
         ({"gpu": 1}, "gpu"),
         ({"engine": "magic"}, "no engine 'magic' for a thinker; there are: local, openai, scripted"),
         ({"kind": "mouth"}, "no engine 'scripted' for a mouth"),
         ({"options": {"volume": 11}}, "volume"),
         ({"options": {"replies": []}}, "replies"),
         ({"tenant_weights": {"a": 0}}, "tenant_weights"),
+        (
+            {"engine": "synthetic", "options": {"bananas": 1}},
+            "engine 'synthetic' cannot use its options: Object contains",
+        ),
+    ],
+)
+def test_a_wrong_specification_is_refused_in_one_line_with_the_stage(
+    command: Command, tmp_path: Path, changed: dict[str, object], named: str
+) -> None:
+    status, out, said = command.run(spec_json(tmp_path, **changed))
+    assert (status, out) == (worker.STATUS_REFUSED, "")
+    assert said.startswith("worker 'think': ")
+    assert named in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
         ({"address": "udp:0.0.0.0:1"}, "'udp:0.0.0.0:1'"),
         ({"address": "tcp:127.0.0.1:0", "payload_bytes_max": 300_000}, "'think' hands over up to 300000 bytes"),
         ({"address": "unix:/nowhere/think.sock"}, "'unix:/nowhere/think.sock'"),
@@ -73,17 +101,35 @@ def test_the_command_takes_one_argument(command: Command, arguments: tuple[str, 
         ),
     ],
 )
-def test_a_wrong_specification_is_refused_and_named(
+def test_what_the_host_or_a_peer_does_not_allow_is_said_with_the_stage(
     command: Command, tmp_path: Path, changed: dict[str, object], named: str
 ) -> None:
     status, out, said = command.run(spec_json(tmp_path, **changed))
-    assert (status, out) == (1, "")
-    assert said.startswith("worker: ")
+    assert (status, out) == (worker.STATUS_FAILED, "")
+    assert said.startswith("worker 'think': ")
     assert named in said
 
 
-def test_what_is_no_json_is_refused(command: Command) -> None:
-    assert command.run("{")[0] == 1
+def test_an_arena_that_the_host_does_not_give_is_said_with_the_mend(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_fd: int, _length: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    status, _, said = command.run(spec_json(tmp_path))
+    assert (status, said) == (
+        worker.STATUS_FAILED,
+        "worker 'think': the host gives no 64 blocks of 1048576 bytes (Cannot allocate memory): lower arena_blocks\n",
+    )
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+@pytest.mark.parametrize("told", ["{", "[]", '{"replica": 7}', "7"])
+def test_what_names_no_stage_is_refused_too(command: Command, told: str) -> None:
+    status, _, said = command.run(told)
+    assert (status, said[:12]) == (worker.STATUS_REFUSED, "worker '?': ")
 
 
 def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path) -> None:
@@ -102,7 +148,7 @@ def test_an_option_that_is_secret_comes_from_the_environment_where_it_is_set(
     monkeypatch.setenv("DUPLEX_TEST_KEY", "secret")
     secrets = {"api_key": "DUPLEX_TEST_KEY", "other": "DUPLEX_TEST_UNSET"}
     status, _, said = command.run(spec_json(tmp_path, secrets=secrets))
-    assert status == 1
+    assert status == worker.STATUS_REFUSED
     assert "api_key" in said
     assert "other" not in said
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tools.cases import LIST, Case, Checkout, check, main
+from tools.cases import KNOWN, LIST, ROOT, Case, Checkout, check, check_known, main
 
 SOURCE = """
 import pytest
@@ -36,6 +37,13 @@ not_applicable = "There is nothing that could go on."
 """
 
 
+KNOWN_GOOD = """
+stale-audio = ["pipecat#754"]
+hang = ["livekit/agents#1"]
+memory = ["livekit/agents#1"]
+"""
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "tests").mkdir()
@@ -43,8 +51,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(root: Path, text: str) -> tuple[int, list[str]]:
+def said(root: Path, text: str, known: str = KNOWN_GOOD) -> tuple[int, list[str]]:
     (root / LIST).write_text(text)
+    (root / KNOWN).write_text(known)
     out = io.StringIO()
     return main(out, root), out.getvalue().splitlines()
 
@@ -60,6 +69,10 @@ def test_a_list_whose_tests_exist_is_right(root: Path) -> None:
         ("tests/test_a.py::test_inside", "there is no such test; name the one that has taken its place"),
         ("tests/test_moved.py::test_one", "there is no such file"),
         ("tests/test_a.py::test_one[1]", "the test has no parameters"),
+        (
+            "tests/test_a.py::test_many[bogus_row]",
+            "no row of that id can be read there; name another, or give the row an id",
+        ),
     ],
 )
 def test_a_test_that_is_not_there_is_named(root: Path, test: str, problem: str) -> None:
@@ -106,3 +119,40 @@ def test_a_case_that_stands_twice_and_what_cannot_be_read_are_told(root: Path, t
     assert status == 1
     assert lines[0].startswith(f"{LIST}: ")
     assert lines[1:] == ["cases: 1 findings"]
+
+
+def test_a_case_that_went_missing_is_named() -> None:
+    """Of the real lists: whichever entry is taken out, it is missed."""
+    cases = msgspec.toml.decode((ROOT / LIST).read_bytes(), type=dict[str, Case])
+    known = msgspec.toml.decode((ROOT / KNOWN).read_bytes(), type=dict[str, tuple[str, ...]])
+    assert list(check_known(cases, known)) == []
+    for name, case in cases.items():
+        rest = {other: one for other, one in cases.items() if other != name}
+        found = list(check_known(rest, known))
+        assert len(found) == len(case.kinds)
+        assert all(line.startswith(f"{LIST}: {name}: is known") for line in found)
+
+
+@pytest.mark.parametrize(
+    ("known", "found"),
+    [
+        (
+            KNOWN_GOOD.replace("hang =", "clock ="),
+            [
+                f"{LIST}: livekit/agents#1: is known as a case of clock, and not listed as one; say what is right, "
+                "and its tests",
+                f"{KNOWN}: livekit/agents#1: is listed as a case of hang; enter it there",
+            ],
+        ),
+        ("hang = 7", [f"{KNOWN}: Expected `array`, got `int` - at `$[...]`"]),
+    ],
+)
+def test_both_lists_say_the_same(root: Path, known: str, found: list[str]) -> None:
+    assert said(root, GOOD, known) == (1, [*found, f"cases: {len(found)} findings"])
+
+
+def test_a_list_that_is_not_there_is_named(root: Path) -> None:
+    (root / LIST).write_text(GOOD)
+    out = io.StringIO()
+    assert main(out, root) == 1
+    assert out.getvalue().startswith(f"{KNOWN}: ")

@@ -20,10 +20,13 @@ WORDS_PER_CLAUSE_MAX = 20
 # 187.5 ms: as much as the graph allows for a chunk.
 ITEM_FRAMES_MAX = 15
 CONCURRENCY_MAX = 1_024
+COUNT_MAX = 60_000  # a minute, of what is counted in milliseconds; far more sessions than any worker serves
+SEED_MAX = (1 << 63) - 1
 # The hidden states of large Talkers have about as many; 15 frames are 240 KiB then.
 CHANNELS_MAX = 4_096
 
-_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
+_Seed = Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)]
 _Concurrency = Annotated[int, msgspec.Meta(ge=1, le=CONCURRENCY_MAX)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Frames = Annotated[int, msgspec.Meta(ge=1, le=ITEM_FRAMES_MAX)]
@@ -37,7 +40,7 @@ class StageProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """What every stage has. `concurrency`: steps at once; `cpu_share`: of its service time, what a step computes;
     `interruptible`: a cancel ends a step at once, else it runs to its end."""
 
-    seed: int = 1
+    seed: _Seed = 1
     concurrency: _Concurrency = 1
     cpu_share: _Share = 0.0
     interruptible: bool = True

@@ -7,22 +7,16 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from stages.engines.registry import EngineUnknownError
+from stages.engines.torch_omni.options import Code2WavSettings, ModelOptions, TalkerSettings, ThinkerSettings
 from stages.stream import StageModel
 
-if TYPE_CHECKING:
-    from stages.engines.torch_omni.code2wav import Code2WavSettings
-    from stages.engines.torch_omni.model import ModelOptions
-    from stages.engines.torch_omni.talker import TalkerSettings
-    from stages.engines.torch_omni.thinker import ThinkerSettings
-
-Settings = TypeVar("Settings", "ThinkerSettings", "TalkerSettings", "Code2WavSettings")
+Settings = TypeVar("Settings", ThinkerSettings, TalkerSettings, Code2WavSettings)
 
 LIBRARIES = ("torch", "transformers")
 
@@ -31,7 +25,7 @@ def encoder(options: Mapping[str, object]) -> StageModel:
     """Options: `ModelOptions`."""
     _require_libraries()
     from stages.engines.torch_omni.encoder import EncoderModel
-    from stages.engines.torch_omni.model import ModelOptions, load
+    from stages.engines.torch_omni.model import load
 
     return EncoderModel(*load(msgspec.convert(options, ModelOptions)))
 
@@ -40,7 +34,7 @@ def thinker(options: Mapping[str, object]) -> StageModel:
     """Options: `ModelOptions` and `ThinkerSettings`."""
     _require_libraries()
     from stages.engines.torch_omni.model import load, vocabulary_of
-    from stages.engines.torch_omni.thinker import ThinkerModel, ThinkerSettings
+    from stages.engines.torch_omni.thinker import ThinkerModel
 
     of_model, settings = _parted(options, ThinkerSettings)
     model, revision = load(of_model)
@@ -51,7 +45,7 @@ def talker(options: Mapping[str, object]) -> StageModel:
     """Options: `ModelOptions` and `TalkerSettings`."""
     _require_libraries()
     from stages.engines.torch_omni.model import load
-    from stages.engines.torch_omni.talker import TalkerModel, TalkerSettings
+    from stages.engines.torch_omni.talker import TalkerModel
 
     of_model, settings = _parted(options, TalkerSettings)
     return TalkerModel(*load(of_model), settings)
@@ -60,7 +54,7 @@ def talker(options: Mapping[str, object]) -> StageModel:
 def vocoder(options: Mapping[str, object]) -> StageModel:
     """Options: `ModelOptions` and `Code2WavSettings`."""
     _require_libraries()
-    from stages.engines.torch_omni.code2wav import Code2WavModel, Code2WavSettings
+    from stages.engines.torch_omni.code2wav import Code2WavModel
     from stages.engines.torch_omni.model import load
 
     of_model, settings = _parted(options, Code2WavSettings)
@@ -77,9 +71,6 @@ def _require_libraries() -> None:
 
 def _parted(options: Mapping[str, object], of_stage: type[Settings]) -> tuple[ModelOptions, Settings]:
     """The options of the model, and those of the stage. Raises `msgspec.ValidationError`."""
-    from stages.engines.torch_omni.model import ModelOptions
-
-    names = {field.name for field in fields(of_stage)}
-    own = {name: value for name, value in options.items() if name in names}
-    others = {name: value for name, value in options.items() if name not in names}
+    own = {name: value for name, value in options.items() if name in of_stage.__struct_fields__}
+    others = {name: value for name, value in options.items() if name not in own}
     return msgspec.convert(others, ModelOptions), msgspec.convert(own, of_stage)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from media.chunk import BYTES_PER_SAMPLE
 from media.pcm import float_to_pcm16
 from stages.contracts import AudioOut, CodecFrames, Item, Options, Tag, VocoderOptions
+from stages.engines.torch_omni.options import Code2WavSettings
 from stages.engines.torch_omni.waveform import StreamingDecoder, WaveformNet
 from stages.stream import Consumed, Output, Publish, StageFailure, StageStream, StepContext
 
@@ -36,17 +37,6 @@ BYTES_PER_CODE = 8
 FRAMES_WAITING_MAX = 4_096
 
 Codes = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Code2WavSettings:
-    """`decode_frames_max`: frames in one step, and so in one chunk of sound. Two are 160 ms."""
-
-    decode_frames_max: int = 2
-
-    def __post_init__(self) -> None:
-        if self.decode_frames_max < 1:
-            raise ValueError("a step decodes at least one frame")
 
 
 class Code2WavModel:

@@ -16,11 +16,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from transformers import Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneration
 from transformers.utils import logging
 
+from stages.engines.registry import EngineUnknownError
+from stages.engines.torch_omni.options import ModelOptions
 from stages.engines.torch_omni.prompt import Vocabulary
 
 # Ids of the tiny vocabulary: special tokens, then the 256 bytes, then numbers without a meaning.
@@ -56,17 +57,12 @@ _CODE2WAV_GAIN = 0.8
 _CODE2WAV_GAMMA = 0.3
 
 
-class ModelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`seed`: of the tiny model's weights. `checkpoint`: a folder with a model in its stead. `device`: as torch
-    names it."""
-
-    seed: int = 0
-    checkpoint: str = ""
-    device: str = "cpu"
-
-
 def load(options: ModelOptions) -> tuple[Any, str]:
-    """The whole model, ready to evaluate, and its revision. Raises `OSError` for a folder without one."""
+    """The whole model, ready to evaluate, and its revision.
+
+    Raises `OSError` for a folder without one, and `EngineUnknownError` for a device that is not there.
+    """
+    _check_device(options.device)
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -75,6 +71,14 @@ def load(options: ModelOptions) -> tuple[Any, str]:
     else:
         model, revision = _make_tiny(options.seed), f"tiny-{options.seed}"
     return model.eval().requires_grad_(False).to(options.device), revision
+
+
+def _check_device(name: str) -> None:
+    """Before anything is loaded. Any tensor will do: whichever part of torch lacks the device fails in its own way."""
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise EngineUnknownError(f"engine 'torch' finds no device {name!r} here; use one that there is") from error
 
 
 def _load_checkpoint(folder: Path) -> tuple[Any, str]:

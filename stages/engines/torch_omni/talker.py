@@ -26,25 +26,10 @@ import numpy as np
 import torch
 
 from stages.contracts import CodecFrames, Embeddings, Item, Options, Tag, TalkerOptions
-from stages.engines.profiles import CODEC_CHUNK_FRAMES
+from stages.engines.torch_omni.options import TalkerSettings
 from stages.engines.torch_omni.rows import RowIntake
 from stages.engines.torch_omni.talker_net import TalkerNet, Voice
 from stages.stream import Consumed, Emit, Output, StageFailure, StageStream, StepContext
-
-
-@dataclass(frozen=True, slots=True)
-class TalkerSettings:
-    """Frames of the first chunk and of all others, the most frames of a response (at 12.5 a second, two minutes), and
-    the temperature (0: the likeliest code; the published default is 0.9)."""
-
-    chunk_first: int = 4
-    chunk_then: int = CODEC_CHUNK_FRAMES
-    frames_max: int = 1_500
-    temperature: float = 0.0
-
-    def __post_init__(self) -> None:
-        if min(self.chunk_first, self.chunk_then, self.frames_max) < 1 or self.temperature < 0:
-            raise ValueError("chunks and responses have at least one frame, and no temperature is below 0")
 
 
 class TalkerModel:

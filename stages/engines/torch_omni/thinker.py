@@ -40,33 +40,11 @@ from stages.contracts import (
 )
 from stages.engines.torch_omni.context import Context, ThinkerNet
 from stages.engines.torch_omni.hearing import Hearing
+from stages.engines.torch_omni.options import ThinkerSettings
 from stages.engines.torch_omni.prompt import Rendered, Sound, Vocabulary, render
 from stages.engines.torch_omni.rows import RowIntake, emit_in_pieces, pack
 from stages.engines.torch_omni.sampling import pick
 from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageStream, StepContext
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkerSettings:
-    """`sessions` contexts of `context_tokens`, of which `output_tokens_max` are for a reply; and a spare one.
-
-    `piece_tokens_max`: of the prompt, in one step. A cancel waits for one.
-    """
-
-    sessions: int = 4
-    context_tokens: int = 4_096
-    output_tokens_max: int = 512
-    piece_tokens_max: int = 32
-
-    def __post_init__(self) -> None:
-        if self.sessions < 1 or self.piece_tokens_max < 1:
-            raise ValueError("a Thinker has at least one session, and reads at least one token in a step")
-        if not 1 <= self.output_tokens_max <= self.context_tokens // 2:
-            raise ValueError("output_tokens_max must be 1 to half of context_tokens")
-
-    @property
-    def prompt_tokens_max(self) -> int:
-        return self.context_tokens - self.output_tokens_max
 
 
 @dataclass(slots=True, eq=False)

@@ -31,7 +31,7 @@ class FakePeer:
         self.timestamp_origin: int | None = None
         self.report: ReceiverReport | None = None
         self.last_packet_ns: int | None = None
-        self.answering, self.opening, self.reading = Gate(), Gate(), Gate()
+        self.answering, self.opening, self.reading, self.closing = Gate(), Gate(), Gate(), Gate()
         self.refusal: OfferError | None = None
         self.told: list[dict[str, Any]] = []
         self.took = asyncio.Event()
@@ -59,6 +59,7 @@ class FakePeer:
         self.took.set()
 
     async def close(self) -> None:
+        await self.closing.passage()
         self.is_closed = True
 
     def put(self, packet: SentPacket) -> None:
@@ -170,6 +171,23 @@ def test_a_browser_that_never_connects_is_let_go(play: Play, monkeypatch: pytest
         running = one.begin()
         one.peer.opening.shut()
         await running
+
+    play(scenario)
+
+
+def test_who_is_cancelled_while_the_peer_closes_closes_it_first(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        running = await one.talk()
+        one.peer.closing.shut()
+        one.visit.hang_up()
+        await one.peer.closing.reached.wait()
+        for _ in range(2):
+            running.cancel()
+            await asyncio.sleep(0)
+        assert not running.done()
+        one.peer.closing.open.set()
+        await asyncio.wait({running})
+        assert running.cancelled()
 
     play(scenario)
 

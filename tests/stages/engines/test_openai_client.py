@@ -115,6 +115,7 @@ def test_a_status_has_its_code(code: int, failure: str) -> None:
     [
         [HEAD, b"data: {broken\n\n"],
         [HEAD, b'data: {"choices": 5}\n\n'],
+        [HEAD, b'data: {"unknown": ' + b"[" * 5_000 + b"\n\n"],
         [HEAD, b"data: " + b"x" * (EVENT_BYTES_MAX + 10)],
         [b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>"],
         [b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\nno gzip"],

@@ -27,6 +27,7 @@ if find_spec("torch") is None or find_spec("transformers") is None:
 @pytest.fixture(scope="session")
 def tiny() -> Any:
     """The tiny model of seed 0. A test that changes it changes a copy."""
-    from stages.engines.torch_omni.model import ModelOptions, load
+    from stages.engines.torch_omni.model import load
+    from stages.engines.torch_omni.options import ModelOptions
 
     return load(ModelOptions())[0]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from importlib.util import find_spec
 
 import msgspec
 import pytest
 
-from stages.engines.profiles import PROFILES
 from stages.engines.registry import EngineUnknownError, build
 from stages.engines.torch_omni import build as builders
 
@@ -60,16 +58,9 @@ def test_a_wrong_option_is_refused(kind: str, options: dict[str, object]) -> Non
 
 
 @needs_torch
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_options_that_are_declared_are_those_that_are_taken(kind: str) -> None:
-    from stages.engines.torch_omni.code2wav import Code2WavSettings
-    from stages.engines.torch_omni.model import ModelOptions
-    from stages.engines.torch_omni.talker import TalkerSettings
-    from stages.engines.torch_omni.thinker import ThinkerSettings
-
-    settings = {"thinker": ThinkerSettings, "talker": TalkerSettings, "vocoder": Code2WavSettings}.get(kind)
-    own = {field.name for field in fields(settings)} if settings else set()
-    assert PROFILES["torch", kind].options == frozenset(ModelOptions.__struct_fields__) | own
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(EngineUnknownError, match="finds no device 'cuda:999' here"):
+        build("torch", "encoder", {"device": "cuda:999"})
 
 
 def test_nothing_of_torch_is_imported_for_the_names() -> None:

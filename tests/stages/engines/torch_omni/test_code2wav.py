@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from stages.contracts import AudioOut, CodecFrames, Item, Latents, Options, Tag, TalkerOptions, VocoderOptions
-from stages.engines.torch_omni.code2wav import FRAMES_WAITING_MAX, Code2WavModel, Code2WavSettings
+from stages.engines.torch_omni.code2wav import FRAMES_WAITING_MAX, Code2WavModel
+from stages.engines.torch_omni.options import Code2WavSettings
 from stages.stream import StageFailure
 from tests.stages.engines.torch_omni.chain import Place, pump, sound_of
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from stages.engines.torch_omni.model import ModelOptions, load, vocabulary_of
+from stages.engines.torch_omni.model import load, vocabulary_of
+from stages.engines.torch_omni.options import ModelOptions
 
 pytestmark = pytest.mark.slow
 

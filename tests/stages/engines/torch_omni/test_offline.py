@@ -22,11 +22,12 @@ from stages.contracts import (
     ThinkerOptions,
     VocoderOptions,
 )
-from stages.engines.torch_omni.code2wav import Code2WavModel, Code2WavSettings
+from stages.engines.torch_omni.code2wav import Code2WavModel
 from stages.engines.torch_omni.encoder import EncoderModel
 from stages.engines.torch_omni.model import vocabulary_of
-from stages.engines.torch_omni.talker import TalkerModel, TalkerSettings
-from stages.engines.torch_omni.thinker import ThinkerModel, ThinkerSettings
+from stages.engines.torch_omni.options import Code2WavSettings, TalkerSettings, ThinkerSettings
+from stages.engines.torch_omni.talker import TalkerModel
+from stages.engines.torch_omni.thinker import ThinkerModel
 from tests.stages.engines.torch_omni.chain import Place, chained, pump, sound_of, text_of
 from tests.stages.engines.torch_omni.offline import Offline, generate
 

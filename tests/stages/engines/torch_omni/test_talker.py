@@ -22,9 +22,10 @@ from stages.contracts import (
     VocoderOptions,
 )
 from stages.engines.torch_omni.model import vocabulary_of
+from stages.engines.torch_omni.options import TalkerSettings, ThinkerSettings
 from stages.engines.torch_omni.rows import pack
-from stages.engines.torch_omni.talker import TalkerModel, TalkerSettings
-from stages.engines.torch_omni.thinker import ThinkerModel, ThinkerSettings
+from stages.engines.torch_omni.talker import TalkerModel
+from stages.engines.torch_omni.thinker import ThinkerModel
 from stages.stream import StageFailure
 from tests.stages.engines.torch_omni.chain import Free, Place, pump
 from tests.stages.engines.torch_omni.offline import generate

@@ -21,8 +21,9 @@ from stages.contracts import (
     Tool,
 )
 from stages.engines.torch_omni.model import vocabulary_of
+from stages.engines.torch_omni.options import ThinkerSettings
 from stages.engines.torch_omni.rows import emit_in_pieces, pack
-from stages.engines.torch_omni.thinker import ThinkerModel, ThinkerSettings
+from stages.engines.torch_omni.thinker import ThinkerModel
 from stages.stream import Emit, StageFailure
 from tests.stages.engines.torch_omni.chain import Free, Place, pump, text_of
 from tests.stages.engines.torch_omni.offline import generate

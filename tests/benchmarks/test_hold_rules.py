@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.telephone_vad import CLEAR, USUAL, Listener, Rule, _Network, _received
+from benchmarks.hold_rules import LOUD, OURS, Listener, Rule, _Network, _received
 from media.speech_gate import VAD_SAMPLE_RATE, WINDOW_SAMPLES
-from media.turn_settings import HOLD_MEAN_TELEPHONE, TurnDetectorSettings
+from media.turn_settings import TurnDetectorSettings
 from media.vad import SileroVad, VadState
 from stages.weights import locate
 
@@ -16,17 +16,16 @@ SOUND = np.random.default_rng(1).normal(0, 0.1, 24_000).astype(np.float32)
 
 def test_a_rule_holds_in_the_window_that_fulfils_it() -> None:
     heard = np.array([0.5, 0.4, 0.5, 0.6, 0.9, 1.0], dtype=np.float32)
-    assert USUAL.holds_after(heard) == 4
+    assert Rule(2).holds_after(heard) == 4
     assert Rule(2, mean=0.9).holds_after(heard) == 6
     assert Rule(4).holds_after(heard) == 6
-    assert Rule(2, loud=0.8).holds_after(heard) == 6
+    assert Rule(5, clear=0.9).holds_after(heard) == 5
     assert Rule(5).holds_after(heard) is None
 
 
-def test_the_rules_of_the_service_are_among_them() -> None:
+def test_ours_is_the_rule_of_the_service() -> None:
     settings = TurnDetectorSettings()
-    usual = Rule(settings.hold_ms // 32, settings.hold_mean, settings.threshold)
-    assert (usual, Rule(usual.windows, HOLD_MEAN_TELEPHONE)) == (USUAL, CLEAR)
+    assert (Rule(settings.hold_ms // 32, clear=settings.hold_clear), settings.threshold) == (OURS, LOUD)
 
 
 @pytest.mark.parametrize(
