@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine  # noqa: E402
 
 from benchmarks import (  # noqa: E402
     cancel_leaks,
+    checkpoints,
     chunk_cpu,
     drain,
     events,
@@ -96,6 +97,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),
     "torch-omni": lambda _turns, _calls: _torch_omni(),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
+    "checkpoints": lambda turns, _: checkpoints.checkpoints(_say, turns or checkpoints.TURNS),
     "events": lambda replies, _: events.events(_say, replies or events.REPLIES),
     "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
     "vocoder-batches": lambda _turns, _calls: vocoder_batches.vocoder_batches(_say),

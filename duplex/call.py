@@ -46,7 +46,7 @@ from sessions.events import (
     ResponseFinished,
     TurnHeld,
 )
-from sessions.records import TurnRecord
+from sessions.records import ReplySpeaking, TurnRecord
 from sessions.settings import SessionSettings
 from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
@@ -138,7 +138,7 @@ class Call:
         self._client: Client | None = None
         self._path: Path | None = None
         self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
-        journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed))
+        journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed, self._stored))
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(
@@ -263,7 +263,13 @@ class Call:
         """Whether the store is failing to take what was said last."""
         return self._journal.suspended
 
+    def _stored(self, entry: TurnRecord) -> None:
+        if isinstance(entry, ReplySpeaking):
+            self.conversation.speaking.saved(entry.item, entry.part)
+            self._safely(lambda: self._send_due(time.monotonic_ns()))
+
     def _durability(self, suspended: bool) -> None:
+        self.conversation.speaking.store_is_away(suspended)
         self._services.metrics.durability_suspended.inc(suspended)
         _log.warning("durability_suspended" if suspended else "durability_restored", session=self.session)
         if self._end_reason is None:
@@ -451,10 +457,10 @@ class Call:
                 self.listening.reset_gate()
             case do.Overheard(text, settled):
                 self.listening.overheard(text, settled)
-            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
-                self._keep(self._recorder.saved(effect))
             case do.Measured():
                 self._measure(effect)
+            case _:
+                self._save(effect)
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._services.stages[effect.stage], effect.tag
@@ -508,6 +514,12 @@ class Call:
             **{f"{part}_ms": ms for part, ms in event.timings},
         )
 
+    def _save(self, effect: do.Save | do.SaveLate) -> None:
+        if isinstance(effect, do.SaveLate):
+            self._journal.late()
+        else:
+            self._keep(self._recorder.saved(effect))
+
     def _keep(self, entry: TurnRecord) -> None:
         self._journal.write(entry)
         if self._journal.compaction_due():
@@ -526,6 +538,9 @@ class Call:
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
             case "holds":
                 metrics.holds.labels(measured.label).inc(measured.value)
+            case "items_trimmed":
+                metrics.items_trimmed.inc(measured.value)
+                _log.info("history_trimmed", session=self.session, items=int(measured.value))
             case "responses_retried":
                 metrics.responses_retried.inc()
             case "prepared_replies":

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from media.chunk import ms_to_samples, samples_to_ms, samples_to_ms_above
-from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
+from sessions.effects import Save, SaveDeletion, SaveHeard, SaveItem, SaveSpeaking
 from sessions.items import Item
+from sessions.log import Log, compact, replay
 from sessions.records import (
+    SPOKEN,
     Compacted,
     ConfigChanged,
     Conversation,
@@ -19,16 +21,18 @@ from sessions.records import (
     ItemChanged,
     ItemDeleted,
     ItemRecord,
-    Log,
+    ReplyHeard,
+    ReplySpeaking,
     TurnRecord,
-    compact,
+    UnsureRecord,
+    WordRecord,
     decode_entry,
-    replay,
 )
+from sessions.reply import SpokenWord, Unsure
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import Snapshot
 
-_SPOKEN, _TYPED = "spoken", ""
+_TYPED = ""
 
 
 def item_record(item: Item, previous: str | None) -> ItemRecord:
@@ -42,7 +46,7 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         content=item.text,
         status="completed" if item.status == "completed" else "incomplete",
         call_id=item.call_id,
-        name=item.name if item.kind != "message" else _SPOKEN if item.spoken else _TYPED,
+        name=item.name if item.kind != "message" else SPOKEN if item.spoken else _TYPED,
         audio_ms_total=samples_to_ms(item.audio_samples, rate),
         audio_ms_cut=samples_to_ms(item.heard_samples, rate) if item.cut else 0,
         truncated=item.cut,
@@ -50,17 +54,46 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         heard_error_ms=samples_to_ms_above(item.heard_error_samples, rate),
         cut_word=item.cut_word,
         previous=previous,
+        unsure=_unsure_record(item),
     )
 
 
+def _unsure_record(item: Item) -> UnsureRecord | None:
+    unsure = item.unsure
+    if unsure is None:
+        return None
+    return UnsureRecord(unsure.response, item.sample_rate, item.heard_samples, _word_records(unsure.words), unsure.rest)
+
+
+def _word_records(words: Iterable[SpokenWord]) -> tuple[WordRecord, ...]:
+    return tuple(WordRecord(word.text, word.start, word.end) for word in words)
+
+
 def item_of(record: ItemRecord) -> Item:
-    """The item that was stored as `record`, which knows ms alone: its samples are of the usual rate."""
+    """The item that was stored as `record`. That knows ms alone, and its samples are then of the usual rate; unless
+    more of it may have been heard."""
+    item = _item_of(record)
+    stored = record.unsure
+    if stored is None:
+        return item
+    words = tuple(SpokenWord(word.text, word.start, word.end) for word in stored.words)
+    return replace(
+        item,
+        audio_samples=max(stored.heard, words[-1].end if words else 0),
+        heard_samples=stored.heard,
+        heard_error_samples=ms_to_samples(record.heard_error_ms, stored.sample_rate),
+        sample_rate=stored.sample_rate,
+        unsure=Unsure(stored.response, words, stored.rest),
+    )
+
+
+def _item_of(record: ItemRecord) -> Item:
     is_message = record.kind == "message"
     return Item(
         record.id,
         record.role,
         record.content,
-        spoken=is_message and record.name == _SPOKEN,
+        spoken=is_message and record.name == SPOKEN,
         status=record.status,
         audio_samples=ms_to_samples(record.audio_ms_total, OUTPUT_RATE),
         cut=record.truncated,
@@ -98,13 +131,21 @@ class Recorder:
         self._known = {record.id for record in records}
         self._log = Log(Conversation(tuple(records), encode_settings(settings), epoch))
 
-    def saved(self, effect: SaveItem | SaveDeletion | SaveEpoch) -> TurnRecord:
+    def saved(self, effect: Save) -> TurnRecord:
         match effect:
             case SaveItem(item, previous):
                 return self._entry(self._item(item_record(item, previous)))
             case SaveDeletion(item_id):
                 self._known.discard(item_id)
                 return self._entry(ItemDeleted(item_id))
+            case SaveSpeaking(item_id, response, epoch, previous, rate, part):
+                words = _word_records(part.words)
+                spoken = ReplySpeaking(
+                    item_id, response, epoch, previous, rate, part.number, part.first, words, part.rest
+                )
+                return self._entry(spoken)
+            case SaveHeard(item_id, samples, basis, error):
+                return self._entry(ReplyHeard(item_id, samples, basis, error))
             case _:
                 return self._entry(EpochAdvanced(effect.epoch))
 

@@ -78,7 +78,11 @@ def _doctor() -> int:
         console.say(f"duplex doctor: {error}")
         return EXIT_USAGE
     findings = doctor.diagnose(
-        host=settings.host, port=settings.port, data_dir=settings.data_dir, redis_url=settings.redis_url
+        host=settings.host,
+        port=settings.port,
+        data_dir=settings.data_dir,
+        redis_url=settings.redis_url,
+        durability=settings.durability,
     )
     sys.stdout.write(doctor.render(findings) + "\n")
     return 0 if all(finding.ok for finding in findings) else EXIT_FAULT

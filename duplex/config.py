@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from sessions.durability import Durability
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
 from stages.edges import GATEWAY
 from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX
@@ -51,6 +52,7 @@ class Config(BaseModel):
     data_dir: Path = Path(".duplex")
     # May hold a password.
     redis_url: str | None = Field(default=None, repr=False, pattern=r"^((redis|rediss|unix)://.+)?$")
+    durability: Durability = "process-crash-safe"
     retention_hours: int = Field(default=24, ge=1, le=24 * 365)
     store_outage_s: int = Field(default=30, ge=1, le=600)
     # What it can carry.

@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 from packaging.requirements import Requirement
 
 from duplex.probes import Machine, StoreUnreachable, ThisMachine
+from sessions.durability import Durability, shortfall
+from sessions.durability import mend as mend_of
 
 INTERPRETER_MIN = (3, 11)
 
@@ -59,12 +61,18 @@ class Finding:
 
 
 def diagnose(
-    host: str, port: int, data_dir: Path, redis_url: str | None, machine: Machine | None = None
+    host: str,
+    port: int,
+    data_dir: Path,
+    redis_url: str | None,
+    machine: Machine | None = None,
+    *,
+    durability: Durability = "process-crash-safe",
 ) -> list[Finding]:
     """Look at everything that the service needs on this machine, in the order in which it needs it.
 
     `host` and `port` are where the gateway would listen, `data_dir` holds its sockets and the embedded store,
-    `redis_url` is an external store or None for the embedded one.
+    `redis_url` is an external store, of which `durability` is expected, or None for the embedded one.
     """
     asked = machine or ThisMachine()
     return [
@@ -77,7 +85,7 @@ def diagnose(
         _socket_path(data_dir),
         _disk(asked, data_dir),
         _port(asked, host, port),
-        _external_store(asked, redis_url) if redis_url else _embedded_store(asked),
+        *(_external_store(asked, redis_url, durability) if redis_url else [_embedded_store(asked, durability)]),
         _telemetry(asked),
     ]
 
@@ -169,22 +177,25 @@ def _port(machine: Machine, host: str, port: int) -> Finding:
     return Finding("port", refusal is None, f"{host}:{port}: {refusal or 'free'}", mend)
 
 
-def _embedded_store(machine: Machine) -> Finding:
+def _embedded_store(machine: Machine, durability: Durability) -> Finding:
     refusal = machine.embedded_store()
-    return Finding(
-        "store", refusal is None, refusal or "embedded Valkey starts and answers", REINSTALL if refusal else ""
-    )
+    detail = refusal or f"embedded Valkey starts and answers; {durability}"
+    return Finding("store", refusal is None, detail, REINSTALL if refusal else "")
 
 
-def _external_store(machine: Machine, url: str) -> Finding:
+def _external_store(machine: Machine, url: str, durability: Durability) -> list[Finding]:
     place = urlsplit(url).hostname or urlsplit(url).path
     try:
-        version = machine.store_version(url)
+        version, persistence = machine.store_version(url), machine.store_persistence(url)
     except StoreUnreachable as error:
-        return Finding("store", False, f"{place}: {error}", "start it, or correct DUPLEX_REDIS_URL")
+        return [Finding("store", False, f"{place}: {error}", "start it, or correct DUPLEX_REDIS_URL")]
     old = int(version.split(".")[0]) < STORE_MAJOR_MIN
     mend = f"use Redis {STORE_MAJOR_MIN}.0 or Valkey 8 or later" if old else ""
-    return Finding("store", not old, f"{place}: answers as Redis {version}", mend)
+    lack = shortfall(durability, persistence)
+    return [
+        Finding("store", not old, f"{place}: answers as Redis {version}", mend),
+        Finding("durability", lack is None, lack or f"it is {durability}", mend_of(durability) if lack else ""),
+    ]
 
 
 def _telemetry(machine: Machine) -> Finding:

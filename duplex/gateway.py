@@ -167,7 +167,7 @@ class Gateway:
         self._vad = VadService(vad)
         self._turn_sound = None if load_turn_sound is None else TurnSoundService(load_turn_sound)
         self._pacer = Pacer()
-        self.store_watch = StoreWatch(store)
+        self.store_watch = StoreWatch(store, config.durability)
         self.errands = Errands(store, self.name)
         self.errands.offer(What.MAKE_WAY, self._give_way)
         self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
@@ -579,6 +579,7 @@ class Gateway:
         """The exposition text, with the gauges that are read when asked."""
         calls = self._all_calls()
         self.metrics.store_ready.set(self.store_watch.trouble is None)
+        self.metrics.store_durable.set(self.store_watch.is_durable)
         self.metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
         self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
         ledgers = [ledger for call in calls for ledger in call.ledgers()]

@@ -37,12 +37,13 @@ class JournalPorts:
     """What a journal asks and tells of the call that it belongs to.
 
     `whole`: all that was given to `write`, as one entry. `suspended`: whether the conversation would be cut short if
-    this process died now. `store_failed`: the kind of a failure.
+    this process died now. `store_failed`: the kind of a failure. `stored`: what the store has just taken.
     """
 
     whole: Callable[[], Compacted]
     suspended: Callable[[bool], None]
     store_failed: Callable[[str], None]
+    stored: Callable[[TurnRecord], None] = lambda _: None
 
 
 class Journal:
@@ -100,6 +101,11 @@ class Journal:
         self._queue.write(entry)
         self._told()
 
+    def late(self) -> None:
+        """What waits has been waited for as long as sound may."""
+        self._queue.late()
+        self._told()
+
     def give_up(self) -> None:
         """What waits is lost: there is no more time."""
         self._queue.give_up()
@@ -153,7 +159,9 @@ class Journal:
     async def _write(self, write: Write) -> None:
         put = self._store.compact if write.compacts else self._store.append
         await put(self._ownership, write.seq, write.entry)
-        self._queue.written()
+        entry = self._queue.written()
+        if entry is not None and self._ports is not None:
+            self._ports.stored(entry)
 
     async def _reclaim(self) -> None:
         """Own the session again, above the fence that is known here. Without its token: who holds it now keeps it."""

@@ -91,7 +91,7 @@ class LogQueue:
 
     @property
     def suspended(self) -> bool:
-        """Whether the store has failed to take something, and has not had all since."""
+        """Whether the store has failed to take something, or not in time, and has not had all since."""
         return self._suspended
 
     @property
@@ -125,19 +125,24 @@ class LogQueue:
             self._current = Write(self._seq + 1, encode_entry(entry), isinstance(entry, Compacted))
         return self._current
 
-    def written(self) -> None:
-        """The store has taken the present write."""
+    def written(self) -> TurnRecord | None:
+        """The store has taken the present write; gives what that was of. None where the log has ended meanwhile."""
         write = self._current
         if write is None:
-            return  # the log has ended meanwhile
+            return None
         self._current = None
-        self._waiting.popleft()
+        entry = self._waiting.popleft()
         self._seq = write.seq
         self._pause_ms = RETRY_MS_MIN
         self._failing_since_ns = None
         self._suspended = self._suspended and bool(self._waiting)
         earlier = (0, 0) if write.compacts else (self._stored_entries, self._stored_bytes)
         self._stored_entries, self._stored_bytes = earlier[0] + 1, earlier[1] + len(write.entry)
+        return entry
+
+    def late(self) -> None:
+        """What waits has been waited for as long as sound may: it is not stored until it is."""
+        self._suspended = bool(self._waiting)
 
     def reclaimed(self, whole: Compacted) -> None:
         """The session was acquired again; `whole` is all that was taken so far."""

@@ -93,6 +93,9 @@ class Metrics:
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self.items_trimmed = Counter(
+            "duplex_items_trimmed", "Items that left a conversation since it was too long", registry=registry
+        )
         self.durability_suspended = Counter(
             "duplex_durability_suspended", "Times that a call went on unstored for a while", registry=registry
         )
@@ -104,6 +107,9 @@ class Metrics:
             "duplex_calls_unstored", "Calls that go on while the store takes nothing of them", registry=registry
         )
         self.store_ready = Gauge("duplex_store_ready", "1 while the store takes writes", registry=registry)
+        self.store_durable = Gauge(
+            "duplex_store_durable", "1 where the store is known to give the durability asked for", registry=registry
+        )
         self.pool_streams = Gauge(
             "duplex_pool_streams",
             "Streams asked of a stage and not over, those of lost processes among them",

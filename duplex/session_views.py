@@ -12,9 +12,10 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duplex.checkpoints import decode_settings
+from duplex.checkpoints import decode_settings, item_of
 from sessions.items import CHARACTERS_MAX, ITEMS_MAX
-from sessions.records import ItemRecord, decode_entry, replay
+from sessions.log import replay
+from sessions.records import ItemRecord, decode_entry
 from sessions.settings import SessionSettings
 from sessions.store import LogLimits, Snapshot, StoredSession
 
@@ -31,7 +32,8 @@ class LocalCall(msgspec.Struct, frozen=True):
 
 
 class ItemView(msgspec.Struct, frozen=True):
-    """`heard_ms` None: it was not cut. `text`: for who may read it."""
+    """`heard_ms` None: it was not cut. `text`, and the words behind it that may have been heard, are for who may read
+    them."""
 
     id: str
     role: str
@@ -40,7 +42,9 @@ class ItemView(msgspec.Struct, frozen=True):
     characters: int
     audio_ms: int
     heard_ms: int | None
+    possibly_heard_characters: int = 0
     text: str | UnsetType = UNSET
+    possibly_heard: str | UnsetType = UNSET
 
 
 class SettingsView(msgspec.Struct, frozen=True):
@@ -143,6 +147,7 @@ def contents(
 
 
 def _item_view(item: ItemRecord, *, with_words: bool) -> ItemView:
+    unsure = item_of(item).possibly_heard
     return ItemView(
         item.id,
         item.role,
@@ -151,7 +156,9 @@ def _item_view(item: ItemRecord, *, with_words: bool) -> ItemView:
         len(item.content),
         item.audio_ms_total,
         item.audio_ms_cut if item.truncated else None,
+        len(unsure),
         item.content if with_words else UNSET,
+        unsure if with_words and unsure else UNSET,
     )
 
 

@@ -12,6 +12,7 @@ import asyncio
 import structlog
 
 from duplex.store_standing import StoreStanding
+from sessions.durability import Durability, mend, promise_of, shortfall
 from sessions.store import SessionStore, StoreError
 
 PROBE_INTERVAL_S = 1.0
@@ -20,10 +21,12 @@ _log = structlog.get_logger("duplex.store_watch")
 
 
 class StoreWatch:
-    """Watches `store` while `run` runs."""
+    """Watches `store` while `run` runs. `durability`: what it is to give."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, durability: Durability = "process-crash-safe") -> None:
         self._store = store
+        self._durability = durability
+        self._is_durable: bool | None = None
         self._standing = StoreStanding()
 
     @property
@@ -31,10 +34,34 @@ class StoreWatch:
         """Why no session can be kept now, or None where one can."""
         return self._standing.trouble
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the store gives the durability that is asked for; not where it has not been asked yet."""
+        return bool(self._is_durable)
+
+    async def look_at_persistence(self) -> None:
+        """Say, once it answers, what the store makes of the promise. It is not refused for making less of it."""
+        try:
+            server = await self._store.persistence()
+        except StoreError:
+            return
+        lack = shortfall(self._durability, server)
+        self._is_durable = lack is None
+        say = _log.info if lack is None else _log.error
+        say(
+            "store_durability",
+            asked=self._durability,
+            given=promise_of(server) or "unknown",
+            lack=lack,
+            mend=mend(self._durability) if lack else None,
+        )
+
     async def run(self) -> None:
         """Ask until cancelled."""
         while True:
             await self.probe()
+            if self._is_durable is None:
+                await self.look_at_persistence()
             await asyncio.sleep(PROBE_INTERVAL_S)
 
     async def probe(self) -> None:

@@ -128,7 +128,9 @@ class Supervisor:
 
     def __init__(self, config: Config, graph: Graph) -> None:
         self._config = config
-        self._store = None if config.redis_url else EmbeddedValkey(config.data_dir / "store")
+        self._store = (
+            None if config.redis_url else EmbeddedValkey(config.data_dir / "store", durability=config.durability)
+        )
         environment = child_environment(config, config.redis_url or (self._store.url if self._store else ""))
         self._graph = graph
         self._run_dir = config.run_dir.resolve()

@@ -89,11 +89,16 @@ class _Ledger:
     head_offset: int = 0
     final_in: bool = False
     final_out: bool = False
+    kept_back: int | None = None  # from there on it may not go yet
     fades_in: bool = False  # it was faded out amid its sound
     heard_min: int = 0
     acked: int = 0
     acked_ns: int | None = None
     lag_ns: int = 0  # the longest between a sample's moment and the report that it was heard
+
+    def lets_go(self, samples: int) -> bool:
+        """Whether so many may follow what was sent."""
+        return self.kept_back is None or self.sent + samples <= self.kept_back
 
 
 class Playout:
@@ -128,6 +133,18 @@ class Playout:
         ledger = _Ledger(response, rate, frame_samples, fade_samples, deque(), Pacing(rate))
         self._known[response] = ledger
         self._queue.append(ledger)
+
+    def remember(self, response: str, sample_rate: int, *, sent: int, heard: int) -> None:
+        """`response` was sent by another process, as far as `sent`, and nothing of it sounds any more."""
+        self.open(response, sample_rate)
+        ledger = self._known[response]
+        ledger.generated = ledger.sent = sent
+        ledger.heard_min = heard
+        ledger.final_in = ledger.final_out = True
+
+    def keep_back(self, response: str, sample: int | None) -> None:
+        """Let nothing of `response` go from `sample` on; None: all of it may."""
+        self._known[response].kept_back = sample
 
     def withhold(self, response: str) -> None:
         """Let nothing of `response` go yet."""
@@ -183,7 +200,7 @@ class Playout:
         if self._play_end_ns - now_ns >= self._lead_ns:
             return None
         size = min(ledger.frame_samples, ledger.generated - ledger.sent)
-        if size < ledger.frame_samples and not ledger.final_in:
+        if (size < ledger.frame_samples and not ledger.final_in) or not ledger.lets_go(size):
             return None
         if self._play_end_ns < now_ns:
             self._underruns += ledger.sent > 0 and size > 0 and not ledger.fades_in
@@ -201,7 +218,10 @@ class Playout:
         if self._play_end_ns < now_ns:
             return None
         ledger.fades_in = True
-        frame = self._send(ledger, min(ledger.fade_samples, ledger.generated - ledger.sent))
+        size = min(ledger.fade_samples, ledger.generated - ledger.sent)
+        if not ledger.lets_go(size):
+            return None
+        frame = self._send(ledger, size)
         return replace(frame, pcm=faded_out(frame.pcm))
 
     def _send(self, ledger: _Ledger, samples: int) -> Frame:

@@ -311,7 +311,7 @@ class Conversation:
         prepared, history = self._speaking.prepared, self._remembered.messages()
         spec = owed.spec or ResponseSpec()
         if prepared and self._planner.would_make(prepared, spec, self._settings, history):
-            return [*self._speaking.confirm(self._remembered.last_id, owed.marks), *self._enter_ended()]
+            return [*self._speaking.confirm(self._remembered.last_id, owed.marks, now_ns), *self._enter_ended()]
         return self._start_response(spec, owed.marks, owed.turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
@@ -590,7 +590,7 @@ class Conversation:
 
     def warm_up(self) -> list[Effect]:
         """Read the prompt into the Thinker's KV before anybody speaks."""
-        return self._start_prefill()
+        return [*self._remembered.take_over(), *self._start_prefill()]
 
     def _start_prefill(self, history: tuple[Message, ...] | None = None) -> list[Effect]:
         """Keep the Thinker's KV in step with the prompt."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from media.playout import Basis
 from sessions.events import Event
 from sessions.items import Item
+from sessions.saving import Part
 from stages.contracts import Item as StageItem
 from stages.contracts import Options, Tag
 
@@ -129,6 +131,35 @@ class SaveEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveSpeaking:
+    """`part` is about to be said in a reply that is not over; `saved` is to be told once it is stored. `previous`: what
+    its item will stand behind."""
+
+    item: str
+    response: str
+    epoch: int
+    previous: str | None
+    sample_rate: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class SaveHeard:
+    """So much was heard of a reply that is not over; up to `error_samples` more may have been."""
+
+    item: str
+    samples: int
+    basis: Basis
+    error_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLate:
+    """What was asked to be stored has been waited for long enough: sound goes on, and were this process to die, some of
+    it would be lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A figure for the metrics: `name` as in `duplex.metrics`, `labels` closed sets only."""
 
@@ -136,6 +167,8 @@ class Measured:
     value: float
     label: str = ""
 
+
+Save = SaveItem | SaveDeletion | SaveEpoch | SaveSpeaking | SaveHeard
 
 Effect = (
     Tell
@@ -150,8 +183,7 @@ Effect = (
     | StopHearing
     | ResetGate
     | Overheard
-    | SaveItem
-    | SaveDeletion
-    | SaveEpoch
+    | Save
+    | SaveLate
     | Measured
 )

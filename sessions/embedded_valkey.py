@@ -21,11 +21,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
+from sessions.durability import APPENDFSYNC, Durability
 from sessions.valkey_keeper import SOCKET_NAME, START_S_MAX, STOP_S_MAX, end_leftover
-
-Durability = Literal["process-crash-safe", "power-loss-safe"]
 
 # One session's log is at most 4 MiB and nearly always under 100 KiB: thousands of sessions.
 MEMORY_MB_MAX = 512
@@ -36,7 +35,6 @@ LOCK_WAIT_MS = 2000
 # sockaddr_un.sun_path holds 108 bytes on Linux, with the closing NUL (unix(7)).
 SOCKET_PATH_BYTES_MAX = 107
 
-_APPENDFSYNC: dict[Durability, str] = {"process-crash-safe": "everysec", "power-loss-safe": "always"}
 _KEEPER = Path(__file__).with_name("valkey_keeper.py")
 # Interpreter and imports, a leftover that may have to be ended the hard way, and Valkey's own start.
 _KEEPER_START_S_MAX = START_S_MAX + 2 * STOP_S_MAX + 10
@@ -78,7 +76,7 @@ class EmbeddedValkey:
         self.data_dir = data_dir.resolve()
         self.socket_path = self.data_dir / SOCKET_NAME
         _check_path(self.socket_path)
-        self._arguments = (_APPENDFSYNC[durability], str(memory_mb_max), str(lock_wait_ms))
+        self._arguments = (APPENDFSYNC[durability], str(memory_mb_max), str(lock_wait_ms))
         self._keeper: subprocess.Popen[bytes] | None = None
         self._server_pid = 0
 

@@ -84,6 +84,13 @@ class ItemDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryTrimmed:
+    """The conversation was longer than it may be: these `items`, the oldest, have left it."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ItemRetrieved:
     item: Item
 
@@ -262,6 +269,7 @@ Event = (
     | InputCleared
     | ItemAdded
     | ItemDeleted
+    | HistoryTrimmed
     | ItemRetrieved
     | ItemTruncated
     | ItemRefined

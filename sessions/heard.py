@@ -21,6 +21,8 @@ Rules
   way; nothing but the client's own `truncate` moves back what was reported.
 * A reply that was said to its end, and heard to its end after all, is whole again.
 * Words are whole or not heard; the one that the cut fell into is named apart.
+* Of a reply that broke off with its gateway, the words behind the cut may have been heard, until its client says how
+  far it was. Of words without a place in the sound that stays unknown.
 * The last `REPLIES_MAX` replies are known. Of others, a truncation is by the share of their sound.
 """
 
@@ -33,7 +35,7 @@ from media.chunk import samples_to_ms
 from media.heard_estimate import Path
 from media.playout import Basis, LedgerView, Playout
 from sessions.items import Item, ItemStatus
-from sessions.reply import Reply
+from sessions.reply import Reply, Unsure
 from sessions.settings import OUTPUT_RATE
 
 REPLIES_MAX = 8  # a client corrects what it has just heard
@@ -43,6 +45,7 @@ REPLIES_MAX = 8  # a client corrects what it has just heard
 class Cut:
     """History ends after `samples`, at `sample_rate`, of a reply: `text` are the words that were whole by then, `word`
     is the one that it fell into. `basis`: how that is known; the truth is no further from it than `error_samples`.
+    `unsure`: where it broke off with its gateway, what else may have been heard.
     `whole`: the reply was said to its end, and is no more cut than that; `status` is that of its item."""
 
     samples: int
@@ -53,6 +56,11 @@ class Cut:
     sample_rate: int = OUTPUT_RATE
     whole: bool = False
     status: ItemStatus = "incomplete"
+    unsure: Unsure | None = None
+
+    @property
+    def possibly_heard(self) -> str:
+        return self.unsure.beyond(self.samples) if self.unsure else ""
 
     @property
     def ms(self) -> int:
@@ -79,6 +87,7 @@ class Cut:
             heard_basis=self.basis,
             cut_word=self.word,
             heard_error_samples=self.error_samples,
+            unsure=self.unsure,
         )
 
 
@@ -95,6 +104,7 @@ class _Reply:
     cut: int
     least: int
     most: int
+    unsure: Unsure | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -118,10 +128,20 @@ class _Reply:
         """The ear has had `samples`, as its client reports. True where that tells more of the cut. An estimate is put
         right, either way, unless what was sent plays on."""
         was_cut = self.is_cut
+        if self.unsure is not None:
+            self.settle(max(samples, self.least) if self.basis == "acked" else samples)
+            return True
         if self.basis == "acked" or self.plays_on:
             return self.has_had(samples, "acked") and (was_cut or self.is_cut)
         self.cut_at(samples, "acked", least=samples, most=self.most)
         return was_cut or self.is_cut
+
+    def settle(self, samples: int) -> None:
+        """It broke off, and its client says that `samples` of it were heard."""
+        assert self.unsure is not None, "only what is not known is settled"
+        rest = self.unsure.rest if samples >= self.sent else ""
+        self.unsure = Unsure(self.response, (), rest) if rest else None
+        self.cut_at(samples, "acked", least=samples, most=samples)
 
     def as_cut(self) -> Cut:
         """Whether or not it was cut: what history has of it."""
@@ -130,7 +150,9 @@ class _Reply:
             text, rate = self.reply.text, self.reply.sample_rate
             return Cut(self.sent, text, "", self.basis, sample_rate=rate, whole=True, status=status)
         error = max(self.most - self.cut, self.cut - self.least)
-        return Cut(self.cut, *self.reply.cut_at(self.cut), self.basis, error, self.reply.sample_rate)
+        text, word = self.reply.cut_at(self.cut)
+        word = "" if self.unsure else word  # it may have been heard whole
+        return Cut(self.cut, text, word, self.basis, error, self.reply.sample_rate, unsure=self.unsure)
 
 
 class Heard:
@@ -162,10 +184,7 @@ class Heard:
             kept.cut_at(arriving, view.basis, least=certain, most=view.sent)
         elif not whole:
             self._throw_away(kept, view, now_ns)
-        self._replies[item] = kept
-        while len(self._replies) > REPLIES_MAX:
-            _, oldest = self._replies.popitem(last=False)
-            self._playout.forget(oldest.response)
+        self._keep(item, kept)
         return view, kept.as_cut()
 
     def _throw_away(self, kept: _Reply, view: LedgerView, now_ns: int) -> None:
@@ -176,8 +195,28 @@ class Heard:
 
     def _truncate(self, kept: _Reply, samples: int, now_ns: int) -> None:
         kept.plays_on, played = False, min(samples, kept.sent)
+        if kept.unsure is not None:
+            kept.settle(played)
         kept.cut_at(played, "acked", least=played, most=played)
         self._playout.recall(kept.response, now_ns)
+
+    def broke_off(self, item: Item) -> None:
+        """`item` is what is left of a reply that was being said when another gateway died."""
+        unsure = item.unsure
+        assert unsure is not None, "of all others nothing more becomes known here"
+        reply, sent = Reply.of(unsure, item.sample_rate), max(item.audio_samples, item.heard_samples)
+        self._playout.remember(unsure.response, item.sample_rate, sent=sent, heard=item.heard_samples)
+        heard, basis = item.heard_samples, item.heard_basis
+        self._keep(
+            item.id,
+            _Reply(unsure.response, reply, sent, False, False, basis, heard, least=heard, most=sent, unsure=unsure),
+        )
+
+    def _keep(self, item: str, reply: _Reply) -> None:
+        self._replies[item] = reply
+        while len(self._replies) > REPLIES_MAX:
+            _, oldest = self._replies.popitem(last=False)
+            self._playout.forget(oldest.response)
 
     # ---- more becomes known ------------------------------------------------------------------------------
 
@@ -192,7 +231,7 @@ class Heard:
             return None
         self._playout.acknowledge(response, samples, now_ns)
         item, kept = self._find(response)
-        if kept is None or not (self._recalls or kept.plays_on):
+        if kept is None or not (self._recalls or kept.plays_on or kept.unsure):
             return None
         return item if kept.reported(min(self._playout.reported(response), kept.sent)) else None
 
@@ -262,8 +301,27 @@ class Heard:
 
 
 def shortened(item: Item, samples: int) -> Cut:
-    """What may have been heard of a reply of which no word times are left: its share of the sound, rounded down."""
+    """What may have been heard of a reply of which no word times are left: the share of the words that are left of it,
+    rounded down, give or take one of them. What history has lost already does not come back."""
+    covered = item.heard_samples if item.cut else item.audio_samples
+    if samples >= covered:
+        return _as_it_is(item, covered)
     words = item.text.split()
-    whole = len(words) * samples // item.audio_samples if item.audio_samples else 0
-    word = words[whole] if whole < len(words) else ""
-    return Cut(samples, " ".join(words[:whole]), word, sample_rate=item.sample_rate)
+    whole = len(words) * samples // covered
+    word = words[whole] if whole < len(words) else item.cut_word
+    error = -(-covered // len(words)) if words else 0
+    return Cut(samples, " ".join(words[:whole]), word, error_samples=error, sample_rate=item.sample_rate)
+
+
+def _as_it_is(item: Item, covered: int) -> Cut:
+    return Cut(
+        covered,
+        item.text,
+        item.cut_word,
+        item.heard_basis,
+        item.heard_error_samples,
+        item.sample_rate,
+        whole=not item.cut,
+        status=item.status,
+        unsure=item.unsure,
+    )

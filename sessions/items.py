@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from media.playout import Basis
+from sessions.reply import Unsure
 from sessions.settings import OUTPUT_RATE
 
 Role = Literal["system", "user", "assistant"]
@@ -43,7 +44,8 @@ class Item:
 
     `audio_samples` counts samples, at `sample_rate`, of a spoken assistant item that were sent; `cut` says that it was
     ended before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
-    `heard_error_samples`, and it fell into `cut_word`.
+    `heard_error_samples`, and it fell into `cut_word`. `unsure`: it broke off with its gateway, and more of it may have
+    been heard.
     """
 
     id: str
@@ -61,11 +63,22 @@ class Item:
     call_id: str = ""
     name: str = ""
     sample_rate: int = OUTPUT_RATE
+    unsure: Unsure | None = None
+
+    @property
+    def possibly_heard(self) -> str:
+        """The words of which it is not known whether they were heard; they follow `text`."""
+        return self.unsure.beyond(self.heard_samples) if self.unsure else ""
+
+    @property
+    def words(self) -> str:
+        """All that it says, heard for certain or not."""
+        return f"{self.text} {self.possibly_heard}".strip() if self.unsure else self.text
 
     @property
     def characters(self) -> int:
         """How much of a prompt it takes."""
-        return len(self.text) + len(self.name) + len(self.call_id)
+        return len(self.words) + len(self.name) + len(self.call_id)
 
 
 class History:

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
+from sessions.durability import Persistence
 from sessions.records import SessionRecord, encode_record
 from sessions.store import (
     RETENTION_MS,
@@ -259,6 +260,9 @@ class MemorySessionStore:
 
     async def ping(self) -> None:
         self._leave(self._enter("ping"))
+
+    async def persistence(self) -> Persistence:
+        return Persistence(appendonly=False)
 
     async def close(self) -> None:
         self._closed = True

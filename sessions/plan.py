@@ -93,7 +93,7 @@ class Ended:
     """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
 
     `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end. `has_calls`:
-    it may have had nothing to say.
+    it may have had nothing to say. `is_stored`: something of it was, while it was said.
     """
 
     plan: Plan
@@ -103,3 +103,4 @@ class Ended:
     sent_samples: int
     cut: Cut | None = None
     has_calls: bool = False
+    is_stored: bool = False

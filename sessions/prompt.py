@@ -7,7 +7,8 @@ Theory of operation
     reply to hear, and the Thinker the time to read the shorter prompt.
 
 Rules
-* Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted.
+* Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted. Of one that
+  broke off with its gateway it has all words that may have been heard, and says of which that is not known.
 * An exchange begins with what the caller said. The newest one is never left behind.
 * Every call is followed by its result; by `PENDING` while that is not there. Calls that are incomplete, and results
   whose call is left behind or gone, are left out.
@@ -32,10 +33,18 @@ PROMPT_CHARACTERS_MAX = 32_000
 # What a model reads of a reply that was cut: the words that were heard, broken off, and why.
 CUT_OFF = " —"
 INTERRUPTED = Message("system", "The user interrupted here and did not hear the rest.")
+# What a model reads of a reply that broke off: it is to believe neither that these words were heard nor that they were
+# not.
+BROKE_OFF = "The line broke here. It is not known whether the user heard these last words: "
 # What a model reads in place of a result: a template of a chat has no room for a call without one.
 PENDING = "There is no result yet: this is still being done."
 # What a model is asked when nobody has said anything for too long.
 IDLE = Message("system", "The user has been silent for a while. In one short sentence, help them to go on.")
+
+
+def broke_off(words: str) -> Message:
+    """What a model reads behind a reply of which `words` may have been heard."""
+    return Message("system", f'{BROKE_OFF}"{words[-PROMPT_CHARACTERS_MAX:]}"')
 
 
 class PromptWindow:
@@ -82,7 +91,7 @@ def _fitting(items: tuple[Item, ...]) -> tuple[Item, ...]:
         left -= items[place].characters
         if left < 0 and has_words:
             break
-        first, has_words = place, has_words or bool(items[place].text)
+        first, has_words = place, has_words or bool(items[place].words)
     return items[first:]
 
 
@@ -111,12 +120,12 @@ class _Script:
         return tuple(self._messages)
 
     def _say(self, item: Item) -> None:
-        if not item.text:
+        if not item.words:
             return
-        text = item.text[-PROMPT_CHARACTERS_MAX:]
+        text = item.words[-PROMPT_CHARACTERS_MAX:]
         self._messages.append(Message(item.role, f"{text}{CUT_OFF}" if item.cut else text))
         if item.cut:
-            self._messages.append(INTERRUPTED)
+            self._messages.append(broke_off(item.possibly_heard) if item.possibly_heard else INTERRUPTED)
 
     def _answer(self) -> None:
         if not self._calls:

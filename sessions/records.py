@@ -1,12 +1,17 @@
-"""What is stored of a session, its encoding, and how a log of entries becomes a conversation again.
+"""What is stored of a session, its encoding, and of what its log is made.
 
 Theory of operation
-    A session is one `SessionRecord`, written once, and a log of entries in the order of their making. `replay`
+    A session is one `SessionRecord`, written once, and a log of entries in the order of their making. `log.replay`
     is a pure function from both to a `Conversation`. A log that has grown long is replaced by one `Compacted`
     entry, which replays to the same conversation.
 
+    An item of a reply is written when the reply is over. Until then the log has what is being said of it, clause by
+    clause (`ReplySpeaking`), and how much of it was heard (`ReplyHeard`); the item stands in their place. Where none
+    came, since the gateway died, `replay` makes one of them: the words that were heard, and as `unsure` all others.
+
 Rules
-* Everything is stored as the msgpack array `[schema version, body]`. Another version is refused, never guessed at.
+* Everything is stored as the msgpack array `[schema version, body]`. Versions that are not `READABLE` are refused,
+  never guessed at. Version 1 has no replies under way, and is else the same.
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls) is refused:
   a conversation that cannot be trusted is not shown to a model.
 * The resume token is never stored, only its SHA-256 digest.
@@ -15,7 +20,6 @@ Rules
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 import msgspec
@@ -23,7 +27,8 @@ import msgspec
 from media.playout import Basis
 from stages.contracts import EPOCHS_PER_FENCE
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = frozenset({1, SCHEMA_VERSION})
 
 # The fence of a session's first owner; 0 stays free for "no owner yet".
 FIRST_FENCE = 1
@@ -32,16 +37,20 @@ Role = Literal["user", "assistant", "system"]
 ItemKind = Literal["message", "function_call", "function_call_output"]
 ItemStatus = Literal["completed", "incomplete"]
 
+# The `name` of a message that was spoken; one that was typed has none.
+SPOKEN = "spoken"
+
 
 class StoredDataError(Exception):
     """What the store holds cannot be used. Nothing was changed; an operator has to look."""
 
 
 class UnsupportedSchema(StoredDataError):
-    """Written by another version of this service: `found` is not the version that this one reads."""
+    """Written by another version of this service: `found` is none of those that this one reads."""
 
     def __init__(self, found: int) -> None:
-        super().__init__(f"stored schema version {found}; this release reads version {SCHEMA_VERSION}")
+        known = " and ".join(map(str, sorted(READABLE)))
+        super().__init__(f"stored schema version {found}; this release reads versions {known}")
         self.found = found
 
 
@@ -69,13 +78,32 @@ class SessionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch: int = FIRST_FENCE * EPOCHS_PER_FENCE
 
 
+class WordRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A word of a reply, and where it stands in its sound: samples from its start, at its rate."""
+
+    text: str
+    start: int
+    end: int
+
+
+class UnsureRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What was being said when a gateway died, as `response`: `words`, of which those that end by sample `heard` were
+    heard and all others may have been, as may the `rest` of the text, of which it is not known where it stands."""
+
+    response: str
+    sample_rate: int
+    heard: int
+    words: tuple[WordRecord, ...]
+    rest: str = ""
+
+
 class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One item of the conversation.
 
     `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two
     and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
     in it, `truncated` whether it was cut, `heard_basis` how that is known, `heard_error_ms` how far off the
-    truth may be, and `cut_word` the word that it fell into.
+    truth may be, and `cut_word` the word that it fell into. `unsure`: what may have been heard beyond that.
     `previous` is the item before it, None for the first.
     """
 
@@ -93,6 +121,23 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     heard_error_ms: int = 0
     cut_word: str = ""
     previous: str | None = None
+    unsure: UnsureRecord | None = None
+
+
+class SpokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is known of a reply that is being said: what its item will be placed after, what of it may be heard by now,
+    and how much was for certain (samples)."""
+
+    item: str
+    response: str
+    epoch: int
+    previous: str | None
+    sample_rate: int
+    words: tuple[WordRecord, ...] = ()
+    rest: str = ""
+    heard: int = 0
+    heard_basis: Basis = "estimated"
+    heard_error: int = 0
 
 
 class Entry(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -117,6 +162,33 @@ class ItemDeleted(Entry, frozen=True):
     id: str
 
 
+class ReplySpeaking(Entry, frozen=True, omit_defaults=True):
+    """Before anybody hears it: what is said next in a reply that is not over. `words` take the place of all that were
+    told from word number `first` on, and `rest` that of the former one: text that has no times yet.
+
+    `part` counts these entries of an item from 1 on.
+    """
+
+    item: str
+    response: str
+    epoch: int
+    previous: str | None
+    sample_rate: int
+    part: int
+    first: int
+    words: tuple[WordRecord, ...] = ()
+    rest: str = ""
+
+
+class ReplyHeard(Entry, frozen=True):
+    """So many `samples` of a reply that is not over were heard, and no more than `error_samples` beyond."""
+
+    item: str
+    samples: int
+    basis: Basis
+    error_samples: int
+
+
 class EpochAdvanced(Entry, frozen=True):
     """Output of every lesser epoch is void."""
 
@@ -135,17 +207,22 @@ class Compacted(Entry, frozen=True):
     items: tuple[ItemRecord, ...]
     config: bytes
     epoch: int
+    speaking: tuple[SpokenRecord, ...] = ()
 
 
-TurnRecord = ItemAppended | ItemChanged | ItemDeleted | EpochAdvanced | ConfigChanged | Compacted
+TurnRecord = (
+    ItemAppended | ItemChanged | ItemDeleted | ReplySpeaking | ReplyHeard | EpochAdvanced | ConfigChanged | Compacted
+)
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """What a log amounts to: items in order, the configuration (encoded JSON), the epoch now in force."""
+    """What a log amounts to: items in order, the configuration (encoded JSON), the epoch now in force, and the replies
+    that are being said."""
 
     items: tuple[ItemRecord, ...]
     config: bytes
     epoch: int
+    speaking: tuple[SpokenRecord, ...] = ()
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -186,89 +263,8 @@ def decode_entry(stored: bytes) -> TurnRecord:
 def _decode(decoder: msgspec.msgpack.Decoder[_Body], stored: bytes) -> _Body:
     try:
         envelope = _envelopes.decode(stored)
-        if envelope.schema != SCHEMA_VERSION:
+        if envelope.schema not in READABLE:
             raise UnsupportedSchema(envelope.schema)
         return decoder.decode(envelope.body)
     except msgspec.MsgspecError as error:
         raise CorruptRecord("stored bytes are not of this schema") from error
-
-
-def replay(record: SessionRecord, entries: Iterable[TurnRecord]) -> Conversation:
-    """The conversation that `entries`, oldest first, amount to.
-
-    Its epoch is at least the first of `record.fence`, so that a takeover outdates whatever was under way.
-    Raises `CorruptLog`.
-    """
-    log = Log(Conversation((), record.config, record.epoch))
-    for entry in entries:
-        log.apply(entry)
-    told = log.conversation()
-    return msgspec.structs.replace(told, epoch=max(told.epoch, record.fence * EPOCHS_PER_FENCE))
-
-
-def compact(conversation: Conversation) -> Compacted:
-    """One entry that replays to `conversation`."""
-    return Compacted(conversation.items, conversation.config, conversation.epoch)
-
-
-class Log:
-    """What a log amounts to, entry by entry, from where it `begins`."""
-
-    def __init__(self, begins: Conversation) -> None:
-        self._config = begins.config
-        self._epoch = begins.epoch
-        self._items = {item.id: item for item in begins.items}
-        self._order = [item.id for item in begins.items]
-
-    def apply(self, entry: TurnRecord) -> None:
-        """Raises `CorruptLog` where `entry` contradicts what came before."""
-        match entry:
-            case ItemAppended(item=item):
-                self._append(item)
-            case ItemChanged(item=item):
-                self._known(item.id)
-                self._items[item.id] = item
-            case ItemDeleted(id=deleted):
-                self._known(deleted)
-                del self._items[deleted]
-                self._order.remove(deleted)
-            case EpochAdvanced(epoch=epoch):
-                if epoch <= self._epoch:
-                    raise CorruptLog(f"epoch {epoch} follows {self._epoch}")
-                self._epoch = epoch
-            case ConfigChanged(config=config):
-                self._config = config
-            case _:
-                self._reset(entry)
-
-    def conversation(self) -> Conversation:
-        """Items in order, each naming the one that now stands before it."""
-        before = [None, *self._order]
-        items = tuple(
-            msgspec.structs.replace(self._items[name], previous=previous)
-            for name, previous in zip(self._order, before, strict=False)
-        )
-        return Conversation(items, self._config, self._epoch)
-
-    def _append(self, item: ItemRecord) -> None:
-        if item.id in self._items:
-            raise CorruptLog(f"item {item.id} is appended twice")
-        place = 0
-        if item.previous is not None:
-            self._known(item.previous)
-            # Nearly always the last: searched from the end.
-            place = len(self._order) - self._order[::-1].index(item.previous)
-        self._order.insert(place, item.id)
-        self._items[item.id] = item
-
-    def _known(self, name: str) -> None:
-        if name not in self._items:
-            raise CorruptLog(f"item {name} is not there")
-
-    def _reset(self, entry: Compacted) -> None:
-        self._config = entry.config
-        self._epoch = entry.epoch
-        self._order = [item.id for item in entry.items]
-        self._items = {item.id: item for item in entry.items}
-        if len(self._items) != len(self._order):
-            raise CorruptLog("a compacted entry holds an item twice")

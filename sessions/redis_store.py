@@ -32,6 +32,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from sessions import redis_scripts
+from sessions.durability import Persistence
 from sessions.records import SessionRecord, decode_record, encode_record
 from sessions.redis_scripts import Script
 from sessions.store import (
@@ -276,6 +277,15 @@ class RedisSessionStore:
             facts = await self._redis.info()
         check_server(facts)
 
+    async def persistence(self) -> Persistence:
+        """As the server's configuration has it; where that may not be read, as far as INFO tells."""
+        async with self._call("config"):
+            try:
+                config = await self._redis.config_get("appendonly", "appendfsync")
+            except exceptions.ResponseError:  # no rights, or a service that hides it
+                return Persistence(_is_aof_on(await self._redis.info("persistence")))
+        return Persistence(config["appendonly"] == "yes", str(config["appendfsync"]))
+
     async def close(self) -> None:
         self._closed = True
         for client in (self._redis, self._probing):
@@ -440,6 +450,11 @@ def _notice_of(message: bytes) -> Notice | None:
     kind, _, session = message.decode(errors="replace").partition(" ")
     known = kind in set(NoticeKind) and valid_session_id(session)
     return Notice(NoticeKind(kind), session) if known else None
+
+
+def _is_aof_on(facts: Mapping[str, Any]) -> bool | None:
+    told = facts.get("aof_enabled")
+    return None if told is None else bool(told)
 
 
 def check_server(facts: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The conversation's memory: its items, what of them a prompt brings along, and what changes them.
 
 Rules
-* Every change is saved with the effect that makes it.
+* Every change is saved with the effect that makes it. What has to leave, as there is too much, is told.
 * Of a reply that was cut the history holds the words that were heard, and says in which word it was cut; what is known
   later corrects it. The prompt says that the caller interrupted.
 * Calls of tools and their outputs are items (`sessions.tool_calls`). A reply that is cut takes no call with it.
@@ -14,8 +14,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from media.chunk import ms_to_samples
-from sessions.effects import Effect, SaveDeletion, SaveItem, Tell
-from sessions.events import CommandRefused, ItemAdded, ItemDeleted, ItemRefined, ItemRetrieved, ItemTruncated
+from sessions.effects import Effect, Measured, SaveDeletion, SaveItem, Tell
+from sessions.events import (
+    CommandRefused,
+    HistoryTrimmed,
+    ItemAdded,
+    ItemDeleted,
+    ItemRefined,
+    ItemRetrieved,
+    ItemTruncated,
+)
 from sessions.heard import Cut, shortened
 from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
 from sessions.plan import Ended, Plan
@@ -66,9 +74,16 @@ class Remembered:
         counts = (
             item
             for item in reversed(self._history.items)
-            if item.kind == "function_call_output" or (item.role != "system" and item.text)
+            if item.kind == "function_call_output" or (item.role != "system" and item.words)
         )
         return next((item for item in counts if item.kind == "message" or item.status == "completed"), None)
+
+    def take_over(self) -> list[Effect]:
+        """Enter what was being said when another gateway died; what its client reports of that is heeded."""
+        broken = [item for item in self._history.items if item.unsure]
+        for item in broken:
+            self._speaking.broke_off(item)
+        return [SaveItem(item, self._history.previous_of(item.id)) for item in broken]
 
     # ---- prompts -----------------------------------------------------------------------------------
 
@@ -163,7 +178,7 @@ class Remembered:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)
         known = self._speaking.truncate(item_id, samples, now_ns)
-        cut = known or shortened(item, min(samples, item.audio_samples))
+        cut = known or shortened(item, samples)
         if cut.samples >= item.audio_samples and not item.cut:
             return [Tell(ItemTruncated(item_id, cut.ms))]
         return [*self._replaced(cut.applied_to(item)), Tell(ItemTruncated(item_id, cut.ms, cut))]
@@ -174,7 +189,7 @@ class Remembered:
         """Enter a response of the conversation that has ended."""
         succeeded = ended.phase is Phase.SUCCEEDED
         if not (ended.text or ended.sent_samples or (succeeded and not ended.has_calls)):
-            return []  # nothing of it was said
+            return [SaveDeletion(ended.plan.item)] if ended.is_stored else []  # nothing of it was said
         item = Item(
             ended.plan.item,
             "assistant",
@@ -225,4 +240,5 @@ class Remembered:
         return [SaveItem(item, self._history.previous_of(item.id))]
 
     def _saved(self, item: Item, left: tuple[str, ...]) -> list[Effect]:
-        return [SaveItem(item, self._history.previous_of(item.id)), *(SaveDeletion(old) for old in left)]
+        saved: list[Effect] = [SaveItem(item, self._history.previous_of(item.id)), *map(SaveDeletion, left)]
+        return [*saved, Tell(HistoryTrimmed(left)), Measured("items_trimmed", len(left))] if left else saved

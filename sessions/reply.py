@@ -20,6 +20,21 @@ class SpokenWord:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """What was being said, as `response`, when its gateway died: its `words`, and the `rest` of its text, of which it
+    is not known where it stands. What of it was heard beyond a certain sample is not known."""
+
+    response: str
+    words: tuple[SpokenWord, ...]
+    rest: str = ""
+
+    def beyond(self, sample: int) -> str:
+        """The words that may have been heard where the sound up to `sample` was."""
+        words = [word.text for word in self.words if word.end > sample]
+        return " ".join([*words, self.rest] if self.rest else words)
+
+
 class Reply:
     """Text and words of one response, whose sound has `sample_rate`."""
 
@@ -31,6 +46,14 @@ class Reply:
         self._aligned = False
         self._taken = 0
 
+    @classmethod
+    def of(cls, unsure: Unsure, sample_rate: int) -> Reply:
+        """What is known of a reply that broke off."""
+        reply = cls(sample_rate)
+        reply._words = list(unsure.words)
+        reply.add_text(unsure.beyond(-1))
+        return reply
+
     @property
     def raw_text(self) -> str:
         """The deltas, joined as they came."""
@@ -39,6 +62,20 @@ class Reply:
     @property
     def text(self) -> str:
         return self.raw_text.strip()
+
+    @property
+    def words(self) -> tuple[SpokenWord, ...]:
+        """Those of which it is known where they stand."""
+        return tuple(self._words)
+
+    @property
+    def is_aligned(self) -> bool:
+        return self._aligned
+
+    @property
+    def untimed(self) -> str:
+        """The text of which it is not known yet where it stands."""
+        return "" if self._aligned else " ".join(self.raw_text.split()[len(self._words) :])
 
     def add_text(self, delta: str) -> None:
         self._parts.append(delta)

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from sessions.effects import AuditStream, Effect, Measured, Tell
+from sessions.effects import AuditStream, Effect, Measured, SaveSpeaking, Tell
 from sessions.events import CallFinished, ReplyText, ReplyWords, ResponseView, Usage
 from sessions.heard import Cut
 from sessions.plan import Marks, Plan
 from sessions.reply import Reply
 from sessions.response import Done, Phase, Response
+from sessions.saving import Part, Saving
 from sessions.tool_calls import Called, Calls
 from stages.contracts import TextDone
 from stages.event_log import Trail
@@ -44,6 +45,7 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     reply: Reply = field(init=False)
     calls: Calls = field(init=False)
+    saving: Saving = field(default_factory=Saving)
 
     def __post_init__(self) -> None:
         self.reply = Reply(self.plan.sample_rate)
@@ -54,6 +56,7 @@ class Run:
         self.plan = replace(self.plan, tag=structs.replace(self.plan.tag, attempt=attempt))
         self.reply, self.usage = Reply(self.plan.sample_rate), Usage()
         self.is_written = self.is_touched = False
+        self.saving.anew()
         self.calls = Calls(self.plan.tag.response, self.plan.item)
 
     def written(self, done: TextDone) -> str:
@@ -69,6 +72,16 @@ class Run:
             return False
         calls = (call.id for call in self.calls.items if call.status == "in_progress")
         return item == self.plan.item or item in calls
+
+    @property
+    def is_said_to_conversation(self) -> bool:
+        """Its sound is, or will be, part of what the conversation remembers."""
+        is_said = self.plan.with_audio and self.plan.view.in_conversation
+        return is_said and not self.is_prepared and not self.life.ended
+
+    def save(self, part: Part) -> Effect:
+        plan, tag = self.plan, self.plan.tag
+        return SaveSpeaking(plan.item, tag.response, tag.epoch, plan.previous_item, plan.sample_rate, part)
 
     def first_sent(self, now_ns: int) -> list[Effect]:
         """Sound of it goes out. The first is measured."""

@@ -19,6 +19,8 @@ Rules
   text before, is told before its end.
 * Word times are taken until the response has drained, and aligned ones mostly come after its end: what was said of a
   reply that was cut is then known better.
+* Sound of the conversation waits until its words are stored, unless the store is known to take nothing
+  (`sessions.saving`).
 """
 
 from __future__ import annotations
@@ -28,10 +30,19 @@ from dataclasses import replace
 from msgspec import structs
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
-from media.heard_estimate import Path
-from media.playout import Frame, LedgerView, Playout
+from media.playout import Frame, LedgerView
 from sessions import response as life
-from sessions.effects import CancelStream, CutStream, Effect, GrantCredit, Measured, OpenStream, Tell
+from sessions.effects import (
+    CancelStream,
+    CutStream,
+    Effect,
+    GrantCredit,
+    Measured,
+    OpenStream,
+    SaveHeard,
+    SaveLate,
+    Tell,
+)
 from sessions.events import (
     CommandRefused,
     ReplyAudio,
@@ -40,17 +51,16 @@ from sessions.events import (
     ResponseStarted,
     ResponseView,
 )
-from sessions.heard import Cut, Heard
+from sessions.heard import Cut
 from sessions.plan import Ended, Marks, Plan
 from sessions.response import Deadlines, Phase, Response
 from sessions.route import Leg
 from sessions.run import Run
-from sessions.settings import OUTPUT_RATE
+from sessions.sounding import Sounding
 from sessions.tool_calls import Called, CallError
 from stages.contracts import AudioOut, CallDelta, CallDone, Options, Tag, TextDelta, TextDone, WordTimes, label_of
 from stages.event_log import EventKind, EventLog, Trail
 
-FRAME_MS = 20
 ECHO_MS = 3_000  # an utterance that is recognised as ours began at most so long ago
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
@@ -58,10 +68,9 @@ DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves 
 Published = TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 
 
-class Speaking:
-    """`transport_lead_ms`: how far frames may run ahead of the ear on this transport; `recalls`: what its peer has not
-    played yet can be taken back. `events`: the log of the process, for which the responses are those of `tenant`;
-    without one, nothing is recorded."""
+class Speaking(Sounding):
+    """`events`: the log of the process, for which the responses are those of `tenant`; without one, nothing is
+    recorded."""
 
     def __init__(
         self,
@@ -72,8 +81,7 @@ class Speaking:
         *,
         recalls: bool = True,
     ) -> None:
-        self._playout = Playout(OUTPUT_RATE, ms_to_samples(FRAME_MS, OUTPUT_RATE), transport_lead_ms * 1_000_000)
-        self._heard = Heard(self._playout, recalls=recalls)
+        super().__init__(transport_lead_ms, recalls=recalls)
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
@@ -83,7 +91,7 @@ class Speaking:
         self._stale = 0
         self._ended: list[Ended] = []
         self._called: list[Called] = []
-        self._refined: list[str] = []
+        self._store_is_away = False
 
     @property
     def active(self) -> ResponseView | None:
@@ -99,10 +107,6 @@ class Speaking:
     @property
     def stale_dropped(self) -> int:
         return self._stale
-
-    @property
-    def underruns(self) -> int:
-        return self._playout.underruns
 
     @property
     def running(self) -> tuple[ResponseView, ...]:
@@ -160,11 +164,6 @@ class Speaking:
         """So many responses have yet to drain that no other can be started."""
         return len(self._runs) >= DRAINING_MAX
 
-    @property
-    def played_out_ns(self) -> int:
-        """When the ear has had all that was sent so far."""
-        return self._playout.played_out_ns()
-
     def is_sounding(self, now_ns: int) -> bool:
         """A reply of the conversation is being made or said, or the caller still hears the end of one."""
         return self._active is not None or bool(self._heard.unplayed(now_ns))
@@ -186,11 +185,6 @@ class Speaking:
         """Calls of the conversation that have ended since the last call, whole or not; history has them."""
         called, self._called = self._called, []
         return called
-
-    def take_refined(self) -> list[str]:
-        """Items of replies that were cut and of which more is known since the last call: `cut_of` tells."""
-        refined, self._refined = self._refined, []
-        return refined
 
     def take_written(self) -> tuple[Plan, str] | None:
         """The active response and its text, once, when that is whole and still being said."""
@@ -262,7 +256,7 @@ class Speaking:
         self._playout.withhold(plan.tag.response)
         return self._admit(run, now_ns)
 
-    def confirm(self, previous_item: str | None, marks: Marks) -> list[Effect]:
+    def confirm(self, previous_item: str | None, marks: Marks, now_ns: int) -> list[Effect]:
         """The prepared response is the answer: tell the client what there is of it, and let it be heard."""
         assert self._prepared is not None, "only what was prepared can be confirmed"
         run = self._runs[self._prepared]
@@ -276,6 +270,7 @@ class Speaking:
         effects: list[Effect] = [Tell(ResponseStarted(run.plan.view, previous_item))]
         if run.reply.raw_text:
             effects.append(run.text(run.reply.raw_text))
+        effects += self._save(run, now_ns)
         return [*effects, *run.news(), *self._tell_calls(run), Measured("prepared_replies", 1, "confirmed")]
 
     def withdraw(self, now_ns: int) -> list[Effect]:
@@ -331,6 +326,7 @@ class Speaking:
 
     def next_deadline_ns(self) -> int | None:
         waits = [run.life.next_deadline_ns() for run in self._runs.values()]
+        waits += [run.saving.next_deadline_ns() for run in self._runs.values() if not run.life.ended]
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -339,6 +335,8 @@ class Speaking:
             view = self.ledger(run.plan.tag.response, now_ns)
             reader_waits = view is not None and view.unsent > 0
             effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
+            if view is not None and not run.life.ended:
+                effects += self._keep_up(run, view, now_ns)
         return effects
 
     # ---- output ------------------------------------------------------------------------------------
@@ -370,7 +368,7 @@ class Speaking:
         cut = self._heard.cut_of(run.plan.item)
         if cut is not None and not cut.whole:
             self._refined.append(run.plan.item)
-        return run.news()
+        return [*self._save(run, now_ns), *run.news()]
 
     def _sent(self, run: Run, now_ns: int) -> int:
         return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
@@ -404,7 +402,7 @@ class Speaking:
         run.life.output(now_ns)
         if audio.final:
             run.life.came("audio")
-        return run.news()
+        return [*self._save(run, now_ns), *run.news()]
 
     def take_due(self, now_ns: int) -> list[Effect]:
         """The next frame that may go to the client now; empty where none may. A frame given counts as sent."""
@@ -481,7 +479,18 @@ class Speaking:
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, was_cut=was_cut)
         has_calls = bool(view.calls)
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, cut if was_cut else None, has_calls))
+        self._ended.append(
+            Ended(
+                run.plan,
+                done.phase,
+                whole,
+                cut.text,
+                sent,
+                cut if was_cut else None,
+                has_calls,
+                is_stored=run.saving.is_begun,
+            )
+        )
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
@@ -507,6 +516,48 @@ class Speaking:
         lag_ms = round(drained.lag_ns / 1e6, 1)
         return [Tell(ResponseDrained(response, drained.status, lag_ms, drained.released)), lag, *audits]
 
+    # ---- what is stored ----------------------------------------------------------------------------
+
+    def _save(self, run: Run, now_ns: int) -> list[Effect]:
+        """Have stored what is new of what it says; its sound waits for that."""
+        if not run.is_said_to_conversation:
+            return []
+        generated = self._playout.view(run.plan.tag.response, now_ns).generated
+        part = run.saving.part(run.reply, generated, now_ns)
+        self._let_go(run)
+        return [run.save(part)] if part else []
+
+    def _let_go(self, run: Run) -> None:
+        if self._store_is_away:
+            run.saving.all_saved()
+        if run.is_said_to_conversation:
+            self._playout.keep_back(run.plan.tag.response, run.saving.kept_back)
+
+    def _keep_up(self, run: Run, view: LedgerView, now_ns: int) -> list[Effect]:
+        """What was heard of it is stored each second, while the store takes anything. What that takes too long over is
+        waited for no more."""
+        effects: list[Effect] = []
+        if run.saving.heard(view, now_ns) and not self._store_is_away:
+            effects.append(SaveHeard(run.plan.item, view.heard, view.basis, view.error_samples))
+        if run.saving.is_late(now_ns):
+            self.store_is_away(True)
+            effects.append(SaveLate())
+        return effects
+
+    def saved(self, item: str, part: int) -> None:
+        """The store has `part` of what is said as `item`."""
+        for run in self._runs.values():
+            if run.plan.item == item:
+                run.saving.saved(part)
+                self._let_go(run)
+
+    def store_is_away(self, is_away: bool) -> None:
+        """The store fails, or is too slow: nothing waits for it. Or it has everything again."""
+        self._store_is_away = is_away
+        for run in self._runs.values():
+            run.saving.all_saved()
+            self._let_go(run)
+
     # ---- what is recorded --------------------------------------------------------------------------
 
     def _trail(self, run: Run, now_ns: int) -> Trail:
@@ -522,34 +573,6 @@ class Speaking:
 
     # ---- the ear -----------------------------------------------------------------------------------
 
-    def hold(self) -> None:
-        """The caller may be about to interrupt: fall silent, and destroy nothing."""
-        self._playout.hold()
-
-    def resume(self) -> None:
-        """They were not: go on where it stopped."""
-        self._playout.resume()
-
-    def heard(self, response: str, samples: int, now_ns: int) -> None:
-        """The ear has had `samples` of `response`, as its client reports."""
-        item = self._heard.report(response, samples, now_ns)
-        if item is not None:
-            self._refined.append(item)
-
-    def go_by(self, path: Path, now_ns: int) -> None:
-        """The path to the ear is now this: heard goes by it where the client does not report."""
-        self._refined += self._heard.go_by(path, now_ns)
-
-    def written(self, response: str, samples: int) -> None:
-        """No more than `samples` of `response`, which was cut, have left."""
-        item = self._heard.written(response, samples)
-        if item is not None:
-            self._refined.append(item)
-
-    def cut_of(self, item: str) -> Cut | None:
-        """What history has of a reply, as far as is known now; None where that is not known any more."""
-        return self._heard.cut_of(item)
-
     def is_making(self, item: str) -> bool:
         """`item` is of a reply, and not over yet."""
         return any(run.is_making(item) for run in self._runs.values())
@@ -563,28 +586,6 @@ class Speaking:
         samples = min(ms_to_samples(audio_end_ms, run.plan.sample_rate), self._sent(run, now_ns))
         self._heard.want(item, samples)
         return samples_to_ms(samples, run.plan.sample_rate)
-
-    def truncate(self, item: str, samples: int, now_ns: int) -> Cut | None:
-        """The client has stopped playing a reply, which is over, at `samples`. None where nothing is known of it."""
-        return self._heard.truncate(item, samples, now_ns)
-
-    def cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[tuple[str, Cut]]:
-        """The caller interrupts, or is `gone`. Of replies that are over and of which they had yet to hear the end (of
-        `response`, where one is named): their items, and what history has of each now."""
-        return self._heard.stop(now_ns, response, gone=gone)
-
-    def sent_of(self, response: str, now_ns: int) -> int | None:
-        """How much of the sound of `response` went out; None where that is not known, or not any more."""
-        is_known = response in self._playout.open_responses()
-        return self._playout.view(response, now_ns).sent if is_known else None
-
-    def reported_of(self, response: str) -> int:
-        """How much of `response` its caller has heard, by all that its client has reported."""
-        return self._playout.reported(response)
-
-    def rate_of(self, response: str) -> int:
-        """Of the sound of `response`, of which `sent_of` is known."""
-        return self._playout.rate_of(response)
 
     def lead_ns(self, now_ns: int) -> int:
         """How far ahead of the ear what is being said was sent, at most."""

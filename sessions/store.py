@@ -50,6 +50,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from sessions.durability import Persistence
 from sessions.records import FIRST_FENCE, SessionRecord, StoredDataError, decode_record
 
 # How long a silent session can still be resumed. A Realtime session lasts an hour at most; a day also covers
@@ -394,6 +395,10 @@ class SessionStore(Protocol):
 
     async def ping(self) -> None:
         """Return if the store answers and takes writes."""
+        ...
+
+    async def persistence(self) -> Persistence:
+        """What becomes of what it acknowledges, as it says itself."""
         ...
 
     async def close(self) -> None:

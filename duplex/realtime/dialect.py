@@ -22,7 +22,7 @@ from media.chunk import samples_to_ms, samples_to_ms_above
 from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
-from sessions.items import Item
+from sessions.items import CHARACTERS_MAX, ITEMS_MAX, Item
 from sessions.reply import SpokenWord
 
 Message = dict[str, Any]
@@ -77,6 +77,8 @@ class RealtimeDialect:
                 return [{"type": "conversation.item.added", **body}, {"type": "conversation.item.done", **body}]
             case events.ItemDeleted(item_id):
                 return [{"type": "conversation.item.deleted", "item_id": item_id}]
+            case events.HistoryTrimmed():
+                return [_trimmed(event)] if self.extensions else []
             case events.ItemRetrieved(item):
                 return [{"type": "conversation.item.retrieved", "item": item_dict(item)}]
             case events.ItemTruncated(item_id, ms, cut):
@@ -269,7 +271,7 @@ def item_dict(item: Item) -> Message:
     status = "completed" if item.status == "completed" else item.status
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
     known = (item.heard_basis, item.heard_error_samples, item.sample_rate)
-    cut = Cut(item.heard_samples, item.text, item.cut_word, *known)
+    cut = Cut(item.heard_samples, item.text, item.cut_word, *known, unsure=item.unsure)
     return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
 
 
@@ -283,7 +285,8 @@ def _item_of_call(item: Item) -> Message:
 def _cut(cut: Cut) -> Message:
     error_ms = samples_to_ms_above(cut.error_samples, cut.sample_rate)
     known = {"heard_ms": cut.ms, "heard_basis": cut.basis, "heard_error_ms": error_ms}
-    return {"cut": not cut.whole, "cut_word": cut.word, **known}
+    unsure = {"possibly_heard": cut.possibly_heard} if cut.possibly_heard else {}
+    return {"cut": not cut.whole, "cut_word": cut.word, **known, **unsure}
 
 
 def _truncated(item_id: str, ms: int, cut: Cut | None) -> Message:
@@ -392,6 +395,11 @@ def _held(event: events.TurnHeld | events.TurnResumed) -> Message:
     if isinstance(event, events.TurnHeld):
         return {"type": "turn.held", "audio_start_ms": event.audio_start_ms}
     return {"type": "turn.resumed", "reason": event.reason}
+
+
+def _trimmed(event: events.HistoryTrimmed) -> Message:
+    limits = {"items_max": ITEMS_MAX, "characters_max": CHARACTERS_MAX}
+    return {"type": "conversation.trimmed", "item_ids": list(event.items), **limits}
 
 
 def _lost(response_id: str) -> Message:

@@ -169,10 +169,10 @@ class Bench:
     def told(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.at("client") if isinstance(event, kind)]
 
-    def start_reply(self) -> Tag:
-        """A response whose stages are all open, with a second of sound made."""
+    def start_reply(self, now_ns: int = 0) -> Tag:
+        """A response, asked for then, whose stages are all open, with a second of sound made."""
         talk = self.call.conversation
-        self.call.carry_out(talk.create_response(ResponseSpec(), 0))
+        self.call.carry_out(talk.create_response(ResponseSpec(), now_ns))
         tag = next(frame.tag for frame in self.at("talker") if isinstance(frame, Open))
         for stage in ("talker", "vocoder", "thinker"):
             self.call.frame(stage, Opened(tag))
@@ -180,8 +180,12 @@ class Bench:
         self.call.frame("vocoder", Published(tag, AudioOut(0, 24_000, 0, bytes(48_000))))
         return tag
 
-    async def stored(self) -> list[TurnRecord]:
+    async def written(self) -> None:
+        """The store has all that was to be stored so far."""
         assert await self.journal.flush(S_MAX * NS_PER_S)
+
+    async def stored(self) -> list[TurnRecord]:
+        await self.written()
         _, snapshot = await self.store.acquire(SESSION, "reader", token_digest("x"), 0)
         return [decode_entry(entry) for entry in snapshot.entries]
 
@@ -319,6 +323,7 @@ def test_a_frame_that_was_taken_back_unwritten_was_not_heard() -> None:
 
     async def scenario(one: Bench) -> None:
         response = one.start_reply().response
+        await one.written()
         (*_, last) = one.told(ReplyAudio)
         one.client.written = Position(response, last.frame.start_sample, last.frame.start_sample)
         one.call.carry_out(one.call.conversation.cancel_response(None, FAR_NS))
@@ -353,6 +358,7 @@ def test_sound_is_handed_over_while_the_client_has_room() -> None:
     async def scenario(one: Bench) -> None:
         one.client.has_room = False
         tag = one.start_reply()
+        await one.written()
         assert one.told(ReplyAudio) == []
         assert [ledger.unsent for ledger in one.call.ledgers()] == [24_000]
         one.client.has_room = True
@@ -372,6 +378,7 @@ def test_a_client_that_wants_silence_where_no_frame_is_due_gets_as_much_as_it_wa
         assert (one.client.paced_ns, one.client.silences) == ([NS_PER_S], 3)
         one.client.silences_due = 4
         one.start_reply()
+        await one.written()
         assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000
         assert one.client.silences == 4
 
@@ -381,6 +388,7 @@ def test_a_client_that_wants_silence_where_no_frame_is_due_gets_as_much_as_it_wa
 def test_what_its_caller_has_heard_is_the_clients_to_say() -> None:
     async def scenario(one: Bench) -> None:
         tag = one.start_reply()
+        await one.written()
         one.call.heard(tag.response, 9_000)
         before = one.call.conversation.items
         one.call.heard("resp_nobody", 9_000)
@@ -398,6 +406,7 @@ def test_what_its_caller_has_heard_is_estimated_by_the_path_to_its_client() -> N
         one.client.seen = Path(delay_ns_max=10 * NS_PER_S)
         one.call.pace(time.monotonic_ns())
         tag = one.start_reply()
+        await one.written()
         view = one.call.conversation.speaking.ledger(tag.response, time.monotonic_ns() + NS_PER_S)
         assert view is not None
         assert (view.heard, view.error_samples, view.basis) == (0, 24_000, "estimated")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+from sessions.effects import Measured
+from sessions.events import DurabilityRestored, DurabilitySuspended, ReplyAudio
 from sessions.items import Item as ConversationItem
 from sessions.records import (
     Compacted,
@@ -9,7 +13,9 @@ from sessions.records import (
     EpochAdvanced,
     ItemAppended,
     ItemDeleted,
+    ReplySpeaking,
 )
+from sessions.saving import SAVE_NS_MAX
 from sessions.settings import SessionSettings, TurnDetection
 from sessions.store import LogLimits
 from tests.duplex.test_call import EPOCH, NS_PER_S, S_MAX, Bench, play, silence, tone
@@ -58,3 +64,35 @@ def test_an_item_that_was_there_is_changed_and_not_added_again() -> None:
         assert kinds == ["ItemAppended"]
 
     play(scenario, SessionSettings(turn_detection=TurnDetection(create_response=False)))
+
+
+def test_sound_goes_as_soon_as_its_words_are_stored() -> None:
+    async def scenario(one: Bench) -> None:
+        one.start_reply()
+        assert one.told(ReplyAudio) == []
+        await one.written()
+        assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000, "and waits for no pacer"
+        (said,) = [entry for entry in await one.stored() if isinstance(entry, ReplySpeaking)]
+        assert (said.part, said.words, said.rest) == (1, (), "Well")
+
+    play(scenario)
+
+
+def test_a_store_that_is_too_slow_is_told_and_mutes_nobody() -> None:
+    async def scenario(one: Bench) -> None:
+        one.start_reply(time.monotonic_ns())
+        one.call.pace(time.monotonic_ns() + SAVE_NS_MAX)
+        assert one.told(DurabilitySuspended) == [DurabilitySuspended()]
+        assert sum(event.frame.samples for event in one.told(ReplyAudio)) == 24_000
+        await one.written()
+        assert one.told(DurabilityRestored) == [DurabilityRestored()]
+
+    play(scenario)
+
+
+def test_items_that_had_to_leave_are_counted() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.carry_out([Measured("items_trimmed", 2)])
+        assert one.metric("duplex_items_trimmed_total") == 2
+
+    play(scenario)

@@ -19,21 +19,27 @@ from duplex.checkpoints import (
     restored,
 )
 from media.audio_format import FORMATS
-from sessions.effects import SaveDeletion, SaveEpoch, SaveItem
+from sessions.effects import SaveDeletion, SaveEpoch, SaveHeard, SaveItem, SaveSpeaking
 from sessions.items import Item
+from sessions.log import replay
 from sessions.records import (
     ConfigChanged,
     EpochAdvanced,
     ItemAppended,
     ItemChanged,
     ItemDeleted,
+    ReplyHeard,
+    ReplySpeaking,
     SessionRecord,
+    SpokenRecord,
     TurnRecord,
+    WordRecord,
     decode_entry,
     encode_entry,
-    replay,
     token_digest,
 )
+from sessions.reply import SpokenWord, Unsure
+from sessions.saving import Part
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
 from sessions.store import Snapshot
 from sessions.tool_calls import call_item, output_item
@@ -203,3 +209,43 @@ def test_a_new_owner_begins_where_the_log_ends() -> None:
     entries: list[TurnRecord] = [ItemAppended(item_record(item, None)), ConfigChanged(encode_settings(settings))]
     snapshot = Snapshot(record, tuple(encode_entry(entry) for entry in entries))
     assert restored(snapshot) == Restored((item,), settings, 3 << 20)
+
+
+def test_a_reply_under_way_is_stored_as_it_is_said_and_kept_by_a_compaction() -> None:
+    part = Part(1, 0, (SpokenWord("Well,", 0, 1_600), SpokenWord("yes.", 1_600, 3_200)), "And")
+    recorder = Recorder((), SessionSettings(), 1 << 20)
+    entries = [
+        recorder.saved(SaveSpeaking("item", "resp", 1 << 20, None, 8_000, part)),
+        recorder.saved(SaveHeard("item", 1_600, "acked", 80)),
+    ]
+    words = (WordRecord("Well,", 0, 1_600), WordRecord("yes.", 1_600, 3_200))
+    assert entries == [
+        ReplySpeaking("item", "resp", 1 << 20, None, 8_000, 1, 0, words, "And"),
+        ReplyHeard("item", 1_600, "acked", 80),
+    ]
+    spoken = SpokenRecord("item", "resp", 1 << 20, None, 8_000, words, "And", 1_600, "acked", 80)
+    assert recorder.compacted().speaking == (spoken,)
+    recorder.saved(SaveItem(Item("item", "assistant", "Well, yes.", spoken=True), None))
+    assert recorder.compacted().speaking == ()
+
+
+@pytest.mark.parametrize("rate", [8_000, 24_000])
+def test_what_may_have_been_heard_comes_back_to_the_sample_at_its_rate(rate: int) -> None:
+    unsure = Unsure("resp", (SpokenWord("Well,", 0, 1_601), SpokenWord("yes.", 1_601, 3_203)), "And")
+    item = Item(
+        "item",
+        "assistant",
+        "Well,",
+        spoken=True,
+        status="incomplete",
+        audio_samples=3_203,
+        cut=True,
+        heard_samples=1_601,
+        heard_basis="acked",
+        heard_error_samples=rate // 10,
+        sample_rate=rate,
+        unsure=unsure,
+    )
+    assert item_of(item_record(item, None)) == item
+    only_text = replace(item, audio_samples=0, text="", heard_samples=0, unsure=Unsure("resp", (), "And"))
+    assert item_of(item_record(only_text, None)) == only_text

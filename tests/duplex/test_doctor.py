@@ -10,6 +10,7 @@ import pytest
 
 from duplex.doctor import SOCKET_NAME_BYTES_MAX, SOCKET_PATH_BYTES_MAX, Finding, diagnose, render
 from duplex.probes import StoreUnreachable
+from sessions.durability import Durability, Persistence
 from stages.weights import Fault, Problem
 
 DATA = Path("/srv/duplex")
@@ -31,6 +32,7 @@ class FakeMachine:
     core_count: int = 2
     valkey_refusal: str | None = None
     redis_version: str | None = "7.2.4"
+    persistence: Persistence = Persistence(appendonly=True, appendfsync="everysec")  # noqa: RUF009 - it is frozen
     reporting: Sequence[str] = ()
 
     def interpreter(self) -> tuple[int, int, int]:
@@ -70,6 +72,9 @@ class FakeMachine:
         if self.redis_version is None:
             raise StoreUnreachable("Connection refused")
         return self.redis_version
+
+    def store_persistence(self, url: str) -> Persistence:
+        return self.persistence
 
     def telemetry_on(self) -> Sequence[str]:
         return self.reporting
@@ -166,3 +171,21 @@ def test_the_text_shows_each_mend_under_its_fault() -> None:
 
 def test_the_text_says_when_all_is_well() -> None:
     assert render([Finding("port", True, "free")]).endswith("Everything is in order.\n")
+
+
+@pytest.mark.parametrize(
+    ("durability", "appendonly", "appendfsync", "detail"),
+    [
+        ("process-crash-safe", True, "everysec", None),
+        ("process-crash-safe", False, "everysec", "it is memory, and process-crash-safe is asked for"),
+        ("power-loss-safe", True, "everysec", "it is process-crash-safe, and power-loss-safe is asked for"),
+    ],
+)
+def test_a_store_that_keeps_less_than_is_asked_for_is_named(
+    durability: Durability, appendonly: bool, appendfsync: str, detail: str | None
+) -> None:
+    machine = FakeMachine(persistence=Persistence(appendonly, appendfsync))
+    findings = diagnose("127.0.0.1", 8080, DATA, "redis://store", machine, durability=durability)
+    (finding,) = [each for each in findings if each.name == "durability"]
+    assert (finding.ok, finding.detail) == (detail is None, detail or f"it is {durability}")
+    assert finding.mend.startswith("set appendonly yes") is not finding.ok

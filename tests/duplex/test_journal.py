@@ -502,3 +502,36 @@ def test_an_entry_that_is_too_large_ends_the_journal() -> None:
         await asyncio.wait_for(running, S_MAX)
 
     asyncio.run(scenario())
+
+
+def test_what_the_store_has_taken_is_told_entry_by_entry() -> None:
+    async def scenario() -> None:
+        store, taken = memory(Faults("append", Fault.REPLY_LOST)), list[TurnRecord]()
+        journal = Journal(store, await opened(store))
+        journal.attach(JournalPorts(lambda: Compacted((), b"{}", 1), lambda _: None, lambda _: None, taken.append))
+        running = asyncio.create_task(journal.run())
+        for number in range(3):
+            journal.write(item(number))
+        assert taken == []
+        assert await journal.flush(S_MAX * NS_PER_S)
+        await stop_task(running)
+        assert taken == [item(number) for number in range(3)]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_late_suspends_the_promise_until_it_is_stored() -> None:
+    async def scenario() -> None:
+        store = memory()
+        call = Call(Journal(store, await opened(store)))
+        call.journal.late()
+        assert call.suspended == [], "nothing waits"
+        call.write(item(0))
+        call.journal.late()
+        assert call.suspended == [True]
+        running = asyncio.create_task(call.journal.run())
+        assert await call.journal.flush(S_MAX * NS_PER_S)
+        await stop_task(running)
+        assert call.suspended == [True, False]
+
+    asyncio.run(scenario())

@@ -32,7 +32,7 @@ from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
 
 EPOCH = 1 << 20
 SECOND_NS = 1_000_000_000
-S_MAX = 5
+S_MAX = 30  # a sample at a time takes long on a busy machine
 
 
 class Loudness:

@@ -273,3 +273,16 @@ class LogQueueMachine(RuleBasedStateMachine):
 
 LogQueueMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestAnyAnswers = LogQueueMachine.TestCase
+
+
+def test_what_is_waited_for_too_long_is_not_stored_until_it_is() -> None:
+    queue = LogQueue(LogLimits())
+    queue.write(item(1))
+    queue.next_write()
+    queue.late()
+    assert state(queue) == (None, 1, True)
+    assert queue.written() == item(1)
+    assert state(queue) == (None, 0, False)
+    queue.late()
+    assert not queue.suspended, "nothing waits"
+    assert queue.written() is None

@@ -13,8 +13,11 @@ from sessions.records import (
     ItemAppended,
     ItemDeleted,
     ItemRecord,
+    ReplyHeard,
+    ReplySpeaking,
     SessionRecord,
     TurnRecord,
+    WordRecord,
     encode_entry,
 )
 from sessions.settings import SessionSettings
@@ -118,3 +121,15 @@ def test_a_detector_is_named() -> None:
 def test_a_log_that_contradicts_itself_is_not_shown() -> None:
     with pytest.raises(CorruptLog):
         contents(stored(), snapshot(ItemDeleted("item_1")), None, LogLimits(), with_words=False)
+
+
+def test_a_reply_that_is_being_said_is_shown_as_the_next_owner_would_find_it() -> None:
+    words = (WordRecord("Herons", 0, 4_800), WordRecord("fly.", 4_800, 9_600))
+    said = ReplySpeaking("item_9", "resp_1", 1 << 20, "item_1", 24_000, 1, 0, words)
+    log = (ItemAppended(ASKED), said, ReplyHeard("item_9", 4_800, "acked", 0))
+    shown = contents(stored(), snapshot(*log), RUNNING, LogLimits(), with_words=False).items[1]
+    assert (shown.status, shown.characters, shown.possibly_heard_characters) == ("incomplete", 6, 4)
+    assert (shown.audio_ms, shown.heard_ms) == (400, 200)
+    assert "erons" not in msgspec.json.encode(shown).decode()
+    shown = contents(stored(), snapshot(*log), RUNNING, LogLimits(), with_words=True).items[1]
+    assert (shown.text, shown.possibly_heard) == ("Herons", "fly.")

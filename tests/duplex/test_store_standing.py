@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 
 from duplex import store_watch
 from duplex.store_standing import StoreStanding
 from duplex.store_watch import StoreWatch
 from duplex.tasks import stop_task
+from sessions.durability import Durability, Persistence
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.store import StoreError, StoreFull, StoreRefused, StoreTimeout, StoreUnavailable
 
@@ -65,3 +67,39 @@ def test_the_store_is_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -> Non
         assert probes[:6] == [None, None, None, "the store is away", "the store is full", None]
 
     asyncio.run(scenario())
+
+
+class Kept(MemorySessionStore):
+    """It says of itself what it is told to."""
+
+    def __init__(self, *told: Persistence | None) -> None:
+        super().__init__(lambda: 0)
+        self.told = list(told)
+
+    async def persistence(self) -> Persistence:
+        said = self.told.pop(0)
+        if said is None:
+            raise StoreUnavailable("away")
+        return said
+
+
+@pytest.mark.parametrize(
+    ("durability", "fsync", "is_durable", "level"),
+    [("process-crash-safe", "everysec", True, "info"), ("power-loss-safe", "everysec", False, "error")],
+)
+def test_what_the_store_makes_of_the_promise_is_said_once_it_answers(
+    durability: Durability, fsync: str, is_durable: bool, level: str
+) -> None:
+    watch = StoreWatch(Kept(None, Persistence(appendonly=True, appendfsync=fsync)), durability)
+
+    async def scenario() -> None:
+        with structlog.testing.capture_logs() as lines:
+            await watch.look_at_persistence()
+            assert (lines, watch.is_durable) == ([], False)
+            await watch.look_at_persistence()
+        (line,) = lines
+        assert (line["event"], line["log_level"], line["given"]) == ("store_durability", level, "process-crash-safe")
+        assert (line["lack"] is None) is is_durable
+
+    asyncio.run(scenario())
+    assert watch.is_durable is is_durable

@@ -20,16 +20,19 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from websockets.exceptions import ConnectionClosed
 
 from loadtest.coded_ear import WordHeard, words_heard
 from loadtest.line import Line
 from loadtest.playout_model import AudioFrame, PlayoutModel
 from loadtest.recording import Recording
 from media.audio_format import FORMATS, FormatName
-from sessions.records import ItemRecord, decode_entry, replay, token_digest
+from sessions.log import replay
+from sessions.records import ItemRecord, decode_entry, token_digest
 from sessions.redis_store import RedisSessionStore
 from tests.live.caller import Caller, Message, calling, silence, tone
 from tests.live.service import EVENT_S_MAX, Service
@@ -137,6 +140,18 @@ class CodedCaller(Caller):
         while self._leaving:
             self.listen_for(max(1, (self._leaving[0][0] - time.monotonic_ns()) // NS_PER_MS))
         return played
+
+    def hear_the_rest(self) -> list[WordHeard]:
+        """The connection is lost: all that has come is played to its end. Everything heard in this call."""
+        with suppress(ConnectionClosed):
+            while True:
+                self.next()
+        self._play_to(self._loudspeaker.queue_end_ns)
+        return words_heard(self._recording.pcm, self.rate)
+
+    def samples_heard(self, response: str) -> int:
+        """How much of `response` was played."""
+        return self._loudspeaker.heard_to_sample(response, time.monotonic_ns())
 
     def speak(self, until: Callable[[], bool]) -> None:
         """Speak in real time until it is so; then be silent for long enough to end a turn."""

@@ -99,7 +99,9 @@ def test_a_reply_under_way_when_the_gateway_dies_is_not_answered_twice(service: 
         caller.send("response.create", response={"output_modalities": ["text"]})
         caller.until("response.done")
         assert service.metric("duplex_undrained_responses") == 0
-    assert texts(resumed["items"]) == [("user", "Remember herons."), ("assistant", REPLY)]
+    assert texts(resumed["items"]) == [("user", "Remember herons."), ("assistant", REPLY), ("assistant", "")]
+    broken = resumed["items"][2]
+    assert (broken["status"], broken["cut"], broken["possibly_heard"]) == ("incomplete", True, REPLY)
     assert len(caller.of_type("response.created")) == 1
 
 

@@ -475,3 +475,41 @@ def test_all_that_is_pushed_is_sent_however_it_is_chunked(sizes: list[int], step
     assert b"".join(frame.pcm for frame in got) == pcm(0, start)
     assert [frame.final for frame in got] == [False] * (len(got) - 1) + [True]
     assert playout.view("r", (now_ms + LEAD_MS + FRAME) * MS) == LedgerView(start, start, start, complete=True)
+
+
+def test_what_is_kept_back_waits_and_what_is_before_it_goes() -> None:
+    playout = make("r1")
+    playout.push("r1", chunk(0, 0, 100, final=True))
+    playout.keep_back("r1", 30)
+    assert spans(drain(playout, 0)) == [("r1", 0, 20, False)], "a frame that has some of it in it waits"
+    playout.keep_back("r1", 40)
+    assert spans(drain(playout, 0)) == [("r1", 20, 40, False)]
+    playout.keep_back("r1", None)
+    assert spans(drain(playout, 0)) == [("r1", 40, 60, False)], "as far as the lead goes"
+
+
+def test_what_is_kept_back_does_not_fade_out() -> None:
+    playout = make("r1")
+    playout.push("r1", chunk(0, 0, 100, final=True))
+    playout.keep_back("r1", 20)
+    assert spans(drain(playout, 0)) == [("r1", 0, 20, False)]
+    playout.hold()
+    assert drain(playout, 5) == []
+    playout.resume()
+    playout.keep_back("r1", None)
+    assert spans(drain(playout, 5))[0] == ("r1", 20, 40, False)
+
+
+def test_what_another_process_has_sent_may_be_reported_and_does_not_sound() -> None:
+    playout = make("r2")
+    playout.remember("r1", RATE, sent=500, heard=200)
+    playout.push("r2", chunk(0, 0, 20, final=True))
+    assert spans(drain(playout, 0)) == [("r2", 0, 20, True)]
+    view = playout.view("r1", 0)
+    assert (view.generated, view.sent, view.heard, view.complete) == (500, 500, 200, True)
+    playout.acknowledge("r1", 100, 0)
+    assert playout.view("r1", 0).heard == 100
+    playout.acknowledge("r1", 900, 0)
+    assert (playout.view("r1", 0).heard, playout.reported("r1"), playout.rate_of("r1")) == (500, 500, RATE)
+    playout.forget("r1")
+    assert playout.open_responses() == ("r2",)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from sessions.conversation import Conversation
-from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, Tell
+from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, SaveSpeaking, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
@@ -94,10 +94,13 @@ class Talk:
         prepare: bool = False,
         examples: tuple[Message, ...] = (),
         route: Route | None = None,
+        ids_from: int = 1,
     ) -> None:
         self._ids: Counter[str] = Counter()
+        self._ids_from = ids_from
         self.now_ns = 1_000 * MS
         self.effects: list[Effect] = []
+        self.is_stored = True  # the store takes what is said at once
         self.core = Conversation(
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
@@ -113,11 +116,13 @@ class Talk:
 
     def _new_id(self, prefix: str) -> str:
         self._ids[prefix] += 1
-        return f"{prefix}_{self._ids[prefix]}"
+        return f"{prefix}_{self._ids_from + self._ids[prefix] - 1}"
 
     def do(self, effects: list[Effect]) -> list[Effect]:
         """Keep `effects` of a call of the core, and give them back."""
         self.effects += effects
+        for saved in of(effects, SaveSpeaking) if self.is_stored else ():
+            self.core.speaking.saved(saved.item, saved.part.number)
         return effects
 
     def later(self, ms: float) -> None:

@@ -16,7 +16,7 @@ from sessions.events import (
     ResponseStarted,
 )
 from sessions.heard import Cut
-from sessions.items import ITEMS_MAX, ROOT, Item
+from sessions.items import ROOT, Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.speaking import DRAINING_MAX
 from stages.contracts import OUT_OF_BAND, Message, TalkerOptions, ThinkerOptions, VocoderOptions
@@ -65,13 +65,6 @@ def test_an_item_that_cannot_be_added_is_refused(item: str, previous: str | None
     refusal = told(effects, CommandRefused)[0]
     assert (refusal.code, refusal.param) == (code, param)
     assert [each.id for each in talk.core.items] == ["a"]
-
-
-def test_an_item_can_be_put_first_into_a_full_history() -> None:
-    talk = Talk(items=tuple(typed(str(number)) for number in range(ITEMS_MAX)))
-    effects = talk.do(talk.core.create_item(typed("new"), ROOT))
-    assert told(effects, ItemAdded) == [ItemAdded(typed("new"), None)]
-    assert of(effects, SaveDeletion) == [SaveDeletion("0")]
 
 
 def test_items_are_retrieved_and_deleted() -> None:
@@ -136,17 +129,6 @@ def test_a_reply_whose_place_was_a_cough_stands_before_what_came_later() -> None
     talk.say("how are you")
     talk.send()
     assert talk.texts == [("user", "typed"), ("assistant", "hi you"), ("user", "how are you")]
-
-
-def test_a_reply_whose_place_has_left_a_full_history_is_the_oldest() -> None:
-    talk = Talk()
-    talk.say("hello")
-    talk.reply("resp_1", "hi you")
-    for number in range(ITEMS_MAX):
-        talk.do(talk.core.create_item(typed(str(number)), None))
-    effects = talk.send()
-    assert talk.core.items[0].text == "hi you"
-    assert of(effects, SaveDeletion) == [SaveDeletion("0")]
 
 
 # ---- truncation ------------------------------------------------------------------------------------

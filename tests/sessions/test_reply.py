@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.reply import WORDS_MAX, Reply, SpokenWord
+from sessions.reply import WORDS_MAX, Reply, SpokenWord, Unsure
 from sessions.settings import OUTPUT_RATE
 from stages.contracts import Word, WordTimes
 
@@ -112,3 +112,26 @@ def test_aligned_words_replace_all_others_and_are_not_replaced() -> None:
     assert reply.take_words() == ()
     reply.add_words(times(Word("three", 200, 300), clause=1))
     assert reply.text_until(10**9) == "one"
+
+
+def test_what_has_no_place_in_the_sound_yet_is_untimed() -> None:
+    reply = Reply()
+    reply.add_text(" one two  three")
+    assert (reply.untimed, reply.words, reply.is_aligned) == ("one two three", (), False)
+    reply.add_words(times(Word("one", 0, 10)))
+    assert (reply.untimed, reply.words) == ("two three", (SpokenWord("one", 0, 10),))
+    reply.add_words(WordTimes(0, OUTPUT_RATE, (Word("one", 0, 9),), "aligned"))
+    assert (reply.untimed, reply.is_aligned) == ("", True)
+
+
+def test_what_is_left_of_a_reply_is_a_reply() -> None:
+    unsure = Unsure("resp", (SpokenWord("one", 0, 10), SpokenWord("two", 10, 20)), "and three")
+    reply = Reply.of(unsure, 8_000)
+    assert (reply.text, reply.words, reply.sample_rate) == ("one two and three", unsure.words, 8_000)
+    assert [unsure.beyond(sample) for sample in (0, 9, 10, 20)] == [
+        "one two and three",
+        "one two and three",
+        "two and three",
+        "and three",
+    ]
+    assert Unsure("resp", unsure.words).beyond(20) == ""

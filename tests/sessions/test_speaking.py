@@ -35,6 +35,7 @@ from stages.contracts import (
     Word,
     WordTimes,
 )
+from tests.sessions.quick_store import QuickStore
 from tests.sessions.talk import MS, kinds, of, silence, told
 
 THINKER = ThinkerOptions((), 100)
@@ -50,7 +51,7 @@ WHOLE_NS = Deadlines().whole_ns_max
 
 
 def speaking(lead_ms: int = 60_000, deadlines: Deadlines | None = None) -> Speaking:
-    return Speaking(lead_ms, deadlines or Deadlines(), recalls=False)
+    return QuickStore(lead_ms, deadlines or Deadlines(), recalls=False)
 
 
 def plan(name: str = "r1", *, with_audio: bool = True, in_conversation: bool = True) -> Plan:
@@ -229,7 +230,7 @@ def test_frames_wait_for_the_ear() -> None:
 
 
 def test_our_voice_sounds_until_the_ear_has_had_it_all() -> None:
-    mouth, what = Speaking(60_000, Deadlines()), plan()
+    mouth, what = QuickStore(60_000, Deadlines()), plan()
     assert not mouth.is_sounding(0)
     started(mouth, what)
     assert mouth.is_sounding(0)
@@ -302,7 +303,9 @@ def test_what_was_said_ends_with_the_last_word_that_was_sent() -> None:
     effects = mouth.cancel("r1", "turn_detected", 0)
     assert told(effects, ResponseFinished)[0].response.text == "one two"  # 2400 samples went out
     cut = Cut(2_400, "one two", "three", error_samples=2_400)
-    assert mouth.take_ended() == [Ended(what, Phase.CANCELLED, False, "one two", sent_samples=2_400, cut=cut)]
+    assert mouth.take_ended() == [
+        Ended(what, Phase.CANCELLED, False, "one two", sent_samples=2_400, cut=cut, is_stored=True)
+    ]
     assert mouth.take_ended() == []
 
 

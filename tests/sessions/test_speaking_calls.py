@@ -45,7 +45,7 @@ def test_of_a_prepared_one_nothing_is_told_or_kept_before_it_is_confirmed() -> N
     for event in (BEGUN, WHOLE, TextDone("", "stop", 1, 0, 1), audio(0, final=True)):
         assert told(mouth.published(what.tag, event, 1), CallStarted) == []
     assert mouth.take_called() == []
-    effects = mouth.confirm("item_9", Marks())
+    effects = mouth.confirm("item_9", Marks(), 1)
     assert kinds(effects) == ["ResponseStarted", "CallStarted", "CallArguments", "CallFinished", "Measured"]
     (called,) = mouth.take_called()
     assert called.after == ("item_9", "r1_item")

@@ -11,7 +11,6 @@ from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
 from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings
-from sessions.speaking import Speaking
 from stages.contracts import (
     AudioOut,
     ObserverOptions,
@@ -23,6 +22,7 @@ from stages.contracts import (
     VocoderOptions,
 )
 from stages.event_log import EventLog
+from tests.sessions.quick_store import QuickStore
 from tests.sessions.talk import silence
 from tests.sessions.test_speaking import plan, start
 
@@ -33,7 +33,7 @@ WHOLE = TextDone("Yes.", "stop", 9, 3, 2)
 class Bench:
     def __init__(self, deadlines: Deadlines | None = None) -> None:
         self.log = EventLog()
-        self.mouth = Speaking(60_000, deadlines or Deadlines(), self.log, "acme")
+        self.mouth = QuickStore(60_000, deadlines or Deadlines(), self.log, "acme")
 
     def started(self, what: Plan, now_ns: int = 0) -> Plan:
         start(self.mouth, what, now_ns=now_ns)

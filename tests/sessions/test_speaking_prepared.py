@@ -60,7 +60,7 @@ def test_nothing_of_a_prepared_response_is_told_or_sent() -> None:
 def test_a_confirmed_response_is_told_from_its_beginning() -> None:
     mouth = speaking()
     what = prepared(mouth)
-    effects = mouth.confirm("before_it", Marks(1 * MS, 6 * MS, 7 * MS))
+    effects = mouth.confirm("before_it", Marks(1 * MS, 6 * MS, 7 * MS), 7 * MS)
     assert told(effects, ResponseStarted) == [ResponseStarted(what.view, "before_it")]
     assert told(effects, ReplyText) == [ReplyText("r1", "r1_item", " Hi you", spoken=True)]
     assert of(effects, Measured) == [Measured("prepared_replies", 1, "confirmed")]
@@ -85,7 +85,7 @@ def test_a_confirmed_response_is_told_from_its_beginning() -> None:
 def test_a_confirmed_response_without_text_so_far_is_only_begun() -> None:
     mouth = speaking()
     mouth.prepare(plan(), 0)
-    assert kinds(mouth.confirm(None, Marks())) == ["ResponseStarted", "Measured"]
+    assert kinds(mouth.confirm(None, Marks(), 8 * MS)) == ["ResponseStarted", "Measured"]
 
 
 def test_a_withdrawn_response_leaves_no_trace() -> None:
@@ -125,7 +125,7 @@ def test_what_can_be_prepared() -> None:
         mouth.prepare(plan("r2"), 0)
     mouth.withdraw(0)
     with pytest.raises(AssertionError, match="only what was prepared"):
-        mouth.confirm(None, Marks())
+        mouth.confirm(None, Marks(), 8 * MS)
     started(mouth, plan("r3"))
     with pytest.raises(AssertionError, match="nothing is prepared while"):
         mouth.prepare(plan("r4"), 0)

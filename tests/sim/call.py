@@ -21,7 +21,7 @@ from media.rtp_map import Position
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import Event
-from sessions.records import TurnRecord
+from sessions.records import ReplySpeaking, TurnRecord
 from sessions.settings import INPUT_RATE, SessionSettings
 from sessions.store import Ownership, StoreError
 from stages.contracts import Tag
@@ -82,6 +82,9 @@ class Journal:
         self.queue = queue
         self.ownership = ownership
         self.failed: Callable[[str], None] = lambda reason: None
+        self.stored: Callable[[TurnRecord], None] = lambda entry: None
+        self.suspended: Callable[[bool], None] = lambda suspended: None
+        self._is_suspended = False
         self._line = line
         self._shell = shell
         self._is_asking = False
@@ -107,10 +110,19 @@ class Journal:
         if isinstance(result, StoreError):
             pause_ms = self.queue.failed(result, self._shell.clock.now_ns)
         else:
-            self.queue.written()
+            entry = self.queue.written()
+            if entry is not None:
+                self.stored(entry)
         if self.queue.end_reason is not None:
             self.failed(self.queue.end_reason)
+        self.look()
         self._shell.clock.after(pause_ms, self._shell.do, self._again)
+
+    def look(self) -> None:
+        """Tell whether the store is failing, where that is new."""
+        if self.queue.suspended is not self._is_suspended:
+            self._is_suspended = self.queue.suspended
+            self.suspended(self._is_suspended)
 
     def _again(self) -> None:
         self._is_asking = False
@@ -141,6 +153,7 @@ class Call:
         self._path = Path()
         self._written: Position | None = None  # what is left of a reply of which something was taken back
         journal.failed = self.end
+        journal.stored, journal.suspended = self._stored, core.speaking.store_is_away
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -292,6 +305,11 @@ class Call:
             self.carry_out(self.core.dropped(self._clock.now_ns))
         self._keep(self._recorder.settings_changed(settings))
 
+    def _stored(self, entry: TurnRecord) -> None:
+        if isinstance(entry, ReplySpeaking):
+            self.core.speaking.saved(entry.item, entry.part)
+            self.send_due()
+
     # ---- effects -----------------------------------------------------------------------------------
 
     def carry_out(self, effects: Sequence[do.Effect]) -> None:
@@ -327,8 +345,11 @@ class Call:
                 self.consume()
                 self.client.reset_gate()
                 self.resume("reset")
-            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch():
+            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch() | do.SaveSpeaking() | do.SaveHeard():
                 self._keep(self._recorder.saved(effect))
+            case do.SaveLate():
+                self.journal.queue.late()
+                self.journal.look()
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._stages[effect.stage], effect.tag

@@ -21,7 +21,9 @@ from media.playout import Playout
 from sessions import response as life
 from sessions.heard import Heard
 from sessions.memory_store import MemorySessionStore
+from sessions.reply import Reply
 from sessions.response import Phase, Response
+from sessions.saving import Part, Saving
 from sessions.speaking import Speaking
 from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
@@ -140,6 +142,15 @@ def _without_way(playout: Playout, path: Path, now_ns: int) -> None:
     """In place of: what was sent is heard once it has come there."""
 
 
+def _unsaved(saving: Saving, reply: Reply, generated: int, now_ns: int) -> Part | None:
+    """In place of: what is about to be said is stored."""
+    return None
+
+
+def _not_kept_back(playout: Playout, response: str, sample: int | None) -> None:
+    """In place of: sound waits until its words are stored."""
+
+
 GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "staleness": (Owners, "owns", _anybody),
     "staleness, late output": (Speaking, "published", _takes_what_is_late),
@@ -158,6 +169,8 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "queue deadline": (StageScheduler, "_may_expire", _never),
     "heard, reports": (Heard, "report", _unheeded),
     "heard, path": (Playout, "go_by", _without_way),
+    "saving": (Saving, "part", _unsaved),
+    "saving, before the sound": (Playout, "keep_back", _not_kept_back),
 }
 
 

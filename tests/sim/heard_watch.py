@@ -22,7 +22,7 @@ from media.playout import LedgerView
 from sessions.conversation import Conversation
 from sessions.items import Item
 from sessions.settings import OUTPUT_RATE
-from sessions.speaking import FRAME_MS
+from sessions.sounding import FRAME_MS
 from tests.sim.clock import MS, Clock
 from tests.sim.player import ASK_MS, Player
 

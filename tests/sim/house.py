@@ -20,6 +20,7 @@ from random import Random
 from duplex.pipeline import route_of
 from media.chunk import ms_to_samples
 from sessions.planner import ReplyDefaults
+from sessions.records import Conversation
 from sessions.response import Deadlines
 from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY
@@ -130,6 +131,7 @@ class House:
         self._all_gateways: list[Gateway] = []
         self.booting = 0
         self.gateway_died: Callable[[Gateway], None] = lambda gateway: None
+        self.store.watch.taken_over = self._taken_over
 
     # ---- chance and notes --------------------------------------------------------------------------
 
@@ -301,6 +303,13 @@ class House:
             self.gateway_died(gateway)
             pause_ms = self._policies[f"gw_{slot}"].died(self.clock.now_ns) / MS
             self._boot_later(pause_ms, self.boot_gateway, slot)
+
+    def _taken_over(self, session: str, fence: int, stored: Conversation) -> None:
+        """The session passes from the owner under `fence`, dead or not, to another, with what is `stored`."""
+        for gateway in self._all_gateways:
+            for call in (*gateway.calls.values(), *gateway.former):
+                if (call.session, call.journal.ownership.fence) == (session, fence):
+                    call.watch.taken_over(stored)
 
     def a_gateway(self, random: Random, but: Gateway | None, /) -> Gateway | None:
         """One that lives, another than `but` if there is one."""

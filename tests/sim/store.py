@@ -7,7 +7,8 @@ Theory of operation
 
 Rules
 * At most one owner's writes are taken under each fence, in their order, each once; none under an earlier one.
-* What a new owner gets is everything that was written, in its order.
+* What a new owner gets is everything that was written, in its order; whoever is asked (`taken_over`) says whether it is
+  all that was said.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
+from sessions.log import Log, replay
 from sessions.memory_store import MemorySessionStore
-from sessions.records import Conversation, SessionRecord, TurnRecord, decode_entry, replay
+from sessions.records import Conversation, SessionRecord, TurnRecord, decode_entry
 from sessions.store import (
     Appended,
     LeaseHeld,
@@ -58,6 +60,7 @@ class StoreWatch:
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
         self._books: dict[str, _Book] = {}
+        self.taken_over: Callable[[str, int, Conversation], None] = lambda session, fence, stored: None
 
     def created(self, record: SessionRecord, ownership: Ownership) -> None:
         if record.session not in self._books:
@@ -66,12 +69,21 @@ class StoreWatch:
     def acquired(self, ownership: Ownership, snapshot: Snapshot) -> None:
         book = self._books[ownership.session]
         assert ownership.fence == book.fence + 1, "each owner has a fence of its own"
+        self.taken_over(ownership.session, book.fence, self._under_way(book))
         book.fence, book.seq = ownership.fence, 0
         book.owners[ownership.fence] = ownership.owner
         wanted = replay(snapshot.record, book.log)
         given = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
         assert given == wanted, "a new owner gets all that was written"
         self._counts["takeovers"] += 1
+
+    @staticmethod
+    def _under_way(book: _Book) -> Conversation:
+        """What is written, with what is being said still told apart."""
+        log = Log(Conversation((), book.record.config, book.record.epoch))
+        for entry in book.log:
+            log.apply(entry)
+        return log.conversation()
 
     def written(self, ownership: Ownership, seq: int, entry: bytes, outcome: Appended) -> None:
         book = self._books[ownership.session]

@@ -64,6 +64,7 @@ SEEN = (
     "refused conversation_already_has_active_response",
     "refused out_of_band_response_active",
     "refused response_cancel_not_active",
+    "replies broken off",
     "replies presumed whole",
     "replies told whole",
     "slow client",

@@ -17,7 +17,7 @@ from typing import Protocol
 from media.heard_estimate import Path
 from media.rtp_map import Position
 from sessions.events import Event, ReplyAudio, ReplyText
-from sessions.speaking import FRAME_MS
+from sessions.sounding import FRAME_MS
 from stages.contracts import OUT_OF_BAND
 from tests.sim.call import Call
 from tests.sim.clock import MS, Clock

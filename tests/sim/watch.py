@@ -7,6 +7,8 @@ Rules that are checked
 * Credit of a reply's sound is given back as it is sent, and once.
 * A response that has drained is held by no stage, and only a process that may still live can orphan one.
 * Whatever the caller has said is answered, unless the client wanted otherwise.
+* Who takes a session over, whatever has become of the owner before, finds every word of which that one has sent a
+  sample, unless it had told that the store is away, or knew nothing of the word itself.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from sessions.events import (
 )
 from sessions.hearing import AWAITING_MAX
 from sessions.items import ITEMS_MAX, Item
+from sessions.records import Conversation as Stored
 from sessions.response import Phase, Response
 from sessions.settings import SessionSettings
 from sessions.speaking import DRAINING_MAX
@@ -69,8 +72,11 @@ class _Response:
     """A response as its client has seen it so far."""
 
     epoch: int
+    item: str
     text: str = ""
     sent: int = 0
+    is_unsaved: bool = False  # what was sent last is known not to be stored
+    is_deleted: bool = False
     granted: int = 0
     has_final_frame: bool = False
     format: AudioFormat | None = None  # of its sound
@@ -175,6 +181,8 @@ class Watch:
                 self._save(item, previous)
             case do.SaveDeletion(item_id):
                 self._store = [item for item in self._store if item.id != item_id]
+                for response in self.responses.values():
+                    response.is_deleted |= response.item == item_id
             case do.GrantCredit(_, tag, samples):
                 response = self.responses[tag.response]
                 response.granted += samples
@@ -235,7 +243,7 @@ class Watch:
             case ResponseStarted(view):
                 assert view.id not in self.responses, "a response begins once"
                 assert not self._has_ended, "nothing begins in a call that is over"
-                self.responses[view.id] = _Response(view.epoch)
+                self.responses[view.id] = _Response(view.epoch, view.item)
                 if view.in_conversation:
                     self.nothing_owed()
             case ReplyText(name, _, delta):
@@ -290,8 +298,23 @@ class Watch:
             assert self._faded <= ms_to_samples(FADE_MS, form.sample_rate), "while it is held, sound only fades out"
         response.sent = frame.end_sample
         response.has_final_frame = frame.final
+        response.is_unsaved = self._is_unsaved(event)
         assert response.sent == event.watermark
         self._check_ledger(event.frame.response)
+
+    def _is_unsaved(self, event: ReplyAudio) -> bool:
+        """The store is away, or neither words nor text of this sound have come."""
+        speaking, frame = self.core.speaking, event.frame
+        if speaking._store_is_away:
+            return True
+        run = speaking._runs.get(frame.response)
+        if run is None:  # it has drained by the same step
+            return self.responses[frame.response].is_unsaved
+        reply = run.reply
+        end = reply.words[-1].end if reply.words else 0
+        is_untold = frame.end_sample > end and not reply.untimed
+        self.counts["sound before its words"] += is_untold
+        return is_untold
 
     def _check_ledger(self, name: str) -> None:
         ledger = self.core.speaking.ledger(name, self._clock.now_ns)
@@ -368,6 +391,23 @@ class Watch:
         return last is not None and last.role == "user"
 
     # ---- the end --------------------------------------------------------------------------------------
+
+    def taken_over(self, stored: Stored) -> None:
+        """Another owner has the session now, and `stored` is what it finds."""
+        over = {item.id for item in stored.items}
+        under_way = {spoken.item: spoken for spoken in stored.speaking}
+        for name, response in self.responses.items():
+            if not response.sent or response.epoch == OUT_OF_BAND or response.item in over or response.is_deleted:
+                continue
+            if response.is_unsaved:
+                self.counts["words unsaved at a takeover"] += 1
+                continue
+            rate = response.format.sample_rate if response.format else 0
+            begun = -(-response.sent * 1_000 // (rate * WORD_MS))
+            spoken = under_way.get(response.item)
+            kept = len(spoken.words) + len(spoken.rest.split()) if spoken else 0
+            assert kept >= begun, f"of {name} {begun} words have begun to be sent, and {kept} are stored"
+            self.counts["replies broken off"] += 1
 
     def call_ended(self) -> None:
         self._has_ended = True

@@ -386,3 +386,14 @@ def test_a_cut_item_says_so() -> None:
 def test_a_fault_of_ours_is_no_fault_of_the_client() -> None:
     body = error_message("store_unavailable", "away", kind="server_error", event_id="e")["error"]
     assert (body["type"], body["code"], body["event_id"]) == ("server_error", "store_unavailable", "e")
+
+
+def test_items_that_had_to_leave_are_named_with_the_limits() -> None:
+    assert dialect(extensions=False).encode(events.HistoryTrimmed(("item_1",))) == []
+    (trimmed,) = dialect(extensions=True).encode(events.HistoryTrimmed(("item_1", "item_2")))
+    assert trimmed == {
+        "type": "conversation.trimmed",
+        "item_ids": ["item_1", "item_2"],
+        "items_max": 512,
+        "characters_max": 256_000,
+    }

@@ -11,7 +11,7 @@ from media.rtp_map import Position
 from sessions import events
 from sessions.heard import Cut
 from sessions.items import Item
-from sessions.reply import SpokenWord
+from sessions.reply import SpokenWord, Unsure
 
 CUT = Cut(12_000, "One", "two", "acked")
 SHOWN = {"cut": True, "cut_word": "two", "heard_ms": 500, "heard_basis": "acked", "heard_error_ms": 0}
@@ -102,3 +102,16 @@ def test_that_of_a_reply_that_was_said_to_its_end_does_not() -> None:
 def test_a_truncation_says_what_was_heard(event: events.Event) -> None:
     place = {"type": "conversation.item.truncated", "item_id": "item_1", "content_index": 0, "audio_end_ms": 500}
     assert told(event) == [{**place, "transcript": "One", **SHOWN}]
+
+
+def test_what_may_have_been_heard_stands_beside_the_transcript() -> None:
+    words = (SpokenWord("One", 0, 6_000), SpokenWord("two", 6_000, 12_000))
+    cut = Cut(6_000, "One", unsure=Unsure("resp_1", words, "three"), error_samples=6_000)
+    item = cut.applied_to(Item("item_1", "assistant", "One", spoken=True, audio_samples=12_000))
+    shown = item_dict(item)
+    assert shown["content"] == [{"type": "output_audio", "transcript": "One"}]
+    assert (shown["status"], shown["cut"], shown["possibly_heard"]) == ("incomplete", True, "two three")
+    (refined,) = told(events.ItemRefined("item_1", cut))
+    assert (refined["transcript"], refined["possibly_heard"]) == ("One", "two three")
+    (settled,) = told(events.ItemRefined("item_1", replace(cut, unsure=None)))
+    assert "possibly_heard" not in settled
