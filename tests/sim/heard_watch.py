@@ -63,13 +63,16 @@ class HeardWatch:
         if not acked and player.gone_ns is not None:
             untold += ms_to_samples(ASK_MS, OUTPUT_RATE)  # until the first question that is not answered
         assert heard <= truth + untold, f"of {response} {heard} are heard, and the ear has had {truth}"
-        late = self._late_samples + ms_to_samples(player.headset.jitter_ms + 1, OUTPUT_RATE)
-        assert truth <= most + late or player.is_ahead, f"of {response} {truth} were heard, of at most {most}"
+        assert truth <= most + self._late_samples or player.is_ahead, (
+            f"of {response} {truth} were heard, of at most {most}"
+        )
 
     @property
     def _late_samples(self) -> int:
-        """A report that waited for a gateway which stood still is older than it can know."""
-        return ms_to_samples(self._player.report_late_ns // MS, OUTPUT_RATE)
+        """A report that waited for a gateway which stood still, or on its way, is older than it can know; times are
+        told in whole ms."""
+        late_ms = self._player.report_late_ns // MS + self._player.headset.jitter_ms + 1
+        return ms_to_samples(late_ms, OUTPUT_RATE)
 
     def _most_stopped(self, most: int, sent: int) -> int:
         """Of a reply that was stopped when at most so much was heard: a stop takes its time to the client, and reaches
