@@ -12,6 +12,8 @@ Rules
 * The encoder hears what has been judged: whole windows, so that what it gets depends on no message's size.
 * Sound that comes after a change of its format is of the new one. The resampler holds 2 ms of sound from a telephone
   back, 1 ms of any other; a change loses none of it.
+* Sound that stops coming amid a turn counts as silence once it is missing (`MissingSound`), unless it is we who have
+  yet to take what has come.
 * `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
   own socket.
 """
@@ -31,6 +33,7 @@ from media.chunk import BYTES_PER_SAMPLE
 from media.end_of_turn import EndOfTurnSettings
 from media.input_pace import InputPace
 from media.input_ring import InputRing
+from media.missing_sound import MissingSound
 from media.pcm import FloatSamples, PcmAligner, float_to_pcm16, pcm16_to_float
 from media.resample import StreamResampler
 from media.speech_gate import WINDOW_SAMPLES
@@ -115,7 +118,10 @@ class Listening:
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
         self._pace = InputPace(INPUT_RATE)
+        self._missing = MissingSound(INPUT_RATE)
+        self._is_taking = False  # what has come
         self._judged = 0
+        self._judged_ns = 0
         self._received = 0
         self._consumed = 0
         self._speech_onset_ns = 0
@@ -172,6 +178,9 @@ class Listening:
         due_ns = self._detector.next_deadline_ns()
         if due_ns is not None and now_ns >= due_ns:
             self._act_on(self._detector.tick(now_ns))
+        missing = 0 if self._is_taking else self._missing.samples(now_ns)
+        if missing:
+            self._act_on(self._detector.missing(missing, now_ns))
 
     def alert(self) -> None:
         """The client has noticed that its caller speaks."""
@@ -182,6 +191,13 @@ class Listening:
 
     async def hear(self, coded: bytes) -> None:
         """Take sound in the client's format, any number of bytes."""
+        self._is_taking = True
+        try:
+            await self._hear(coded)
+        finally:
+            self._is_taking = False
+
+    async def _hear(self, coded: bytes) -> None:
         if self._format_now != self._format:
             await self._change_format(self._format_now)
         aligned = self._aligner.align(self._format.decode(coded))
@@ -200,6 +216,7 @@ class Listening:
         """Keep and judge what follows in the input, 16 kHz."""
         await self._wait_for_room(len(samples))
         self._ring.append(float_to_pcm16(samples))
+        self._missing.came(len(samples), time.monotonic_ns())
         await self._judge()
 
     async def _judge(self) -> None:
@@ -212,7 +229,7 @@ class Listening:
                 probability = await self._vad.probability(self._vad_state, window)
             self._send(self._feed.judged(end))
             if probability is not None:
-                now_ns = time.monotonic_ns()
+                now_ns = self._judged_ns = time.monotonic_ns()
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
                 heard = HeardWindow(probability, end, level_db(window))
                 self._act_on(self._detector.window(heard, saying, now_ns))
@@ -252,7 +269,7 @@ class Listening:
                 return talk.speech_resumed(now_ns)
             case TurnEnded(sample, at):
                 self._consumed = at
-                return talk.speech_ended(sample, self._when(sample, now_ns), now_ns)
+                return talk.speech_ended(sample, self._when(sample, self._judged_ns), now_ns)
             case SoundWanted():
                 self._ask(event)
                 return []
@@ -273,7 +290,7 @@ class Listening:
                 return talk.dropped(now_ns)
 
     def _when(self, sample: int, now_ns: int) -> int:
-        """When `sample` came in, if the client sends in real time."""
+        """When `sample` came in, if the client sends in real time and the newest came at `now_ns`."""
         return now_ns - (self._ring.newest - sample) * 1_000_000_000 // INPUT_RATE
 
     @property
