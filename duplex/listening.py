@@ -4,7 +4,8 @@ Theory of operation
     Client audio is decoded, resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
     its probability to this call's turn detector, and what that says to the conversation. While a turn is heard, the
     ring is read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
-    encoder may lag behind before the client is made to wait.
+    encoder may lag behind before the client is made to wait. So is what a client sends that detects turns itself: it is
+    heard as it comes, and its commit has little left to wait for.
 
 Rules
 * Offsets are absolute 16 kHz samples of the session's input, never times.
@@ -124,6 +125,7 @@ class Listening:
         self._judged_ns = 0
         self._received = 0
         self._consumed = 0
+        self._taken = 0  # up to here the words are those of turns that are over
         self._speech_onset_ns = 0
         self._feed = EncoderFeed(self._ring)
         self._room = asyncio.Event()
@@ -144,9 +146,14 @@ class Listening:
         return self._ring.newest
 
     @property
+    def oldest(self) -> int:
+        """From where on the input is kept, 16 kHz."""
+        return self._ring.oldest
+
+    @property
     def uncommitted_from(self) -> int:
         """Where audio begins that no turn has taken, as far as it is still kept; 16 kHz."""
-        return max(self._consumed, self._ring.oldest)
+        return max(self._consumed, self.oldest)
 
     def settings_changed(self) -> None:
         detection = self._conversation.settings.turn_detection
@@ -154,7 +161,6 @@ class Listening:
             self._detector.settings = self._detector_settings(detection)
             return
         self._act_on(self._detector.reset())
-        self._ports.carry_out(self._conversation.dropped(time.monotonic_ns()))
 
     @property
     def _format_now(self) -> AudioFormat:
@@ -167,7 +173,7 @@ class Listening:
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""
         self._act_on(self._detector.reset())
-        self._consumed = self._ring.newest
+        self._consumed = self._taken = self._ring.newest
 
     def overheard(self, text: str, settled: bool) -> None:
         """What the turn that is being spoken has said so far."""
@@ -225,7 +231,10 @@ class Listening:
             window = pcm16_to_float(self._ring.read(self._judged, end).pcm)
             self._judged = end
             probability = None
-            if self._conversation.settings.turn_detection is not None:
+            if self._conversation.settings.turn_detection is None:
+                self._ports.carry_out(self._conversation.buffered(self.uncommitted_from, end))
+                await asyncio.sleep(0)  # other calls, and the encoder's credit, have their turn
+            else:
                 probability = await self._vad.probability(self._vad_state, window)
             self._send(self._feed.judged(end))
             if probability is not None:
@@ -268,7 +277,7 @@ class Listening:
             case TurnResumed():
                 return talk.speech_resumed(now_ns)
             case TurnEnded(sample, at):
-                self._consumed = at
+                self._consumed, self._taken = at, sample
                 return talk.speech_ended(sample, self._when(sample, self._judged_ns), now_ns)
             case SoundWanted():
                 self._ask(event)
@@ -301,7 +310,9 @@ class Listening:
     # ---- to the encoder ----------------------------------------------------------------------------
 
     def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
-        """Feed `tag` from `sample` on, as far as it is still kept."""
+        """Feed `tag` from `sample` on, as far as it is still kept. A turn that goes on hears nothing of those before
+        it, nor what was cleared, however far its padding reaches."""
+        sample = max(sample, self._taken) if until is None else sample
         self._send(self._feed.hear_from(tag, sample, until))
 
     def stop_hearing(self, tag: Tag) -> None:

@@ -141,9 +141,24 @@ class Conversation:
         effects = self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
         return [*effects, *self._prompt_the_idle(input_end, now_ns)]
 
-    def update(self, settings: SessionSettings) -> None:
-        """New settings. The shell tells its detector of speech, which forgets what it has not decided yet."""
-        self._making.settings = settings
+    def update(self, settings: SessionSettings, input_end: int, now_ns: int) -> list[Effect]:
+        """New settings, when the input has come up to `input_end`. The shell tells its detector of speech, which
+        forgets what it has not decided yet.
+
+        Where speech is detected no more, what was being said waits for a commit, and keeps nobody waiting. Where it is
+        detected again, that turn is over; what was only buffered is dropped, since nobody has said that it was speech.
+        """
+        was_detecting, self._making.settings = self.settings.turn_detection is not None, settings
+        if was_detecting is (settings.turn_detection is not None):
+            return []
+        if was_detecting:
+            return self._settle(self._hearing.set_aside(), now_ns)
+        turn = self._hearing.buffered
+        if turn is None or not turn.told:
+            return [*self._hearing.discard(), ResetGate()]
+        self._hearing.take_up()
+        turn.answer = settings.speech_is_answered
+        return [ResetGate(), *self._end_turn(turn, input_end, now_ns, now_ns)]
 
     # ---- the caller speaks -------------------------------------------------------------------------
 
@@ -235,15 +250,18 @@ class Conversation:
         turn.answer = self.settings.speech_is_answered
         return self._end_turn(turn, sample, speech_end_ns, now_ns)
 
+    def buffered(self, start: int, end: int) -> list[Effect]:
+        """Sound has come up to `end` that its client will commit; what no turn has had begins at `start` (16 kHz)."""
+        return self._hearing.buffer(start, end, self.epoch)
+
     def commit_input(self, start: int, end: int, now_ns: int) -> list[Effect]:
-        """The client commits its input up to `end`; where nobody was heard speaking, since `start` (16 kHz)."""
-        if self._hearing.current is None:
+        """The client commits its input up to `end`; where there is no turn yet, since `start` (16 kHz)."""
+        turn, effects = self._hearing.take_up(), list[Effect]()
+        if turn is None:
             if end <= start:
                 return [Tell(CommandRefused("input_audio_buffer_commit_empty", "there is no audio to commit"))]
             effects = self._hearing.start(start, start, self.epoch, answer=False)
-        else:
-            effects = []
-        turn = self._hearing.current
+            turn = self._hearing.current
         assert turn is not None, "a turn was just started"
         turn.answer = turn.provisional = False
         return [*effects, ResetGate(), *self._end_turn(turn, end, now_ns, now_ns)]
@@ -356,12 +374,13 @@ class Conversation:
         self._hearing.let_go(tag, now_ns)
         return []
 
-    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
-        """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows."""
+    def lost(self, tag: Tag, stage: str, now_ns: int, input_kept_from: int = 0) -> list[Effect]:
+        """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows. The
+        input is kept from sample `input_kept_from` on (16 kHz)."""
         if tag.response:
             return self._settle(self._speaking.lost(tag, stage, now_ns), now_ns)
         if stage == self._route.encoder:
-            return self._settle(self._hearing.lost(tag), now_ns)
+            return self._settle(self._hearing.lost(tag, input_kept_from), now_ns)
         self._making.gone(tag)
         return []
 

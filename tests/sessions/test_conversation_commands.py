@@ -467,7 +467,7 @@ def test_a_turn_that_was_understood_while_too_much_drains_is_answered_when_there
 def test_settings_hold_from_the_next_response_on() -> None:
     talk = Talk()
     talk.say("hello")
-    talk.core.update(SessionSettings(instructions="Be brief.", modalities=("text",)))
+    talk.update(SessionSettings(instructions="Be brief.", modalities=("text",)))
     talk.reply("resp_1", "hi you")
     talk.send()
     assert talk.core.items[-1].audio_samples == 2 * WORD_SAMPLES
