@@ -184,8 +184,8 @@ class Listening:
         due_ns = self._detector.next_deadline_ns()
         if due_ns is not None and now_ns >= due_ns:
             self._act_on(self._detector.tick(now_ns))
-        missing = 0 if self._is_taking else self._missing.samples(now_ns)
-        if missing:
+        missing = self._missing.samples(now_ns)
+        if missing and not self._is_taking:
             self._act_on(self._detector.missing(missing, now_ns))
 
     def alert(self) -> None:

@@ -8,6 +8,7 @@ Theory of operation
 
 Rules
 * What is late for less than `LATE_NS_MAX` is not missing: it may still come.
+* Where nobody has looked for `LOOK_NS_MAX`, it was we who stood still: what came meanwhile may yet be read.
 * What was sent ahead of time counts for at most `AHEAD_NS_MAX`, so that no recording, however long, which breaks off
   amid speech is waited for any longer.
 """
@@ -19,6 +20,7 @@ NS_PER_S = 1_000_000_000
 # A second is what a busy page or a bad network holds back, and 0.2 s the jitter beside it. A sender of Opus that is
 # silent still sends every 0.4 s (RFC 6716, section 2.1.9).
 LATE_NS_MAX = 1_200_000_000
+LOOK_NS_MAX = 200_000_000  # ten slots of the pacer
 AHEAD_NS_MAX = 10_000_000_000  # messages of a few seconds are common, of more than ten unheard of in a live call
 
 
@@ -28,6 +30,7 @@ class MissingSound:
     def __init__(self, sample_rate: int) -> None:
         self._rate = sample_rate
         self._covered_ns: int | None = None
+        self._looked_ns = 0
 
     def came(self, samples: int, now_ns: int) -> None:
         """So many samples have come."""
@@ -35,7 +38,11 @@ class MissingSound:
         self._covered_ns = min(covered_ns, now_ns + AHEAD_NS_MAX)
 
     def samples(self, now_ns: int) -> int:
-        """How many are missing by now; 0 while they may only be late, and before any has come."""
+        """How many are missing by now; 0 while they may only be late, and before any has come. To be asked all the
+        time."""
+        unseen_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
+        if self._covered_ns is not None and unseen_ns > LOOK_NS_MAX:
+            self._covered_ns = max(self._covered_ns, min(self._covered_ns + unseen_ns, now_ns))
         if self._covered_ns is None or now_ns - self._covered_ns < LATE_NS_MAX:
             return 0
         return (now_ns - self._covered_ns) * self._rate // NS_PER_S

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from media.missing_sound import AHEAD_NS_MAX, LATE_NS_MAX, MissingSound
+from media.missing_sound import AHEAD_NS_MAX, LATE_NS_MAX, LOOK_NS_MAX, MissingSound
 
 MS = 1_000_000
 RATE = 16_000
@@ -19,12 +21,20 @@ def sent(message_ms: int, messages: int, every_ms: int) -> tuple[MissingSound, i
     sound, now_ns = MissingSound(RATE), START_NS
     for _ in range(messages):
         now_ns += every_ms * MS
+        look(sound, now_ns)
         sound.came(message_ms * RATE // 1_000, now_ns)
     return sound, now_ns
 
 
 def missing_ms(sound: MissingSound, now_ns: int) -> float:
-    return sound.samples(now_ns) * 1_000 / RATE
+    return look(sound, now_ns) * 1_000 / RATE
+
+
+def look(sound: MissingSound, now_ns: int) -> int:
+    """Looking all the time until then, since long before."""
+    for at_ns in range(max(START_NS, now_ns - 100_000 * MS), now_ns, LOOK_NS_MAX):
+        sound.samples(at_ns)
+    return sound.samples(now_ns)
 
 
 def test_nothing_is_missing_before_anything_has_come() -> None:
@@ -66,5 +76,17 @@ def test_no_more_is_missing_than_has_not_come_in_its_time(steps: list[tuple[int,
         before_ns, now_ns = now_ns, now_ns + pause_ms * MS
         assert missing_ms(sound, now_ns) <= (now_ns - before_ns) / MS
         sound.came(samples, now_ns)
-        assert sound.samples(now_ns + LATE_NS_MAX - 1) == 0
-        assert sound.samples(now_ns + AHEAD_NS_MAX + LATE_NS_MAX) > 0
+        assert look(deepcopy(sound), now_ns + LATE_NS_MAX - 1) == 0
+        assert look(deepcopy(sound), now_ns + AHEAD_NS_MAX + LATE_NS_MAX) > 0
+
+
+@pytest.mark.parametrize("stalled_ms", [500, 3_000])
+def test_while_we_stand_still_nothing_is_missing(stalled_ms: int) -> None:
+    sound, last_ns = sent(20, messages=50, every_ms=20)
+    assert missing_ms(sound, last_ns + 1_000 * MS) == 0
+    woken_ns = last_ns + 1_000 * MS + stalled_ms * MS
+    assert sound.samples(woken_ns) == 0, "what came meanwhile has yet to be read"
+    due_ns = last_ns + 20 * MS + LATE_NS_MAX + stalled_ms * MS
+    assert sound.samples(woken_ns + 100 * MS) == 0
+    assert sound.samples(due_ns - 1) == 0
+    assert sound.samples(due_ns) > 0
