@@ -390,13 +390,13 @@ class Call:
 
     def _lost(self, stage: str, tag: Tag) -> None:
         self._stream_gone(stage, tag)
-        self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns()))
+        self.carry_out(self.conversation.lost(tag, stage, time.monotonic_ns(), self.listening.oldest))
 
     # ---- from the client ---------------------------------------------------------------------------
 
     def update(self, settings: SessionSettings) -> None:
         """The client has changed its settings."""
-        self.conversation.update(settings)
+        self.carry_out(self.conversation.update(settings, self.listening.newest, time.monotonic_ns()))
         self.listening.settings_changed()
         self._keep(self._recorder.settings_changed(settings))
 

@@ -64,7 +64,7 @@ class Config(BaseModel):
     input_bytes_per_second_max: int = Field(default=4 << 20, ge=64 << 10)
     # What computes.
     engine: Literal["local", "scripted", "synthetic"] = "local"
-    thinker: Literal["local", "openai"] = "local"
+    thinker: Literal["local", "openai", "scripted"] = "local"
     thinker_gguf: Path | None = None
     voice: tuple[Path, ...] = ()
     openai_base_url: str | None = None

@@ -4,7 +4,8 @@ Theory of operation
     Client audio is decoded, resampled once to 16 kHz and kept in a ring. Each full window goes to the VAD of all calls,
     its probability to this call's turn detector, and what that says to the conversation. While a turn is heard, the
     ring is read from before its onset and fed to the encoder under that edge's credit; the ring's length is what a slow
-    encoder may lag behind before the client is made to wait.
+    encoder may lag behind before the client is made to wait. So is what a client sends that detects turns itself: it is
+    heard as it comes, and its commit has little left to wait for.
 
 Rules
 * Offsets are absolute 16 kHz samples of the session's input, never times.
@@ -12,6 +13,8 @@ Rules
 * The encoder hears what has been judged: whole windows, so that what it gets depends on no message's size.
 * Sound that comes after a change of its format is of the new one. The resampler holds 2 ms of sound from a telephone
   back, 1 ms of any other; a change loses none of it.
+* Sound that stops coming amid a turn counts as silence once it is missing (`MissingSound`), unless it is we who have
+  yet to take what has come.
 * `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
   own socket.
 """
@@ -31,6 +34,7 @@ from media.chunk import BYTES_PER_SAMPLE
 from media.end_of_turn import EndOfTurnSettings
 from media.input_pace import InputPace
 from media.input_ring import InputRing
+from media.missing_sound import MissingSound
 from media.pcm import FloatSamples, PcmAligner, float_to_pcm16, pcm16_to_float
 from media.resample import StreamResampler
 from media.speech_gate import WINDOW_SAMPLES
@@ -115,9 +119,13 @@ class Listening:
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
         self._pace = InputPace(INPUT_RATE)
+        self._missing = MissingSound(INPUT_RATE)
+        self._is_taking = False  # what has come
         self._judged = 0
+        self._judged_ns = 0
         self._received = 0
         self._consumed = 0
+        self._taken = 0  # up to here the words are those of turns that are over
         self._speech_onset_ns = 0
         self._feed = EncoderFeed(self._ring)
         self._room = asyncio.Event()
@@ -138,9 +146,14 @@ class Listening:
         return self._ring.newest
 
     @property
+    def oldest(self) -> int:
+        """From where on the input is kept, 16 kHz."""
+        return self._ring.oldest
+
+    @property
     def uncommitted_from(self) -> int:
         """Where audio begins that no turn has taken, as far as it is still kept; 16 kHz."""
-        return max(self._consumed, self._ring.oldest)
+        return max(self._consumed, self.oldest)
 
     def settings_changed(self) -> None:
         detection = self._conversation.settings.turn_detection
@@ -148,7 +161,6 @@ class Listening:
             self._detector.settings = self._detector_settings(detection)
             return
         self._act_on(self._detector.reset())
-        self._ports.carry_out(self._conversation.dropped(time.monotonic_ns()))
 
     @property
     def _format_now(self) -> AudioFormat:
@@ -161,7 +173,7 @@ class Listening:
     def reset_gate(self) -> None:
         """Forget the speech that is being detected; what came in so far belongs to no later turn."""
         self._act_on(self._detector.reset())
-        self._consumed = self._ring.newest
+        self._consumed = self._taken = self._ring.newest
 
     def overheard(self, text: str, settled: bool) -> None:
         """What the turn that is being spoken has said so far."""
@@ -172,6 +184,9 @@ class Listening:
         due_ns = self._detector.next_deadline_ns()
         if due_ns is not None and now_ns >= due_ns:
             self._act_on(self._detector.tick(now_ns))
+        missing = self._missing.samples(now_ns)
+        if missing and not self._is_taking:
+            self._act_on(self._detector.missing(missing, now_ns))
 
     def alert(self) -> None:
         """The client has noticed that its caller speaks."""
@@ -182,6 +197,13 @@ class Listening:
 
     async def hear(self, coded: bytes) -> None:
         """Take sound in the client's format, any number of bytes."""
+        self._is_taking = True
+        try:
+            await self._hear(coded)
+        finally:
+            self._is_taking = False
+
+    async def _hear(self, coded: bytes) -> None:
         if self._format_now != self._format:
             await self._change_format(self._format_now)
         aligned = self._aligner.align(self._format.decode(coded))
@@ -200,6 +222,7 @@ class Listening:
         """Keep and judge what follows in the input, 16 kHz."""
         await self._wait_for_room(len(samples))
         self._ring.append(float_to_pcm16(samples))
+        self._missing.came(len(samples), time.monotonic_ns())
         await self._judge()
 
     async def _judge(self) -> None:
@@ -208,11 +231,14 @@ class Listening:
             window = pcm16_to_float(self._ring.read(self._judged, end).pcm)
             self._judged = end
             probability = None
-            if self._conversation.settings.turn_detection is not None:
+            if self._conversation.settings.turn_detection is None:
+                self._ports.carry_out(self._conversation.buffered(self.uncommitted_from, end))
+                await asyncio.sleep(0)  # other calls, and the encoder's credit, have their turn
+            else:
                 probability = await self._vad.probability(self._vad_state, window)
             self._send(self._feed.judged(end))
             if probability is not None:
-                now_ns = time.monotonic_ns()
+                now_ns = self._judged_ns = time.monotonic_ns()
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
                 heard = HeardWindow(probability, end, level_db(window))
                 self._act_on(self._detector.window(heard, saying, now_ns))
@@ -251,8 +277,8 @@ class Listening:
             case TurnResumed():
                 return talk.speech_resumed(now_ns)
             case TurnEnded(sample, at):
-                self._consumed = at
-                return talk.speech_ended(sample, self._when(sample, now_ns), now_ns)
+                self._consumed, self._taken = at, sample
+                return talk.speech_ended(sample, self._when(sample, self._judged_ns), now_ns)
             case SoundWanted():
                 self._ask(event)
                 return []
@@ -273,7 +299,7 @@ class Listening:
                 return talk.dropped(now_ns)
 
     def _when(self, sample: int, now_ns: int) -> int:
-        """When `sample` came in, if the client sends in real time."""
+        """When `sample` came in, if the client sends in real time and the newest came at `now_ns`."""
         return now_ns - (self._ring.newest - sample) * 1_000_000_000 // INPUT_RATE
 
     @property
@@ -284,7 +310,9 @@ class Listening:
     # ---- to the encoder ----------------------------------------------------------------------------
 
     def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
-        """Feed `tag` from `sample` on, as far as it is still kept."""
+        """Feed `tag` from `sample` on, as far as it is still kept. A turn that goes on hears nothing of those before
+        it, nor what was cleared, however far its padding reaches."""
+        sample = max(sample, self._taken) if until is None else sample
         self._send(self._feed.hear_from(tag, sample, until))
 
     def stop_hearing(self, tag: Tag) -> None:

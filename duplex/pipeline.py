@@ -127,11 +127,12 @@ def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
             replicas=config.replicas_thinker,
             step_s_max=THINKER_STEP_S_MAX,
         )
+    is_scripted = config.thinker == "scripted"
     return StageNode(
         name="thinker",
         kind="thinker",
-        engine=config.engine,
-        options=options,
+        engine="scripted" if is_scripted else config.engine,
+        options=_script(config) if is_scripted else options,
         replicas=config.replicas_thinker,
         step_s_max=THINKER_STEP_S_MAX,
     )
@@ -139,11 +140,15 @@ def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
 
 def _thinker_options(config: Config) -> dict[str, Any]:
     if config.engine == "scripted":
-        return {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
+        return _script(config)
     options: dict[str, Any] = {"slots": config.calls_max}
     if config.thinker_gguf:
         options["gguf"] = str(config.thinker_gguf)
     return options
+
+
+def _script(config: Config) -> dict[str, Any]:
+    return {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
 
 
 def route_of(graph: Graph) -> Route:

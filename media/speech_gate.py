@@ -14,6 +14,8 @@ Rules
 * Events read: started (paused resumed)* paused ended. Only `force_end` may leave out the last pause.
 * The onset is back-dated to the start of the first loud window; a pause to the start of the first quiet one.
 * Loud windows that are not confirmed have no effect.
+* Sound that is missing behind the last window lengthens the silence until the next one comes, and takes no place in the
+  input.
 * Settings may change between any two windows; what already lasts long enough by the new ones is due at the next.
 """
 
@@ -162,7 +164,16 @@ DUE: dict[GateState, GateState] = {
 class SpeechGate:
     """The gate of one call. Assign `settings` to change them."""
 
-    __slots__ = ("_loud_windows", "_onset", "_probability", "_silence_start", "_state", "_window_end", "settings")
+    __slots__ = (
+        "_loud_windows",
+        "_missing",
+        "_onset",
+        "_probability",
+        "_silence_start",
+        "_state",
+        "_window_end",
+        "settings",
+    )
 
     def __init__(self, settings: GateSettings) -> None:
         self.settings = settings
@@ -185,12 +196,14 @@ class SpeechGate:
         self._loud_windows = 0  # in a row, up to now
         self._probability = 0.0
         self._onset = self._silence_start = self._window_end
+        self._missing = 0
 
     def window(self, probability: float, window_end: int, *, stricter: bool = False) -> tuple[GateEvent, ...]:
         """Take the `WINDOW_SAMPLES` samples before `window_end`; `stricter` while the service itself speaks."""
         assert 0.0 <= probability <= 1.0
         assert window_end >= self._window_end + WINDOW_SAMPLES, "windows overlap or run backwards"
         self._window_end = window_end
+        self._missing = 0
         self._probability = probability
         level = self._level(probability)
         self._loud_windows = self._loud_windows + 1 if level is Level.LOUD else 0
@@ -213,6 +226,14 @@ class SpeechGate:
             events.append(self._move(DUE[self._state]))
         return tuple(event for event in events if event is not None)
 
+    def missing(self, samples: int) -> tuple[GateEvent, ...]:
+        """So many `samples` are missing by now behind the last window: within speech they count as silence."""
+        self._missing = samples
+        if self._state is GateState.SPEAKING:
+            self._move(GateState.FADING)
+            self._silence_start = self._window_end
+        return self.overdue()
+
     def force_end(self) -> tuple[GateEvent, ...]:
         """End speech now (a manual commit): `SpeechEnded` if it had started, otherwise nothing."""
         events: tuple[GateEvent, ...] = ()
@@ -229,7 +250,7 @@ class SpeechGate:
 
     def _is_due(self, stricter: bool) -> bool:
         """The state has lasted long enough for its next one in `DUE`."""
-        silence = self._window_end - self._silence_start
+        silence = self._window_end + self._missing - self._silence_start
         silence_due = ms_to_samples(self.settings.silence_ms, VAD_SAMPLE_RATE)
         if self._state is GateState.RISING:
             return self.is_onset(stricter)

@@ -243,6 +243,15 @@ class TurnDetector:
         """Decide what must be decided by now."""
         return tuple(self._act_on_deadlines(now_ns))
 
+    def missing(self, samples: int, now_ns: int) -> tuple[TurnEvent, ...]:
+        """So many `samples` are missing by now behind the last window, as sound has stopped coming. A real turn ends by
+        that as by silence, a provisional one by its deadlines."""
+        events = self._act_on_deadlines(now_ns)
+        if self._state is DetectorState.TURN:
+            for event in self._gate.missing(samples):
+                events += self._gate_event(event, now_ns)
+        return tuple(events)
+
     def force_end(self) -> tuple[TurnEvent, ...]:
         """End the turn now (a manual commit). What was provisional becomes real, but cuts nothing."""
         events: list[TurnEvent] = []

@@ -6,15 +6,16 @@ Theory of operation
     epoch: everything that was being said is aborted at all stages, cut, and told to the client, in that order; the
     encoder goes on, since the very speech that interrupts belongs to the new turn.
 
-    While the caller speaks, the prompt as far as it is known is prefilled into the Thinker's KV, so that the answer
-    begins with little left to read. In a pause whose words are known, the answer itself is prepared; it is confirmed
-    if the silence lasts, and the wait for the end of the turn has then hidden most of the work.
+    What can be made ahead is (`sessions.making`): the prompt is read while the caller speaks, and in a pause whose
+    words are known the answer itself is prepared. It is confirmed if the silence lasts, and the wait for the end of
+    the turn has then hidden most of the work.
 
 Rules
 * One driver calls it, with monotonic `now_ns`; each call returns the effects to carry out, in order.
 * The epoch is raised before anything of the old one is cut, and saved.
 * At most one response of the conversation is active, and one out-of-band response beside it.
-* A response whose prompt is the history is made only when all that the caller has said so far is understood.
+* A response whose prompt is the history is made only when all that the caller has said so far is understood; where it
+  was owed for too long (`sessions.owed`), all but the turn that is still being spoken.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ from sessions.events import (
 from sessions.hearing import Hearing, Turn, Understood
 from sessions.idle import IdlePrompts
 from sessions.items import Item
-from sessions.plan import ASKED_ALREADY, Marks, Owed, Plan
-from sessions.planner import Identity, Planner, ReplyDefaults
-from sessions.prefill import Prefill
+from sessions.making import Making
+from sessions.owed import ASKED_ALREADY, Owed, withdrawn
+from sessions.plan import Marks
+from sessions.planner import Identity, ReplyDefaults
 from sessions.remembered import Remembered
 from sessions.response import Deadlines, Phase
-from sessions.route import Leg, Route, line
+from sessions.route import Route, line
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.speaking import CALL_ENDED, Speaking
-from stages.contracts import Event, Message, Options, Tag, Transcript
+from stages.contracts import Event, Tag, Transcript
 from stages.event_log import EventLog
 
 # Why we stop without any speech over our own: the client wants it, or a key was pressed on a telephone.
@@ -77,15 +79,19 @@ class Conversation:
         events: EventLog | None = None,
     ) -> None:
         self._identity = identity
-        self._epoch = identity.epoch
-        self._settings = settings
-        self._defaults = defaults
         self._route = route or line()
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
         self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant, recalls=recalls)
         self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
-        self._planner = Planner(identity, defaults, self._route)
-        self._prefill = Prefill(identity.session, self._route.head)
+        self._making = Making(
+            identity,
+            settings,
+            defaults,
+            self._route,
+            hearing=self._hearing,
+            speaking=self._speaking,
+            remembered=self._remembered,
+        )
         self._idle = IdlePrompts()
         self._owed: Owed | None = None
         self._is_over = False
@@ -94,7 +100,7 @@ class Conversation:
 
     @property
     def settings(self) -> SessionSettings:
-        return self._settings
+        return self._making.settings
 
     @property
     def tenant(self) -> str:
@@ -102,7 +108,7 @@ class Conversation:
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return self._making.epoch
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -123,10 +129,11 @@ class Conversation:
     @property
     def reading(self) -> Tag | None:
         """The prefill that is under way."""
-        return self._prefill.tag
+        return self._making.reading
 
     def next_deadline_ns(self) -> int | None:
-        waits = (self._hearing.next_deadline_ns(), self._speaking.next_deadline_ns(), self._idle_due_ns)
+        hearing, speaking = self._hearing, self._speaking
+        waits = (hearing.next_deadline_ns(), speaking.next_deadline_ns(), self._owed_due_ns, self._idle_due_ns)
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int, input_end: int) -> list[Effect]:
@@ -134,38 +141,53 @@ class Conversation:
         effects = self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
         return [*effects, *self._prompt_the_idle(input_end, now_ns)]
 
-    def update(self, settings: SessionSettings) -> None:
-        """New settings. The shell tells its detector of speech, which forgets what it has not decided yet."""
-        self._settings = settings
+    def update(self, settings: SessionSettings, input_end: int, now_ns: int) -> list[Effect]:
+        """New settings, when the input has come up to `input_end`. The shell tells its detector of speech, which
+        forgets what it has not decided yet.
+
+        Where speech is detected no more, what was being said waits for a commit, and keeps nobody waiting. Where it is
+        detected again, that turn is over; what was only buffered is dropped, since nobody has said that it was speech.
+        """
+        was_detecting, self._making.settings = self.settings.turn_detection is not None, settings
+        if was_detecting is (settings.turn_detection is not None):
+            return []
+        if was_detecting:
+            return self._settle(self._hearing.set_aside(), now_ns)
+        turn = self._hearing.buffered
+        if turn is None or not turn.told:
+            return [*self._hearing.discard(), ResetGate()]
+        self._hearing.take_up()
+        turn.answer = settings.speech_is_answered
+        return [ResetGate(), *self._end_turn(turn, input_end, now_ns, now_ns)]
 
     # ---- the caller speaks -------------------------------------------------------------------------
 
     def speech_started(self, onset: int, now_ns: int) -> list[Effect]:
         """A turn of the caller since `onset` (16 kHz sample), over nothing that we know to be heard. Its client stops
         playing all the same."""
-        if self._settings.turn_detection is None:
+        if self.settings.turn_detection is None:
             return []
         turn = self._hearing.current
         if turn is not None and not turn.provisional:
             return self._go_on(turn, now_ns)
         effects = self._hear(onset) if turn is None else []
         effects.append(self._hearing.tell_started())
-        if self._settings.speech_interrupts:
+        if self.settings.speech_interrupts:
             effects += self._cut_off(now_ns)
-        return [*effects, *self._speaking.withdraw(now_ns), *self._start_prefill()]
+        return [*effects, *self._speaking.withdraw(now_ns), *self._making.read()]
 
     def _hear(self, onset: int, *, provisional: bool = False) -> list[Effect]:
-        detection = self._settings.turn_detection
+        detection = self.settings.turn_detection
         assert detection is not None, "speech is detected because that was asked for"
         self._idle.disturbed()
         padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
         return self._hearing.start(
-            onset, max(0, onset - padding), self._epoch, answer=detection.create_response, provisional=provisional
+            onset, max(0, onset - padding), self.epoch, answer=detection.create_response, provisional=provisional
         )
 
     def held(self, onset: int, now_ns: int) -> list[Effect]:
         """Speech over our own since `onset`: it may be an interruption. We fall silent, and destroy nothing."""
-        if self._settings.turn_detection is None:
+        if self.settings.turn_detection is None:
             return []
         turn = self._hearing.current
         effects = self._go_on(turn, now_ns) if turn else self._hear(onset, provisional=True)
@@ -180,7 +202,7 @@ class Conversation:
     def interrupted(self, onset: int, why: str, now_ns: int) -> list[Effect]:
         """It is one, of speech since `onset`: the epoch ends, and what the caller has not heard of it with it."""
         self._speaking.resume()
-        if self._settings.turn_detection is None:
+        if self.settings.turn_detection is None:
             return []
         turn = self._hearing.current
         heard = self._go_on(turn, now_ns) if turn else self._hear(onset)
@@ -188,8 +210,8 @@ class Conversation:
         came_to = Measured("holds", 1, f"yielded_{why}")
         stopped = self._stop("turn_detected", now_ns, before=heard)
         if not stopped:  # what was held has ended meanwhile
-            return [*heard, *self._start_prefill(), came_to]
-        return self._settle([*stopped, *self._start_prefill(), came_to], now_ns)
+            return [*heard, *self._making.read(), came_to]
+        return self._settle([*stopped, *self._making.read(), came_to], now_ns)
 
     def dropped(self, now_ns: int) -> list[Effect]:
         """What was provisional never was a turn."""
@@ -201,7 +223,7 @@ class Conversation:
     def saying(self, now_ns: int) -> Saying:
         """What of ours the caller hears about now, and whether they may interrupt it."""
         is_sounding, words = self._speaking.is_sounding(now_ns), self._speaking.words_about(now_ns)
-        return Saying(is_sounding, self._settings.speech_interrupts, words)
+        return Saying(is_sounding, self.settings.speech_interrupts, words)
 
     def speech_paused(self, sample: int) -> list[Effect]:
         """Silence since `sample`: perhaps the end of the turn."""
@@ -217,7 +239,7 @@ class Conversation:
             return []
         effects = self._hearing.resume()
         if self._speaking.prepared:
-            effects += [*self._speaking.withdraw(now_ns), *self._start_prefill()]
+            effects += [*self._speaking.withdraw(now_ns), *self._making.read()]
         return effects
 
     def speech_ended(self, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
@@ -225,18 +247,21 @@ class Conversation:
         turn = self._hearing.current
         if turn is None:
             return []
-        turn.answer = self._settings.speech_is_answered
+        turn.answer = self.settings.speech_is_answered
         return self._end_turn(turn, sample, speech_end_ns, now_ns)
 
+    def buffered(self, start: int, end: int) -> list[Effect]:
+        """Sound has come up to `end` that its client will commit; what no turn has had begins at `start` (16 kHz)."""
+        return self._hearing.buffer(start, end, self.epoch)
+
     def commit_input(self, start: int, end: int, now_ns: int) -> list[Effect]:
-        """The client commits its input up to `end`; where nobody was heard speaking, since `start` (16 kHz)."""
-        if self._hearing.current is None:
+        """The client commits its input up to `end`; where there is no turn yet, since `start` (16 kHz)."""
+        turn, effects = self._hearing.take_up(), list[Effect]()
+        if turn is None:
             if end <= start:
                 return [Tell(CommandRefused("input_audio_buffer_commit_empty", "there is no audio to commit"))]
-            effects = self._hearing.start(start, start, self._epoch, answer=False)
-        else:
-            effects = []
-        turn = self._hearing.current
+            effects = self._hearing.start(start, start, self.epoch, answer=False)
+            turn = self._hearing.current
         assert turn is not None, "a turn was just started"
         turn.answer = turn.provisional = False
         return [*effects, ResetGate(), *self._end_turn(turn, end, now_ns, now_ns)]
@@ -251,7 +276,13 @@ class Conversation:
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
         withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
-        effects = [*self._hearing.discard(), *withdrawn, *self._prefill.stop(), ResetGate(), Tell(InputCleared())]
+        effects = [
+            *self._hearing.discard(),
+            *withdrawn,
+            *self._making.stop_reading(),
+            ResetGate(),
+            Tell(InputCleared()),
+        ]
         return self._settle(effects, now_ns)
 
     # ---- the stages answer -------------------------------------------------------------------------
@@ -265,22 +296,11 @@ class Conversation:
     def _transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> list[Effect]:
         current = self._hearing.current
         if not heard.final and current is not None and current.tag == tag:
-            return [*self._partly_understood(current, heard, now_ns), Overheard(heard.text, heard.settled)]
+            return [*self._making.partly_understood(current, heard, now_ns), Overheard(heard.text, heard.settled)]
         effects, understood = self._hearing.transcript(tag, heard, now_ns)
         if understood is None:
             return effects
         return effects + self._understood(understood, now_ns)
-
-    def _partly_understood(self, turn: Turn, heard: Transcript, now_ns: int) -> list[Effect]:
-        """Work ahead with what is known so far of the turn that is being spoken."""
-        if turn.provisional:
-            return []
-        if heard.settled and self._may_prepare(turn, heard.text):
-            return self._prepare(turn, heard.text, now_ns)
-        if not heard.text:
-            return []
-        messages = (*self._messages(), Message("user", heard.text))
-        return self._prefill.feed(messages, complete=heard.settled and turn.is_paused)
 
     def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
         turn, text = understood.turn, understood.text
@@ -292,27 +312,41 @@ class Conversation:
             self._idle.caller_is_there()
         asked = self._owed.spec if self._owed and self._owed.turn == turn.tag.turn else None
         if asked or (turn.answer and (text or not self._owed)):
-            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn, asked)
+            since_ns = self._owed.since_ns if self._owed else now_ns
+            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn, since_ns, asked)
         if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
 
+    @property
+    def _owed_due_ns(self) -> int | None:
+        """When what is owed begins though somebody speaks; None where that is not what it waits for."""
+        if self._owed is None or self._waits_for_more or self._hearing.current is None:
+            return None
+        return self._owed.due_ns
+
+    @property
+    def _waits_for_more(self) -> bool:
+        """Something else than speech comes before what is owed, and has an end of its own."""
+        return self._speaking.active is not None or self._speaking.is_full or self._hearing.is_awaited
+
     def _answer_owed(self, now_ns: int) -> list[Effect]:
         """Begin what is owed, once nobody speaks and no other turn is still being understood."""
-        if self._speaking.active or self._hearing.current or self._hearing.is_awaited:
-            return []
         owed = self._owed
+        if self._speaking.active or self._hearing.is_awaited:
+            return []
+        if self._hearing.current and (owed is None or now_ns < owed.due_ns):
+            return []
         if owed is None or self._is_over or not (owed.spec or self._remembered.is_unanswered):
             self._owed = None
             return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
         if self._speaking.is_full:
             return []
         self._owed = None
-        prepared, history = self._speaking.prepared, self._remembered.messages()
         spec = owed.spec or ResponseSpec()
-        if prepared and self._planner.would_make(prepared, spec, self._settings, history):
+        if self._making.is_prepared(spec):
             return [*self._speaking.confirm(self._remembered.last_id, owed.marks, now_ns), *self._enter_ended()]
-        return self._start_response(spec, owed.marks, owed.turn, now_ns)
+        return self._making.start(spec, owed.marks, owed.turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -323,7 +357,7 @@ class Conversation:
             return self._settle(self._speaking.refused(tag, stage, code, message, now_ns), now_ns)
         if stage == self._route.encoder:
             return self._settle(self._hearing.failed(tag, code, message), now_ns)
-        self._prefill.gone(tag)
+        self._making.gone(tag)
         return []
 
     def closed(
@@ -333,20 +367,21 @@ class Conversation:
         if tag.response:
             return self._settle(self._speaking.closed(tag, stage, released, failure, now_ns), now_ns)
         if stage != self._route.encoder:
-            self._prefill.gone(tag)
+            self._making.gone(tag)
             return []
         if failure:
             return self._settle(self._hearing.failed(tag, *failure), now_ns)
         self._hearing.let_go(tag, now_ns)
         return []
 
-    def lost(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
-        """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows."""
+    def lost(self, tag: Tag, stage: str, now_ns: int, input_kept_from: int = 0) -> list[Effect]:
+        """The process at `stage` that had `tag` is out of reach. Once it is dead for certain, `closed` follows. The
+        input is kept from sample `input_kept_from` on (16 kHz)."""
         if tag.response:
             return self._settle(self._speaking.lost(tag, stage, now_ns), now_ns)
         if stage == self._route.encoder:
-            return self._settle(self._hearing.lost(tag), now_ns)
-        self._prefill.gone(tag)
+            return self._settle(self._hearing.lost(tag, input_kept_from), now_ns)
+        self._making.gone(tag)
         return []
 
     # ---- the client commands -----------------------------------------------------------------------
@@ -359,7 +394,7 @@ class Conversation:
     def answer_call(self, output: Item, now_ns: int) -> list[Effect]:
         """The client says what came of a call, however late. No response is started by it; one that has not begun yet
         reads it."""
-        return self._settle([*self._remembered.create(output, None), *self._ask_again(now_ns)], now_ns)
+        return self._settle([*self._remembered.create(output, None), *self._making.ask_again(now_ns)], now_ns)
 
     def delete_item(self, item_id: str) -> list[Effect]:
         return self._remembered.delete(item_id)
@@ -369,7 +404,7 @@ class Conversation:
 
     def truncate_item(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of an item it played, whether or not that is over."""
-        return [*self._remembered.truncate(item_id, audio_end_ms, now_ns), *self._ask_again(now_ns)]
+        return [*self._remembered.truncate(item_id, audio_end_ms, now_ns), *self._making.ask_again(now_ns)]
 
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         """Begin a response; one that is asked for amid the words before a call, or the caller's, begins behind them."""
@@ -379,15 +414,18 @@ class Conversation:
             if self._owed and self._owed.spec:
                 refusal = refusal or ASKED_ALREADY
             elif turn or self._speaking.has_called:
-                self._owed = Owed(Marks(), turn.tag.turn if turn else self._hearing.next_turn(), spec)
+                self._owed = Owed(Marks(), turn.tag.turn if turn else self._hearing.next_turn(), now_ns, spec)
                 return []
         if refusal:
             return [Tell(refusal)]
-        return self._settle(self._start_response(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
+        return self._settle(self._making.start(spec, Marks(), self._hearing.next_turn(), now_ns), now_ns)
 
     def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
         """End a response: the active one, or the one named. Who ends the active one wants no other in its place."""
         active = self._speaking.active
+        if active is None and response_id is None and self._owed and self._owed.spec:
+            effects = self._withdraw_owed("client_cancelled")
+            return self._settle(effects, now_ns) + self.stop_speaking("client_cancelled", now_ns)
         wanted = response_id or (active.id if active else None)
         if wanted is None and self._speaking.is_sounding(now_ns):
             return self.stop_speaking("client_cancelled", now_ns)
@@ -406,21 +444,30 @@ class Conversation:
 
         Who ends the active response wants no other in its place.
         """
-        if self._speaking.active:
-            self._owed = None
+        is_active = self._speaking.active is not None
         stopped = self._stop(why, now_ns)
+        stopped += self._withdraw_owed(why) if is_active else []
         return self._settle(stopped, now_ns) if stopped else []
+
+    def _withdraw_owed(self, reason: str) -> list[Effect]:
+        """What is owed never begins."""
+        owed, self._owed = self._owed, None
+        return withdrawn(self._making.plan(owed.spec, owed.turn), reason) if owed and owed.spec else []
 
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
         self._is_over = True
-        self._owed = None
-        effects: list[Effect] = [*self._hearing.discard(), *self._speaking.withdraw(now_ns), *self._prefill.stop()]
+        effects: list[Effect] = [
+            *self._hearing.discard(),
+            *self._speaking.withdraw(now_ns),
+            *self._making.stop_reading(),
+        ]
         if self._speaking.active:
             effects += [*self._raise_epoch(CALL_ENDED), *self._cancel_active(CALL_ENDED, now_ns)]
         for view in self._speaking.running:
             effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
-        return self._settle(effects + self._cut_off(now_ns, gone=True), now_ns)  # the stages are told first
+        effects += [*self._cut_off(now_ns, gone=True), *self._withdraw_owed(CALL_ENDED)]  # the stages are told first
+        return self._settle(effects, now_ns)
 
     # ---- sound goes out ----------------------------------------------------------------------------
 
@@ -434,7 +481,7 @@ class Conversation:
     def _refine(self, now_ns: int) -> list[Effect]:
         """More is known of what was heard of a reply that was cut."""
         refined = self._remembered.refine()
-        return [*refined, *self._ask_again(now_ns)] if refined else []
+        return [*refined, *self._making.ask_again(now_ns)] if refined else []
 
     def path_seen(self, path: Path, now_ns: int) -> list[Effect]:
         """The path to the caller's ear is now this."""
@@ -455,8 +502,8 @@ class Conversation:
 
     def _raise_epoch(self, reason: str) -> list[Effect]:
         """End all that is being said, at every stage; what follows tells of it."""
-        self._epoch += 1
-        return [EndEpoch(self._epoch), SaveEpoch(self._epoch), Measured("epochs_ended", 1, reason)]
+        epoch = self._making.epoch = self.epoch + 1
+        return [EndEpoch(epoch), SaveEpoch(epoch), Measured("epochs_ended", 1, reason)]
 
     def _cancel_active(self, reason: str, now_ns: int) -> list[Effect]:
         active = self._speaking.active
@@ -475,77 +522,19 @@ class Conversation:
         """The rest of replies that are over is heard no more. All of it was sent, so no epoch ends with it."""
         return self._remembered.cut_off(self._speaking.cut_off(now_ns, response, gone=gone))
 
-    def _start_response(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
-        previous = self._remembered.last_id if spec.in_conversation else None
-        plan = self._planner.plan(
-            spec, self._settings, self._remembered.messages(), epoch=self._epoch, turn=turn, previous=previous
-        )
-        effects = [*self._speaking.withdraw(now_ns), *self._prefill.stop()]
-        return effects + self._speaking.accept(plan, marks, now_ns)
-
-    def _admit_accepted(self, now_ns: int) -> list[Effect]:
-        """Have responses made that need not wait for words which are still being understood."""
-        effects: list[Effect] = []
-        for plan in self._speaking.accepted:
-            if plan.spec.messages is not None or not self._hearing.is_awaited:
-                effects += self._speaking.admit(plan.tag.response, self._stages_now(plan), now_ns)
-        return effects
-
-    def _may_prepare(self, turn: Turn, text: str) -> bool:
-        return (
-            self._defaults.prepare
-            and bool(text)
-            and turn.is_paused
-            and self._settings.speech_is_answered
-            and "audio" in self._settings.modalities
-            and self._speaking.active is None
-            and not self._hearing.is_awaited
-            and not self._speaking.is_full
-        )
-
-    def _prepare(self, turn: Turn, text: str, now_ns: int) -> list[Effect]:
-        """Begin the answer that is due if the turn ends with `text`."""
-        history = (*self._remembered.messages(), Message("user", text))
-        plan = self._planner.plan(
-            ResponseSpec(), self._settings, history, epoch=self._epoch, turn=turn.tag.turn, previous=None
-        )
-        withdrawn = self._speaking.withdraw(now_ns)
-        return [*withdrawn, *self._prefill.stop(), *self._speaking.prepare(plan, now_ns)]
-
-    def _messages(self, history: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
-        """The usual prompt, as the history stands, or as it will with `history`."""
-        history = self._remembered.messages() if history is None else history
-        return self._planner.messages(ResponseSpec(), self._settings, history)
-
-    def _stages_now(self, plan: Plan) -> tuple[tuple[Leg, Options], ...]:
-        """What `plan` asks of its stages, its prompt made of the history as that stands now."""
-        # What has come behind the item that it follows is for the next one.
-        known = self._remembered
-        history = known.messages_until(plan.previous_item) if plan.view.in_conversation else known.messages()
-        return self._planner.stages_of(plan, self._settings, history)
-
-    def _ask_again(self, now_ns: int) -> list[Effect]:
-        """The history has changed where a reply was cut. What answers it, and has not begun yet, reads it as it is
-        now; what has begun is not made again."""
-        plan = self._speaking.unbegun
-        if plan is None or plan.spec.messages is not None:
-            return []
-        stages = self._stages_now(plan)
-        return self._speaking.ask_again(stages, now_ns) if stages != plan.stages else []
-
     def _settle(self, effects: list[Effect], now_ns: int) -> list[Effect]:
         """Draw the conclusions of what has just ended, failed or been understood: every input of the core ends here."""
         written = self._speaking.take_written()
         if written:  # and now being said: what the next prompt begins with is read while there is time
-            effects = effects + self._start_prefill(self._remembered.read_ahead(*written))
+            effects = effects + self._making.read(self._remembered.read_ahead(*written))
         effects = effects + self._enter_ended() + self._refine(now_ns)
         for turn in self._hearing.take_failed():
             if turn.answer and self._owed is None:
                 # Its words are lost, but what it cut short can still be answered.
-                self._owed = Owed(Marks(), turn.tag.turn)
+                self._owed = Owed(Marks(), turn.tag.turn, now_ns)
         effects = effects + self._answer_owed(now_ns)
         self._look_whether_idle(now_ns)
-        return effects + self._admit_accepted(now_ns)
+        return effects + self._making.admit_accepted(now_ns)
 
     def _enter_ended(self) -> list[Effect]:
         """Enter responses and calls that have just ended into the history."""
@@ -561,7 +550,7 @@ class Conversation:
     @property
     def _idle_due_ns(self) -> int | None:
         """When the caller's silence has lasted as long as it may."""
-        detection = self._settings.turn_detection
+        detection = self.settings.turn_detection
         return self._idle.due_ns(detection.idle_timeout_ms if detection else None)
 
     def _look_whether_idle(self, now_ns: int) -> None:
@@ -583,17 +572,11 @@ class Conversation:
         idle = self._idle.silence(item.id, input_end, now_ns)
         self._idle.prompted()
         told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id)), *self._remembered.add_turn(item)]
-        response = self._start_response(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
+        response = self._making.start(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
         return self._settle([*told, *response], now_ns)
 
     # ---- prefill -----------------------------------------------------------------------------------
 
     def warm_up(self) -> list[Effect]:
         """Read the prompt into the Thinker's KV before anybody speaks."""
-        return [*self._remembered.take_over(), *self._start_prefill()]
-
-    def _start_prefill(self, history: tuple[Message, ...] | None = None) -> list[Effect]:
-        """Keep the Thinker's KV in step with the prompt."""
-        # A number of its own: the stage may still be leaving the prefill before it.
-        turn = self._hearing.next_turn()
-        return self._prefill.start(self._epoch, turn, self._messages(history), self._settings.tools)
+        return [*self._remembered.take_over(), *self._making.read()]

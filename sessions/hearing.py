@@ -6,12 +6,17 @@ Theory of operation
     `_awaiting`, each by its own number. The pause that may become the end of the turn is told to the encoder at once:
     the final transcript is then mostly there before the silence has lasted long enough.
 
+    Without turn detection the caller's sound is *buffered* until its client commits it: a turn of which nobody waits
+    for the end, heard by the encoder as it comes. What was being said when detection is switched off becomes one.
+
 Rules
 * A *provisional* turn is speech over our own, of which it is not known yet whether it interrupts. Nobody is told of it:
   it is promoted to a turn like any other, or discarded without a trace.
 * The moves of a turn stand in `_TRANSITIONS`; an illegal one raises and changes nothing.
 * Input work is never ended by an epoch. A turn leaves with exactly one of: transcript, failure, discard.
-* A turn whose encoder is lost is heard again, once: what it may be that the next one would die of too is given up.
+* A turn whose encoder is lost is heard again, once: what it may be that the next one would die of too is given up. So
+  is one whose beginning is not kept any more: no words are better than a part of them that seems to be all.
+* At most one turn is being spoken or buffered. A buffered one has at most `BUFFER_SAMPLES_MAX`.
 * A stream that has let go of its turn without a transcript is waited for `LATE_NS_MAX` longer; then it is lost.
 * At most `AWAITING_MAX` turns wait for their transcript; one more, and the oldest is given up.
 """
@@ -25,14 +30,34 @@ from enum import Enum, auto
 from msgspec import structs
 
 from media.chunk import samples_to_ms
-from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measured, OpenStream, StopHearing, Tell
-from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
+from sessions.effects import (
+    CancelStream,
+    Effect,
+    FeedStream,
+    HearFrom,
+    Measured,
+    OpenStream,
+    ResetGate,
+    StopHearing,
+    Tell,
+)
+from sessions.events import (
+    CallerText,
+    CallerTextFailed,
+    CommandRefused,
+    InputCommitted,
+    SpeechStarted,
+    SpeechStopped,
+)
 from sessions.settings import INPUT_RATE
 from stages.contracts import EncoderOptions, EndOfTurn, Pause, SpeechResumed, Tag, Transcript
 
 TRANSCRIPT_NS_MAX = 8_000_000_000  # a final takes about 0.2 s; far beyond that the encoder is lost
 LATE_NS_MAX = 2_000_000_000  # a transcript may be overtaken, on another link, by the end of its stream
 ATTEMPTS_MAX = 2
+BUFFER_FULL = "input_audio_buffer_full"
+# A longer transcript than that of ten minutes would not fit one frame of a link (`stages.engines.local.utterance`).
+BUFFER_SAMPLES_MAX = 600 * INPUT_RATE
 AWAITING_MAX = 8  # turns whose transcript is on its way; more means the encoder has stopped
 
 
@@ -71,7 +96,8 @@ class TurnError(RuntimeError):
 class Turn:
     """One turn of the caller. `answer`: a response is wanted once it is understood. `told`: the client knows of it.
 
-    `lost`: (code, message) where the encoder has failed and the words will not be known.
+    `lost`: (code, message) where the encoder has failed and the words will not be known. `partials`: somebody reads
+    along. `is_full`: nothing more is taken of what is buffered.
     """
 
     tag: Tag
@@ -87,6 +113,8 @@ class Turn:
     told: bool = False
     let_go_ns: int | None = None
     lost: tuple[str, str] | None = None
+    partials: bool = True
+    is_full: bool = False
 
     @property
     def due_ns(self) -> int:
@@ -123,6 +151,7 @@ class Hearing:
         self._new_item = new_item
         self._turns = 0
         self._current: Turn | None = None
+        self._buffered: Turn | None = None
         self._awaiting: dict[int, Turn] = {}
         self._failed: list[Turn] = []
 
@@ -130,6 +159,11 @@ class Hearing:
     def current(self) -> Turn | None:
         """The turn that is being spoken."""
         return self._current
+
+    @property
+    def buffered(self) -> Turn | None:
+        """The turn that waits for its client's commit."""
+        return self._buffered
 
     @property
     def is_awaited(self) -> bool:
@@ -160,9 +194,13 @@ class Hearing:
     def start(self, onset: int, feed_from: int, epoch: int, *, answer: bool, provisional: bool = False) -> list[Effect]:
         """Speech began at `onset`; the encoder hears from `feed_from` on (16 kHz samples)."""
         assert self._current is None, "one turn is spoken at a time"
+        assert self._buffered is None, "what is buffered ends before speech is detected"
         tag = Tag(self._session, epoch, self.next_turn())
-        self._current = Turn(tag, self._new_item(), onset, feed_from, answer, provisional)
-        return [OpenStream(self._stage, tag, EncoderOptions()), HearFrom(tag, feed_from)]
+        self._current = turn = Turn(tag, self._new_item(), onset, feed_from, answer, provisional)
+        return [self._opened(turn), HearFrom(tag, feed_from)]
+
+    def _opened(self, turn: Turn) -> Effect:
+        return OpenStream(self._stage, turn.tag, EncoderOptions(turn.partials))
 
     def tell_started(self) -> Effect:
         """The client's event for the current turn; over our own speech it waits until the epoch has ended."""
@@ -185,6 +223,7 @@ class Hearing:
         """The turn ends at `sample`; `speech_end_ns` is when its last sound came in."""
         turn = self._speaking()
         turn.move(TurnStep.END)
+        sample = turn.ended_sample if turn.is_full else sample
         turn.ended_sample, turn.speech_end_ns, turn.ended_ns = sample, speech_end_ns, now_ns
         self._current = None
         effects = self._make_room()
@@ -193,6 +232,36 @@ class Hearing:
         if turn.told:
             effects.append(Tell(SpeechStopped(turn.item, samples_to_ms(sample, INPUT_RATE))))
         return [*effects, Tell(InputCommitted(turn.item, previous))]
+
+    def buffer(self, start: int, end: int, epoch: int) -> list[Effect]:
+        """More sound to be committed has come, up to `end`; what no turn has had begins at `start` (16 kHz samples)."""
+        turn, effects = self._buffered, list[Effect]()
+        if turn is None:
+            tag = Tag(self._session, epoch, self.next_turn())
+            self._buffered = turn = Turn(tag, self._new_item(), start, start, answer=False, partials=False)
+            effects = [self._opened(turn), HearFrom(tag, start)]
+        if turn.is_full or end - turn.feed_from <= BUFFER_SAMPLES_MAX:
+            return effects
+        turn.is_full, turn.ended_sample = True, end
+        minutes = BUFFER_SAMPLES_MAX // INPUT_RATE // 60
+        message = f"the buffer holds {minutes} minutes of sound; nothing more is taken until it is committed or cleared"
+        return [*effects, ResetGate(), StopHearing(turn.tag), Tell(CommandRefused(BUFFER_FULL, message, "audio"))]
+
+    def set_aside(self) -> list[Effect]:
+        """Speech is detected no more: what was being said waits for its commit."""
+        turn, self._current = self._current, None
+        if turn is None:
+            return []
+        self._buffered, turn.provisional = turn, False
+        if not turn.is_paused:
+            return []
+        turn.move(TurnStep.RESUME)
+        return [FeedStream(self._stage, turn.tag, SpeechResumed())]
+
+    def take_up(self) -> Turn | None:
+        """The turn that is to end now, spoken or buffered."""
+        self._current, self._buffered = self._current or self._buffered, None
+        return self._current
 
     def _make_room(self) -> list[Effect]:
         if len(self._awaiting) < AWAITING_MAX:
@@ -204,10 +273,11 @@ class Hearing:
         return [*self.failed(turn.tag, code, message), CancelStream(self._stage, turn.tag)]
 
     def discard(self) -> list[Effect]:
-        """Throw the turn away that is being spoken: the client cleared its input."""
-        if self._current is None:
+        """Throw the turn away that is being spoken or buffered: the client cleared its input."""
+        turn = self.take_up()
+        if turn is None:
             return []
-        turn, self._current = self._current, None
+        self._current = None
         turn.move(TurnStep.DISCARD)
         return [StopHearing(turn.tag), CancelStream(self._stage, turn.tag)]
 
@@ -232,8 +302,9 @@ class Hearing:
 
     def failed(self, tag: Tag, code: str, message: str) -> list[Effect]:
         """The encoder has lost the turn `tag`. One that is still being spoken is only told of when it ends."""
-        if self._current is not None and self._current.tag == tag:
-            self._current.lost = (code, message)
+        unended = self._current or self._buffered
+        if unended is not None and unended.tag == tag:
+            unended.lost = (code, message)
             return [StopHearing(tag)]
         turn = self._awaiting.get(tag.turn)
         if turn is None or turn.tag != tag:
@@ -249,17 +320,20 @@ class Hearing:
         if turn is not None and turn.tag == tag:
             turn.let_go_ns = now_ns
 
-    def lost(self, tag: Tag) -> list[Effect]:
-        """The encoder's stream `tag` went with its process: let another hear what is still kept of the turn."""
-        turns = (*self._awaiting.values(), *([self._current] if self._current else []))
-        turn = next((turn for turn in turns if turn.tag == tag), None)
+    def lost(self, tag: Tag, kept_from: int) -> list[Effect]:
+        """The encoder's stream `tag` went with its process: let another hear the turn. The input is kept from sample
+        `kept_from` on."""
+        turns = (*self._awaiting.values(), self._current, self._buffered)
+        turn = next((turn for turn in turns if turn is not None and turn.tag == tag), None)
         if turn is None:
             return []
+        if turn.feed_from < kept_from:
+            return self.failed(tag, "input_lost", f"the {self._stage} was lost, and the beginning is not kept any more")
         if tag.attempt + 1 >= ATTEMPTS_MAX:
             return self.failed(tag, "stage_lost", f"the {self._stage} was lost, and again")
         turn.tag = tag = structs.replace(tag, attempt=tag.attempt + 1)
-        opened = OpenStream(self._stage, tag, EncoderOptions())
-        if turn is self._current:
+        opened = self._opened(turn)
+        if turn.phase is not TurnPhase.ENDED:
             return [opened, HearFrom(tag, turn.feed_from)]
         end = FeedStream(self._stage, tag, EndOfTurn(turn.ended_sample))
         return [opened, HearFrom(tag, turn.feed_from, turn.ended_sample), end]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from media.audio_format import FORMATS, FormatName
-from sessions.events import CommandRefused, ResponseView
+from sessions.events import ResponseView
 from sessions.heard import Cut
 from sessions.response import Phase
 from sessions.route import Leg
@@ -70,22 +70,6 @@ class Marks:
             parts.append((name, round((reached - before) / 1e6, 1)))
             before = reached
         return (*parts, ("total", round((self.first_sent_ns - self.speech_end_ns) / 1e6, 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """A response that is to begin once nobody speaks, in `turn`. `spec`: its client has asked for it, while the words
-    before a call were still being said, or amid that turn; None: it answers an understood turn, which waits for the
-    response before it."""
-
-    marks: Marks
-    turn: int
-    spec: ResponseSpec | None = None
-
-
-ASKED_ALREADY = CommandRefused(
-    "conversation_already_has_active_response", "a response that was asked for before begins when nobody speaks"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,8 @@ class Speaking(Sounding):
     def tick(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         for run in list(self._runs.values()):
-            view = self.ledger(run.plan.tag.response, now_ns)
+            # Of what has ended and has yet to drain, the ledger may be forgotten by now.
+            view = None if run.life.ended else self.ledger(run.plan.tag.response, now_ns)
             reader_waits = view is not None and view.unsent > 0
             effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
             if view is not None and not run.life.ended:

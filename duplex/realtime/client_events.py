@@ -7,6 +7,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -252,13 +253,25 @@ def parse(text: str | bytes) -> Command:
     return command
 
 
+# The library says which field is faulty, or missing, in its text and nowhere else.
+_PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
+
+
+def _fault_of(said: str) -> tuple[str, str | None]:
+    """What is wrong, and the path of the field that it is wrong with, where that is known."""
+    place = _PLACE.fullmatch(said)
+    problem, path = (place["problem"], place["path"]) if place else (said, "")
+    missing = _MISSING.fullmatch(problem)
+    names = (path, missing["name"] if missing else "")
+    return problem, ".".join(name for name in names if name) or None
+
+
 def _decode(decoder: msgspec.json.Decoder[Any], text: str | bytes, event_id: str | None) -> Any:
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
-        # The library says where the fault is in its text, and nowhere else.
-        problem, _, path = str(error).rpartition(" - at `$") if " - at `$" in str(error) else (str(error), "", "")
-        param = path.lstrip(".").rstrip("`") or None
+        problem, param = _fault_of(str(error))
         raise ClientEventError("invalid_value", problem[:PROBLEM_CHARACTERS_MAX], param, event_id) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ClientEventError("invalid_json", f"not JSON: {str(error)[:PROBLEM_CHARACTERS_MAX]}") from error

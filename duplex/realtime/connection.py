@@ -416,7 +416,9 @@ class RealtimeConnection:
             return self._medium.locate(report.rtp_timestamp, report.age_ms, report.output_latency_ms)
         if report.response_id is None or report.played_samples is None:
             needed = "response_id and played_samples" if self._medium is None else "rtp_timestamp"
-            raise ClientEventError("invalid_value", f"a report on this transport needs {needed}")
+            missing = "response_id" if report.response_id is None else "played_samples"
+            param = missing if self._medium is None else needed
+            raise ClientEventError("invalid_value", f"a report on this transport needs {needed}", param)
         sent = self._call.conversation.speaking.sent_of(report.response_id, time.monotonic_ns())
         return () if sent is None else (Position(report.response_id, min(report.played_samples, sent), sent),)
 

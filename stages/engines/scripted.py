@@ -4,8 +4,10 @@ Theory of operation
     The encoder "hears" the next of `heard` for each turn in which any sound came. The Thinker answers with the next of
     `replies` (the last one again once they are used up), word by word. A reply may end in a call, as in
     `Let me look. @get_weather {"city": "Paris"}`; one that says `@result` answers the result of a tool, which it says
-    in that place, and nothing else. The Talker gives each word `frames_per_word` frames, the vocoder makes each frame
-    `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace puts it, as far as the sound goes.
+    in that place, and nothing else. `@said` stands for what the prompt has us say last, as it stands there: what a
+    model can presume to have been heard. The Talker gives each word `frames_per_word` frames, the vocoder makes each
+    frame `FRAME_SAMPLES` of a tone. The observer finds each word where the Talker's pace puts it, as far as the sound
+    goes.
     The same contracts, credit and cancels as real engines; no step takes measurable time.
 
 Rules
@@ -65,6 +67,7 @@ WORDS_PER_STEP = 4
 CALL_CHARACTERS_PER_STEP = 16
 COUNT_MAX = 1_000  # of anything that a script sets
 RESULT = "@result"
+SAID = "@said"
 _CALL = re.compile(r"(?P<words>.*?)\s*@(?P<name>[\w-]+)\s*(?P<arguments>\{.*\})\s*", re.DOTALL)
 VOCODER_BATCH_MAX = 8
 
@@ -368,6 +371,8 @@ class ScriptedModel:
         text, call = _parted(reply, options)
         if answers:
             text = text.replace(RESULT, options.messages[-1].content)
+        said = next((message.content for message in reversed(options.messages) if message.role == "assistant"), "")
+        text = text.replace(SAID, said)
         return _Thinker(
             words=deque(text.split()[: options.max_output_tokens]),
             prompt_tokens=sum(len(message.content.split()) for message in options.messages),

@@ -95,6 +95,10 @@ class Ears:
         if units and not self.busy:
             asyncio.get_running_loop().call_soon(self.listening.credit_returned, tag, units)
 
+    def update(self, settings: SessionSettings) -> None:
+        self.carry_out(self.talk.update(settings, self.listening.newest, 0))
+        self.listening.settings_changed()
+
     async def until_full(self) -> None:
         """Until all of the ring is kept for an encoder that gives no credit back."""
         while self.listening.newest < (RING_SECONDS - 1) * INPUT_RATE:
@@ -324,7 +328,8 @@ def manual() -> Ears:
 def test_without_detection_nothing_is_a_turn_until_it_is_committed() -> None:
     async def scenario(ears: Ears) -> None:
         await ears.listening.hear(UTTERANCE)
-        assert ears.effects == []
+        assert ears.events() == []
+        assert ears.told() == []
         assert ears.listening.uncommitted_from == 0
         start, end = ears.listening.uncommitted_from, ears.listening.newest
         ears.carry_out(ears.talk.commit_input(start, end, 0))
@@ -346,7 +351,7 @@ def test_a_commit_in_the_middle_of_speech_ends_the_turn_there() -> None:
         assert ears.told(1) == [EndOfTurn(end)]
         following = ears.fed[-1][0].turn
         assert following > 1
-        assert ears.span(following)[0] <= end, "what goes on is a turn of its own"
+        assert ears.span(following)[0] == end, "what goes on is a turn of its own"
 
     play(scenario)
 
@@ -364,31 +369,40 @@ def test_input_that_was_cleared_belongs_to_no_turn() -> None:
         await ears.listening.hear(silence(500) + tone(600))
         ears.carry_out(ears.talk.clear_input(0))
         assert ears.listening.uncommitted_from == ears.listening.newest
-        await ears.listening.hear(silence(1_500))
+        cleared = ears.listening.newest
+        await ears.listening.hear(tone(600) + silence(1_500))
         assert ears.told(1) == []
+        assert ears.span(ears.fed[-1][0].turn)[0] == cleared, "nor is it in the padding of the next"
 
     play(scenario)
+
+
+def test_the_padding_of_a_turn_has_no_word_of_the_one_before() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(silence(300) + tone(600) + silence(600) + tone(600) + silence(700))
+        (first, second) = ears.ends()
+        assert ears.span(ears.fed[-1][0].turn) == (first.sample, ears.listening.uncommitted_from)
+        assert second.sample > first.sample
+
+    play(scenario, lambda: Ears(SessionSettings(turn_detection=TurnDetection(prefix_padding_ms=2_000))))
 
 
 def test_detection_can_be_changed_and_switched_off_and_on() -> None:
     async def scenario(ears: Ears) -> None:
         long = SessionSettings(turn_detection=TurnDetection(silence_duration_ms=2_000))
-        ears.talk.update(long)
-        ears.listening.settings_changed()
+        ears.update(long)
         await ears.listening.hear(silence(300) + tone(400) + silence(1_000))
         assert ears.told()[-1:] != [], "the silence is known"
         assert ears.ends() == [], "a second of silence is not enough now"
         await ears.listening.hear(silence(1_200))
         assert len(ears.ends()) == 1
-        ears.talk.update(SessionSettings(turn_detection=None))
-        ears.listening.settings_changed()
-        ears.fed.clear()
+        ears.update(SessionSettings(turn_detection=None))
+        told = ears.events()
         await ears.listening.hear(UTTERANCE)
-        assert ears.fed == []
-        ears.talk.update(SessionSettings())
-        ears.listening.settings_changed()
+        assert (ears.events(), len(ears.ends())) == (told, 1)
+        ears.update(SessionSettings())
         await ears.listening.hear(UTTERANCE)
-        assert len(ears.ends()) == 1
+        assert len(ears.ends()) == 2
 
     play(scenario)
 

@@ -50,12 +50,11 @@ def test_a_turn_on_a_telephone_reaches_the_encoder_as_it_was_said(size: int) -> 
 def test_sound_that_comes_after_a_change_of_its_format_is_of_the_new_one_and_none_is_lost() -> None:
     async def scenario(ears: Ears) -> None:
         await say(ears, silence(400) + b"\x01")  # half a sample, whose rest never comes
-        ears.talk.update(replace(TELEPHONE, turn_detection=None))
-        ears.listening.settings_changed()
+        ears.update(replace(TELEPHONE, turn_detection=None))
         assert ears.listening.newest < at(400)
         await say(ears, telephoned(silence(100)))
         assert ears.listening.received_samples == 400 * 24 + 100 * 8
-        ears.talk.update(SessionSettings())
+        ears.talk.update(SessionSettings(), ears.listening.newest, 0)
         await say(ears, b"")
         assert ears.listening.newest == at(500)
 

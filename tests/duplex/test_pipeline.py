@@ -66,6 +66,13 @@ def test_the_script_reaches_its_stages() -> None:
     assert graph.stage("talker").options == graph.stage("vocoder").options == {}
 
 
+def test_another_voice_can_say_the_script() -> None:
+    graph = graph_of(load({"DUPLEX_SCRIPTED_REPLIES": "three"}, engine="synthetic", thinker="scripted"))
+    assert [stage.engine for stage in graph.stages] == ["synthetic", "scripted", "synthetic", "synthetic"]
+    build("scripted", "thinker", graph.stage("thinker").options).close()
+    assert graph.stage("thinker").options["replies"] == ["three"]
+
+
 def test_other_models_are_named_to_their_stages() -> None:
     graph = graph_of(
         Config(thinker_gguf=Path("/m/a.gguf"), voice=(Path("/m/b.onnx"), Path("/m/c.onnx")), data_dir=Path("/d"))

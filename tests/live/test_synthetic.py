@@ -144,3 +144,33 @@ def test_speech_to_speech_226_nothing_of_one_caller_reaches_the_next_in_the_same
             gone.socket.socket.shutdown(socket.SHUT_RDWR)
         one_line.wait_for_calls(0)
         assert asks_once(one_line) == fresh
+
+
+def test_of_a_long_push_to_talk_every_word_is_heard(service: Service) -> None:
+    seconds = 31
+    with calling(service) as caller:
+        caller.settle(audio={"input": {"turn_detection": None}})
+        for _ in range(seconds):
+            caller.hear(tone(1_000))
+        caller.send("input_audio_buffer.commit")
+        heard = caller.until("conversation.item.input_audio_transcription.completed")
+        caller.send("input_audio_buffer.commit")
+        refused = caller.until("error")["error"]
+    assert heard["transcript"].split() == [f"heard{number}" for number in range(seconds * 1_000 // 300)]
+    assert refused["code"] == "input_audio_buffer_commit_empty"
+
+
+def test_a_turn_of_which_speech_is_detected_no_more_waits_for_its_commit(service: Service) -> None:
+    detection = {"type": "server_vad"}
+    with calling(service) as caller:
+        caller.hear(silence(300) + tone(600))
+        item = caller.until("input_audio_buffer.speech_started")["item_id"]
+        caller.settle(audio={"input": {"turn_detection": None}})
+        caller.send("response.create", response={"output_modalities": ["text"], "max_output_tokens": 1})
+        caller.until("response.done")
+        assert "input_audio_buffer.committed" not in caller.types()
+        caller.settle(audio={"input": {"turn_detection": detection}})
+        stopped, committed = (caller.of_type(f"input_audio_buffer.{kind}") for kind in ("speech_stopped", "committed"))
+        heard = caller.until("conversation.item.input_audio_transcription.completed")
+        caller.until("response.created")
+    assert [event["item_id"] for event in (*stopped, *committed, heard)] == [item] * 3

@@ -222,6 +222,37 @@ def test_cleared_speech_is_not_answered(service: Service) -> None:
     assert not {"input_audio_buffer.committed", "response.created"} & set(caller.types())
 
 
+def test_livekit_agents_6076_sound_that_stops_amid_speech_freezes_nothing(service: Service) -> None:
+    with calling(service) as caller:
+        caller.hear(silence(300) + tone(500))
+        caller.until("input_audio_buffer.speech_started")
+        caller.type_text("Are you there?")
+        caller.send("response.create")
+        caller.until("response.done")
+    types = runs(caller.types(since=1))
+    told = ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "input_audio_buffer.committed"]
+    assert [kind for kind in types if kind.startswith("input_audio_buffer.")] == told
+    assert abs(caller.of_type("input_audio_buffer.speech_stopped")[0]["audio_end_ms"] - 800) <= 32
+    heard = types.index("conversation.item.input_audio_transcription.completed")
+    assert types.index("response.created") > heard, "what was said is answered too"
+
+
+def test_what_waits_for_the_callers_words_can_be_cancelled(service: Service) -> None:
+    with calling(service) as caller:
+        caller.hear(silence(300) + tone(500))
+        caller.until("input_audio_buffer.speech_started")
+        caller.send("response.create", response={"metadata": {"topic": "mine"}})
+        caller.send("response.cancel")
+        drained = caller.until("response.drained")
+        created, done = caller.of_type("response.created")[0], caller.of_type("response.done")[0]
+        caller.hear(silence(700))
+        answered = caller.until(lambda event: event["type"] == "response.done" and event != done)["response"]
+    assert created["response"]["id"] == done["response"]["id"] == drained["response_id"]
+    assert (done["response"]["status"], done["response"]["metadata"]) == ("cancelled", {"topic": "mine"})
+    assert done["response"]["status_details"]["reason"] == "client_cancelled"
+    assert (answered["status"], answered["metadata"]) == ("completed", None)
+
+
 def test_two_calls_do_not_mix(service: Service) -> None:
     with calling(service) as one, calling(service) as other:
         for caller in (one, other):

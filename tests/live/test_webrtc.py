@@ -137,6 +137,20 @@ def test_reports_of_the_ear_are_taken_and_sound_in_messages_is_not(service: Serv
     asyncio.run(run())
 
 
+def test_a_track_that_is_paused_amid_speech_ends_the_turn(service: Service) -> None:
+    async def run() -> None:
+        async with rtc_calling(service) as caller:
+            await caller.hear_frames(10)
+            caller.microphone.talking = True
+            started = await caller.until("input_audio_buffer.speech_started")
+            caller.microphone.muted.set()
+            stopped = await caller.until("input_audio_buffer.speech_stopped")
+            committed = await caller.until("input_audio_buffer.committed")
+            assert {stopped["item_id"], committed["item_id"]} == {started["item_id"]}
+
+    asyncio.run(run())
+
+
 # ---- coming and going -----------------------------------------------------------------------------
 
 

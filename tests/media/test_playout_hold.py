@@ -100,6 +100,22 @@ def test_what_has_run_dry_neither_fades_out_nor_in() -> None:
     assert playout.underruns == 1
 
 
+@pytest.mark.parametrize("asked_ms", [20, 21, 500])
+def test_an_ear_that_has_run_dry_by_then_gets_no_tail(asked_ms: int) -> None:
+    """Sound that came after silence would be a click, though it fades."""
+    playout = make()
+    playout.push("r", loud(FRAME + FADE))  # less than a frame of it is left, and waits for more
+    assert spans(drain(playout, 0)) == [(0, FRAME, False)]
+    playout.hold()
+    is_dry = asked_ms > 20
+    assert spans(drain(playout, asked_ms)) == ([] if is_dry else [(FRAME, FRAME + FADE, False)])
+    assert playout.view("r", asked_ms * MS).sent == FRAME + FADE * (not is_dry)
+    playout.push("r", loud(FRAME, 1, FRAME + FADE, final=True))
+    playout.resume()
+    first, *_ = drain(playout, asked_ms + 100)
+    assert (first.start_sample, levels(first)[0] == LOUD) == (FRAME if is_dry else FRAME + FADE, is_dry)
+
+
 def test_a_hold_that_is_over_before_the_next_frame_leaves_no_trace() -> None:
     playout = make()
     playout.push("r", loud(640))

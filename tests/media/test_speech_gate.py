@@ -320,3 +320,32 @@ def test_started_means_speech_and_ended_means_silence(
                     assert event.at == at(number + 1)
                     assert len(heard) * 32 >= settings.silence_ms
                     assert max(heard) < settings.threshold
+
+
+# ---- sound that stops coming -----------------------------------------------------------------------
+
+
+def test_what_is_missing_behind_speech_is_silence_from_there_on() -> None:
+    gate = SpeechGate(SHORT)
+    play(gate, [LOUD] * 4)
+    assert gate.missing(at(3) - 1) == ()
+    assert gate.missing(at(3)) == (SpeechPaused(at(4)),)
+    assert gate.missing(at(6)) == (SpeechEnded(at(4), at(4)),)
+    assert gate.missing(at(60)) == ()
+
+
+def test_what_was_missing_is_forgotten_when_sound_comes() -> None:
+    gate = SpeechGate(SHORT)
+    play(gate, [LOUD] * 4)
+    gate.missing(at(5))
+    assert play(gate, [QUIET] * 5, first=4) == []
+    assert play(gate, [QUIET], first=9) == [SpeechEnded(at(4), at(10))]
+
+
+@pytest.mark.parametrize("before", [[], [LOUD], [QUIET]])
+def test_where_no_speech_was_confirmed_nothing_is_missing(before: list[float]) -> None:
+    gate = SpeechGate(SHORT)
+    play(gate, before)
+    state = gate.state
+    assert gate.missing(at(100)) == ()
+    assert gate.state is state

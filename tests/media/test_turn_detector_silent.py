@@ -8,8 +8,11 @@ from media.end_of_turn import EndOfTurnSettings
 from media.turn_detector import DetectorState
 from media.turn_events import (
     SILENT,
+    Held,
+    Resumed,
     SoundWanted,
     TurnEnded,
+    TurnEvent,
     TurnPaused,
     TurnResumed,
     TurnStarted,
@@ -200,3 +203,74 @@ def test_a_pause_ends_with_its_turn(leave: str) -> None:
     getattr(call.detector, leave)()
     assert pause(call) is None
     assert call.quiet(320, SILENT) == []
+
+
+# ---- sound that stops coming -----------------------------------------------------------------------
+
+SEMANTIC = TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad"))
+
+
+def speaking(settings: TurnDetectorSettings | None = None) -> Call:
+    """Amid a turn of 640 ms."""
+    call = Call(settings) if settings else Call()
+    assert call.hear(640, saying=SILENT) == [TurnStarted(0, at(2))]
+    return call
+
+
+def miss(call: Call, ms: int) -> list[TurnEvent]:
+    """So much sound is missing by now."""
+    return list(call.detector.missing(ms * 16, call.now_ns))
+
+
+def test_sound_that_is_missing_amid_a_turn_ends_it_as_silence_does() -> None:
+    call = speaking()
+    assert miss(call, 95) == []
+    assert miss(call, 96) == [TurnPaused(at(20))]
+    assert miss(call, 499) == []
+    assert miss(call, 500) == [TurnEnded(at(20), at(20))]
+    assert call.detector.state is DetectorState.FREE
+    assert miss(call, 5_000) == []
+
+
+def test_silence_and_sound_that_is_missing_behind_it_are_one() -> None:
+    call = speaking()
+    assert call.quiet(192, SILENT) == [TurnPaused(at(20))]
+    assert miss(call, 307) == []
+    assert miss(call, 308) == [TurnEnded(at(20), at(26))]
+
+
+def test_who_is_heard_again_in_time_goes_on() -> None:
+    call = speaking(SEMANTIC)
+    assert miss(call, 400) == [TurnPaused(at(20))]
+    assert call.hear(32, saying=SILENT) == [TurnResumed(at(20))]
+    assert call.quiet(576, SILENT) == [TurnPaused(at(21))], "what was missing counts no more"
+    assert call.quiet(32, SILENT) == [TurnEnded(at(21), at(40))]
+
+
+def test_words_that_hang_in_the_air_wait_longer_for_sound_that_is_missing() -> None:
+    call = speaking(SEMANTIC)
+    assert miss(call, 120) == [TurnPaused(at(20))]
+    assert call.say("I live in", settled=True) == []
+    assert miss(call, 1_200) == []
+    assert miss(call, 2_000) == [TurnEnded(at(20), at(20))]
+
+
+def test_words_that_settle_later_end_what_has_been_missing_for_long_enough() -> None:
+    call = speaking(SEMANTIC)
+    assert miss(call, 500) == [TurnPaused(at(20))]
+    assert call.say("I live in London.", settled=True) == [TurnEnded(at(20), at(20))]
+
+
+def test_where_nobody_speaks_nothing_is_missed() -> None:
+    call = Call()
+    assert call.hear(32, saying=SILENT) == [], "one loud window is no speech yet"
+    assert miss(call, 5_000) == []
+    assert call.hear(32, saying=SILENT) == [TurnStarted(0, at(2))]
+
+
+def test_of_a_provisional_turn_its_deadlines_decide() -> None:
+    call = Call()
+    assert call.hear(64) == [Held(0)]
+    assert miss(call, 5_000) == []
+    assert call.detector.state is DetectorState.HELD
+    assert call.wait(800) == [Resumed("undecided")]

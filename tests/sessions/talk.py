@@ -207,6 +207,9 @@ class Talk:
         self.later(100)
         return self.heard(text)
 
+    def update(self, settings: SessionSettings, input_end: int = 32_000) -> list[Effect]:
+        return self.do(self.core.update(settings, input_end, self.now_ns))
+
     def commit(self, start: int = 0, end: int = 16_000) -> list[Effect]:
         """The client commits its input."""
         return self.do(self.core.commit_input(start, end, self.now_ns))

@@ -526,16 +526,14 @@ def test_a_stop_of_the_words_before_a_call(window: State, stop: Stop) -> None:
     assert told(talk.answer(CALL, "sunny"), CommandRefused) == []
 
 
-# ---- a turn that was left open while speech was not detected ------------------------------------------
+# ---- a turn that has paused ---------------------------------------------------------------------------
 
 
 def left_open(talk: Talk) -> None:
-    """The caller has paused amid a turn; detection was off for a moment, and knows nothing of it any more."""
+    """The caller has paused amid a turn, and their client did not wait for its end."""
     talk.say("hello")
     talk.start(ONSET)
     talk.do(talk.core.speech_paused(ONSET + 8_000))
-    talk.core.update(SessionSettings(turn_detection=None))
-    talk.core.update(SessionSettings())
     talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
     during_generation(talk, talk.active)
 
@@ -565,7 +563,7 @@ def test_an_interruption_of_nothing_is_a_turn() -> None:
 def test_speech_that_was_noticed_before_detection_was_switched_off_is_none() -> None:
     talk = asked()
     during_generation(talk)
-    talk.core.update(SessionSettings(turn_detection=None))
+    talk.update(SessionSettings(turn_detection=None))
     assert talk.core.held(ONSET, talk.now_ns) == talk.core.interrupted(ONSET, "words", talk.now_ns) == []
     assert talk.core.dropped(talk.now_ns) == []
     assert talk.active == "resp_1"

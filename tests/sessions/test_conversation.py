@@ -117,8 +117,6 @@ def test_speech_that_is_noticed_anew_goes_on_with_the_turn_that_had_paused() -> 
     talk = Talk()
     talk.start()
     talk.do(talk.core.speech_paused(20_000))
-    talk.core.update(MANUAL)  # the gate forgets the speech
-    talk.core.update(SessionSettings())
     assert of(talk.start(40_000), FeedStream)[0].item == SpeechResumed()
     talk.do(talk.core.speech_paused(50_000))
     talk.end(50_000)
@@ -374,7 +372,7 @@ def test_settings_that_change_while_a_response_waits_are_for_the_next_one(modali
     talk = Talk(before)
     talk.commit()
     talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))
-    talk.core.update(SessionSettings(modalities=("text",) if modality == "audio" else ("audio",)))
+    talk.update(SessionSettings(modalities=("text",) if modality == "audio" else ("audio",)))
     talk.heard("push to talk")
     assert talk.prompt("resp_1") == (Message("system", "Be a pirate."), user("push to talk"))
     assert talk.options("resp_1").get("talker") == (TalkerOptions("joe") if modality == "audio" else None)

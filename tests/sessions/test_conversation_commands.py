@@ -15,7 +15,7 @@ from sessions.events import (
     ResponseDrained,
     ResponseStarted,
 )
-from sessions.heard import Cut
+from sessions.heard import REPLIES_MAX, Cut
 from sessions.items import ROOT, Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.speaking import DRAINING_MAX
@@ -449,7 +449,7 @@ def test_a_turn_that_was_understood_while_too_much_drains_is_answered_when_there
 def test_settings_hold_from_the_next_response_on() -> None:
     talk = Talk()
     talk.say("hello")
-    talk.core.update(SessionSettings(instructions="Be brief.", modalities=("text",)))
+    talk.update(SessionSettings(instructions="Be brief.", modalities=("text",)))
     talk.reply("resp_1", "hi you")
     talk.send()
     assert talk.core.items[-1].audio_samples == 2 * WORD_SAMPLES
@@ -506,76 +506,13 @@ def test_what_is_understood_after_the_end_of_a_call_is_saved_and_not_answered() 
     assert (talk.started(), of(effects, OpenStream)) == ([], [])
 
 
-# ---- a response that is asked for while the caller speaks --------------------------------------------
-
-TOLD = ResponseSpec(instructions="Say that the taxi is there.")
-
-
-def asked_amid_speech(settings: SessionSettings | None = None) -> Talk:
-    talk = Talk(settings)
-    talk.start()
-    create(talk, TOLD)
-    assert talk.started() == []
-    return talk
-
-
-def test_it_is_made_as_it_was_asked_for_and_answers_what_was_said() -> None:
-    talk = asked_amid_speech()
-    talk.end()
-    assert talk.started() == []
-    talk.heard("are we late?")
-    assert talk.started() == ["resp_1"]
-    assert talk.prompt("resp_1") == (Message("system", "Say that the taxi is there."), Message("user", "are we late?"))
-
-
-def test_it_begins_too_where_turns_are_not_answered() -> None:
-    talk = asked_amid_speech(SILENT)
-    talk.end()
-    talk.heard("are we late?")
-    assert talk.started() == ["resp_1"]
-
-
-@pytest.mark.parametrize("text", ["", "uh"])
-def test_it_begins_whatever_the_speech_was(text: str) -> None:
-    talk = asked_amid_speech()
-    talk.end()
-    talk.heard(text)
-    assert talk.started() == ["resp_1"]
-
-
-def test_it_begins_when_the_speech_is_withdrawn() -> None:
-    talk = asked_amid_speech()
-    talk.do(talk.core.clear_input(talk.now_ns))
-    assert talk.started() == ["resp_1"]
-
-
-def test_it_begins_when_the_words_are_lost() -> None:
-    talk = asked_amid_speech()
-    talk.end()
-    talk.do(talk.core.closed(talk.turn_tag(), "encoder", {}, ("oom", "no memory"), talk.now_ns))
-    assert talk.started() == ["resp_1"]
-
-
-def test_another_is_refused_until_then() -> None:
-    talk = asked_amid_speech()
-    create(talk)
-    talk.end()
-    create(talk)
-    assert refusals(talk) == ["conversation_already_has_active_response"] * 2
-    talk.heard("are we late?")
-    assert talk.started() == ["resp_1"]
-
-
-def test_one_that_is_no_part_of_the_conversation_waits_for_nobody() -> None:
-    talk = Talk()
-    talk.start()
-    create(talk, OUTSIDE)
-    assert talk.started() == ["resp_1"]
-
-
-def test_in_a_pause_it_begins_at_once() -> None:
-    talk = Talk()
-    talk.start()
-    talk.do(talk.core.speech_paused(talk.now_ns))
-    create(talk)
-    assert talk.started() == ["resp_1"]
+def test_many_that_were_cancelled_and_hold_what_they_had_end_by_their_deadlines() -> None:
+    talk = Talk(SILENT, items=(typed("a"),))
+    for _ in range(2 * REPLIES_MAX):
+        create(talk)
+        talk.open(talk.active)
+        cancel(talk)
+    while (due_ns := talk.core.next_deadline_ns()) is not None:
+        talk.now_ns = due_ns
+        talk.do(talk.core.tick(talk.now_ns, 0))
+    assert [drained.status for drained in of(talk.events, ResponseDrained)] == ["orphaned"] * 2 * REPLIES_MAX

@@ -74,7 +74,7 @@ def test_a_client_truncates_in_its_own_milliseconds_while_it_plays_and_afterward
 def test_a_format_that_changes_is_the_next_responses() -> None:
     talk = telephoned()
     talk.send(10)
-    talk.core.update(WIDE)
+    talk.update(WIDE)
     assert {event.format for event in told(talk.send(), ReplyAudio)} == {"audio/pcmu"}
     talk.let_go("resp_1")
     talk.say("and now")
@@ -92,7 +92,7 @@ def test_what_was_prepared_in_another_format_is_made_again(later: SessionSetting
     talk.do(talk.core.speech_paused(56_000))
     talk.heard("hello", final=False)
     reply(talk, "resp_1", "one")
-    talk.core.update(later)
+    talk.update(later)
     talk.end()
     effects = talk.heard("hello")
     assert [event.response.id for event in told(effects, ResponseStarted)] == ["resp_2"]

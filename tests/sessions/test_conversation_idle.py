@@ -85,7 +85,7 @@ def test_a_microphone_that_was_opened_late_has_no_sound_before_its_first() -> No
 @pytest.mark.parametrize("detection", [TurnDetection(), None], ids=["not set", "push-to-talk"])
 def test_nobody_is_prompted_where_that_is_not_asked_for(detection: TurnDetection | None) -> None:
     talk = replied()
-    talk.core.update(SessionSettings(turn_detection=detection))
+    talk.update(SessionSettings(turn_detection=detection))
     assert talk.core.next_deadline_ns() is None
     talk.later(60_000)
     assert tick(talk) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -53,8 +55,8 @@ class ConversationMachine(RuleBasedStateMachine):
 
     @initialize(interrupts=st.booleans(), prepare=st.booleans(), recalls=st.booleans())
     def begin(self, interrupts: bool, prepare: bool, recalls: bool) -> None:
-        detection = TurnDetection(interrupt_response=interrupts, idle_timeout_ms=1_000)
-        chosen = SessionSettings(turn_detection=detection, tools=(WEATHER,))
+        self.detection = TurnDetection(interrupt_response=interrupts, idle_timeout_ms=1_000)
+        chosen = SessionSettings(turn_detection=self.detection, tools=(WEATHER,))
         self.talk = Talk(chosen, deadlines=DEADLINES, prepare=prepare, recalls=recalls, lead_ms=LEAD_MS)
         self.watch = Watch(EPOCH)
         self.see(self.talk.core.warm_up())
@@ -105,6 +107,18 @@ class ConversationMachine(RuleBasedStateMachine):
                 self.see(core.speech_resumed(self.now_ns))
             case "end the turn" if turn is None or not turn.provisional:
                 self.see(core.speech_ended(self.input_sample, self.now_ns, self.now_ns))
+
+    @rule(detects=st.booleans())
+    def switch(self, detects: bool) -> None:
+        core = self.talk.core
+        changed = replace(core.settings, turn_detection=self.detection if detects else None)
+        self.see(core.update(changed, self.input_sample, self.now_ns))
+
+    @rule()
+    def push(self) -> None:
+        self.input_sample += 4_000
+        if self.talk.core.settings.turn_detection is None:
+            self.see(self.talk.core.buffered(self.input_sample - 4_000, self.input_sample))
 
     @rule(spec=st.sampled_from(SPECS))
     def ask(self, spec: ResponseSpec) -> None:

@@ -103,7 +103,7 @@ def test_other_words_than_expected_are_answered_anew() -> None:
 
 def test_other_settings_than_expected_are_answered_anew() -> None:
     talk = prepared()
-    talk.core.update(SessionSettings(voice="amy"))
+    talk.update(SessionSettings(voice="amy"))
     talk.end()
     talk.heard(SAID)
     assert talk.started() == ["resp_2"]
@@ -157,7 +157,7 @@ def delete(talk: Talk) -> None:
 
 
 def want_no_answer(talk: Talk) -> None:
-    talk.core.update(SessionSettings(turn_detection=TurnDetection(create_response=False)))
+    talk.update(SessionSettings(turn_detection=TurnDetection(create_response=False)))
     talk.end()
     talk.heard(SAID)
 
@@ -244,7 +244,7 @@ def test_nothing_is_prepared_without_detection() -> None:
     talk = Talk(prepare=True)
     talk.start(48_000)
     talk.do(talk.core.speech_paused(56_000))
-    talk.core.update(SessionSettings(turn_detection=None))
+    talk.update(SessionSettings(turn_detection=None))
     talk.heard(SAID, final=False)
     assert talk.core.speaking.prepared is None
 

@@ -312,7 +312,7 @@ def test_who_interrupts_the_words_is_answered_once(words: str, instructions: str
 def test_who_stops_the_words_wants_no_other_in_their_place() -> None:
     talk = asked_while_words_are_said()
     talk.do(talk.core.cancel_response(None, talk.now_ns))
-    assert talk.started() == ["resp_1"]
+    assert talk.finished("resp_2").reason == "client_cancelled"
     talk.later(10_000)
     assert told(talk.do(talk.core.tick(talk.now_ns, 0)), ResponseStarted) == []
 

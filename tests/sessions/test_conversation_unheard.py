@@ -114,7 +114,7 @@ def believed_heard(settings: SessionSettings | None = None) -> Talk:
     talk, _ = over_and_unplayed()
     talk.later(500)
     if settings is not None:
-        talk.core.update(settings)
+        talk.update(settings)
     assert not talk.core.saying(talk.now_ns).may_be_held
     return talk
 

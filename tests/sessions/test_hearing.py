@@ -11,9 +11,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import structs
 
 from sessions.effects import CancelStream, Effect, FeedStream, HearFrom, Measured, OpenStream, StopHearing, Tell
-from sessions.events import CallerText, CallerTextFailed, InputCommitted, SpeechStarted, SpeechStopped
+from sessions.events import (
+    CallerText,
+    CallerTextFailed,
+    CommandRefused,
+    InputCommitted,
+    SpeechStarted,
+    SpeechStopped,
+)
 from sessions.hearing import (
     AWAITING_MAX,
+    BUFFER_FULL,
+    BUFFER_SAMPLES_MAX,
     LATE_NS_MAX,
     TRANSCRIPT_NS_MAX,
     Hearing,
@@ -291,13 +300,13 @@ def test_another_encoder_hears_each_lost_turn_again() -> None:
     waiting = spoken(ears)
     ears.start(48_000, 43_200, EPOCH, answer=True)
     again = structs.replace(waiting, attempt=1)
-    assert ears.lost(waiting) == [
+    assert ears.lost(waiting, 0) == [
         OpenStream("encoder", again, OPENED),
         HearFrom(again, 11_200, 32_000),
         FeedStream("encoder", again, EndOfTurn(32_000)),
     ]
     current = structs.replace(tag(2), attempt=1)
-    assert ears.lost(tag(2)) == [OpenStream("encoder", current, OPENED), HearFrom(current, 43_200)]
+    assert ears.lost(tag(2), 0) == [OpenStream("encoder", current, OPENED), HearFrom(current, 43_200)]
     assert ears.transcript(waiting, final("from the dead"), 0) == ([], None)
     _, understood = ears.transcript(again, final("every word"), 0)
     assert understood is not None
@@ -308,15 +317,94 @@ def test_another_encoder_hears_each_lost_turn_again() -> None:
 def test_a_turn_of_which_a_second_encoder_dies_is_given_up() -> None:
     ears = hearing()
     waiting = spoken(ears)
-    ears.lost(waiting)
+    ears.lost(waiting, 0)
     again = structs.replace(waiting, attempt=1)
-    effects = ears.lost(again)
+    effects = ears.lost(again, 0)
     assert told(effects, CallerTextFailed)[0].code == "stage_lost"
     assert not ears.is_awaited
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_turn_whose_beginning_is_not_kept_any_more_is_not_heard_again(ended: bool) -> None:
+    ears = hearing()
+    ears.start(16_000, 11_200, EPOCH, answer=True)
+    if ended:
+        ears.end(400_000, 0, 0, None)
+    effects = ears.lost(tag(1), 11_201)
+    assert of(effects, OpenStream) == []
+    if not ended:
+        assert told(effects, CallerTextFailed) == [], "it is told of when the turn ends"
+        ears.end(400_000, 0, 0, None)
+        effects = ears.failed(tag(1), "input_lost", "")
+    assert [failed.code for failed in told(effects, CallerTextFailed)] == ["input_lost"]
+
+
 def test_a_stream_of_no_turn_is_no_loss() -> None:
-    assert hearing().lost(tag(1)) == []
+    assert hearing().lost(tag(1), 0) == []
+
+
+# ---- sound that waits for its client's commit ---------------------------------------------------------
+
+UNREAD = EncoderOptions(partials=False)
+
+
+def test_what_is_buffered_is_heard_as_it_comes_and_nobody_waits_for_its_end() -> None:
+    ears = hearing()
+    assert ears.buffer(100, 612, EPOCH) == [OpenStream("encoder", tag(1), UNREAD), HearFrom(tag(1), 100)]
+    assert ears.buffer(100, 1_124, EPOCH) == []
+    assert (ears.current, ears.amid_speech) == (None, None)
+    turn = ears.take_up()
+    assert turn is not None
+    assert (ears.current, turn.tag) == (turn, tag(1))
+    assert ears.buffered is None
+    assert told(ears.end(1_500, 0, 0, None), InputCommitted) == [InputCommitted("item_1", None)]
+
+
+def test_a_buffer_that_is_full_says_so_once_and_keeps_its_beginning() -> None:
+    ears = hearing()
+    ears.buffer(100, 612, EPOCH)
+    full = 100 + BUFFER_SAMPLES_MAX
+    assert ears.buffer(100, full, EPOCH) == []
+    effects = ears.buffer(100, full + 512, EPOCH)
+    assert kinds(effects) == ["ResetGate", "StopHearing", "CommandRefused"]
+    assert (told(effects, CommandRefused)[0].code, told(effects, CommandRefused)[0].param) == (BUFFER_FULL, "audio")
+    assert "10 minutes" in told(effects, CommandRefused)[0].message
+    assert ears.buffer(100, full + 1_024, EPOCH) == []
+    ears.take_up()
+    assert FeedStream("encoder", tag(1), EndOfTurn(full + 512)) in ears.end(full + 99_000, 0, 0, None)
+    assert ears.buffer(full + 99_000, full + 99_512, EPOCH)[-1] == HearFrom(tag(2), full + 99_000)
+
+
+def test_what_is_buffered_can_be_thrown_away() -> None:
+    ears = hearing()
+    ears.buffer(0, 512, EPOCH)
+    assert ears.discard() == [StopHearing(tag(1)), CancelStream("encoder", tag(1))]
+    assert ears.discard() == []
+    assert ears.take_up() is None
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_what_is_being_said_can_be_set_aside(paused: bool) -> None:
+    ears = hearing()
+    assert ears.set_aside() == []
+    ears.start(16_000, 11_200, EPOCH, answer=True, provisional=True)
+    if paused:
+        ears.pause(20_000)
+    assert ears.set_aside() == ([FeedStream("encoder", tag(1), SpeechResumed())] if paused else [])
+    assert ears.current is None
+    assert ears.buffered is not None
+    assert (ears.buffered.tag, ears.buffered.provisional) == (tag(1), False)
+    assert ears.buffer(11_200, 20_480, EPOCH) == [], "it goes on"
+
+
+def test_an_encoder_that_loses_what_is_buffered_is_replaced() -> None:
+    ears = hearing()
+    ears.buffer(100, 612, EPOCH)
+    again = structs.replace(tag(1), attempt=1)
+    assert ears.lost(tag(1), 100) == [OpenStream("encoder", again, UNREAD), HearFrom(again, 100)]
+    assert ears.failed(again, "oom", "no memory") == [StopHearing(again)]
+    assert ears.buffered is not None
+    assert ears.buffered.lost == ("oom", "no memory")
 
 
 # ---- any order of events ---------------------------------------------------------------------------

@@ -252,7 +252,7 @@ class Call:
         """The worker that had `tag` is out of reach."""
         if stage == self._encoder:
             self.feed.drop(tag)
-        self.carry_out(self.core.lost(tag, stage, self._clock.now_ns))
+        self.carry_out(self.core.lost(tag, stage, self._clock.now_ns, self._ring.oldest))
 
     # ---- to the client -----------------------------------------------------------------------------
 
@@ -299,10 +299,11 @@ class Call:
         self.carry_out(self.core.interrupted(onset, "words", self._clock.now_ns))
 
     def update(self, settings: SessionSettings) -> None:
-        self.core.update(settings)
+        self.hear()
+        self.carry_out(self.core.update(settings, self.newest, self._clock.now_ns))
         if settings.turn_detection is None:
             self.resume("reset")
-            self.carry_out(self.core.dropped(self._clock.now_ns))
+            self.carry_out(self.core.buffered(self.uncommitted_from, self.newest))
         self._keep(self._recorder.settings_changed(settings))
 
     def _stored(self, entry: TurnRecord) -> None:

@@ -107,7 +107,7 @@ def test_what_is_no_json(text: str | bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "param"),
-    [("[]", None), ("5", None), ("null", None), ('"response.cancel"', None), ("{}", None), ('{"type": 5}', "type")],
+    [("[]", None), ("5", None), ("null", None), ('"response.cancel"', None), ("{}", "type"), ('{"type": 5}', "type")],
 )
 def test_what_is_no_event(text: str, param: str | None) -> None:
     error = fault(text)
@@ -159,14 +159,17 @@ def test_a_wrong_value_is_named_by_its_path(text: str, param: str) -> None:
 
 
 def test_a_missing_field_is_named() -> None:
+    content = {"content": [{"text": "hello"}]}
     for text, field in (
         (event("conversation.item.delete"), "item_id"),
         (event("session.update"), "session"),
         (event("conversation.item.truncate", item_id="i"), "audio_end_ms"),
+        (event("conversation.item.create", item=content), "item.content[0].type"),
+        (event("response.create", response={"input": [content]}), "response.input[0].content[0].type"),
     ):
         error = fault(text)
-        assert (error.code, error.param) == ("invalid_value", None)
-        assert field in str(error)
+        assert (error.code, error.param) == ("invalid_value", field)
+        assert field.rpartition(".")[2] in str(error)
 
 
 def test_the_event_is_named_to_whom_it_belongs() -> None:

@@ -262,6 +262,15 @@ def test_reports_and_flushes_are_followed_without_a_word() -> None:
     play(scenario)
 
 
+def test_a_report_names_the_field_that_it_lacks() -> None:
+    async def scenario(one: Bench) -> None:
+        report = {"type": "playback.ack", "played_samples": 480}
+        await one.exchange(report, {"type": "playback.ack", "response_id": "resp_1"}, count=2)
+        assert [error["param"] for error in one.socket.errors()] == ["response_id", "played_samples"]
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("detection", [{"type": "server_vad"}, None])
 def test_a_client_that_notices_speech_is_believed_where_it_can_be_confirmed(detection: dict[str, str] | None) -> None:
     async def scenario(one: Bench) -> None:

@@ -211,6 +211,22 @@ def test_what_a_tool_has_found_is_said_where_the_script_says_so() -> None:
     assert [said(messages) for messages in prompts] == ["One.", "I see a bear there.", "Two.", "I see a bear there."]
 
 
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ((Message("user", "hi"),), "You heard ."),
+        ((Message("assistant", "one"), Message("assistant", "two —"), Message("user", "hi")), "You heard two —."),
+    ],
+)
+def test_what_the_prompt_has_us_say_last_is_repeated_where_the_script_says_so(
+    messages: tuple[Message, ...], said: str
+) -> None:
+    model = build_thinker({"replies": ["You heard @said."]})
+    done = events(steps(model.open(TAG, ThinkerOptions(messages, 100))))[-1]
+    assert isinstance(done, TextDone)
+    assert done.text == said
+
+
 def test_an_empty_reply_still_ends() -> None:
     outputs = steps(build_thinker({"replies": [""]}).open(TAG, ANSWER))
     assert outputs == [Emit(Clause(0, "", final=True), 1), Publish(TextDone("", "stop", 3, 0, 0))]
