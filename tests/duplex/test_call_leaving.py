@@ -16,6 +16,7 @@ def test_a_call_that_is_to_leave_does_so_in_its_next_pause() -> None:
     async def scenario(one: Bench) -> None:
         one.client.has_room = False
         tag = one.start_reply()
+        await one.written()
         one.client.has_room = True
         one.call.end_in_pause("service_shutdown", FAR_NS)
         one.call.pace(1)
@@ -65,6 +66,7 @@ def test_after_standing_still_nothing_is_said_until_the_session_is_known_to_be_o
         one.call._services = replace(one.call._services, doubt=doubted.append)
         one.client.has_room = False
         tag = one.start_reply()
+        await one.written()
         one.call.pace(1)
         one.client.has_room = True
         late_ns = 2 + STILL_NS_MAX

@@ -68,10 +68,13 @@ def test_all_workers_are_replaced_while_a_call_goes_on_and_then_its_gateway(serv
         service.process.send_signal(signal.SIGHUP)
         done = caller.until("response.done")["response"]
         service.wait_for_event("workers_replaced", since=since)
-        following = start_reply(caller, max_output_tokens=2)
-        answered = caller.until(lambda e: e["type"] == "response.done" and e["response"]["id"] == following)["response"]
         assert caller.until_closed() == (1001, "service_shutdown"), "it was told to come back"
     service.wait_for_event("gateways_replaced", since=since)
+    with calling(service) as again:
+        again.send("session.resume", token=caller.events[0]["session"]["resume_token"])
+        again.until("session.resumed")
+        following = start_reply(again, max_output_tokens=2)
+        answered = again.until(lambda e: e["type"] == "response.done" and e["response"]["id"] == following)["response"]
     assert (done["id"], done["status"], answered["status"]) == (name, "incomplete", "incomplete")
     replaced = [line for line in service.lines[since:] if '"child_restarted"' in line]
     assert len(replaced) == 7 + 1
