@@ -424,8 +424,8 @@ class Conversation:
         """End a response: the active one, or the one named. Who ends the active one wants no other in its place."""
         active = self._speaking.active
         if active is None and response_id is None and self._owed and self._owed.spec:
-            effects = self._withdraw_owed("client_cancelled")
-            return self._settle(effects, now_ns) + self.stop_speaking("client_cancelled", now_ns)
+            stopped = self._stop("client_cancelled", now_ns)  # the stages are told first
+            return self._settle([*stopped, *self._withdraw_owed("client_cancelled")], now_ns)
         wanted = response_id or (active.id if active else None)
         if wanted is None and self._speaking.is_sounding(now_ns):
             return self.stop_speaking("client_cancelled", now_ns)

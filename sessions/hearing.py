@@ -235,6 +235,7 @@ class Hearing:
 
     def buffer(self, start: int, end: int, epoch: int) -> list[Effect]:
         """More sound to be committed has come, up to `end`; what no turn has had begins at `start` (16 kHz samples)."""
+        assert start < end, "sound has come"
         turn, effects = self._buffered, list[Effect]()
         if turn is None:
             tag = Tag(self._session, epoch, self.next_turn())

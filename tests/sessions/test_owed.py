@@ -157,7 +157,7 @@ def test_a_cancel_stops_what_still_sounds_as_well() -> None:
     create(talk)
     effects = talk.do(talk.core.cancel_response(None, talk.now_ns))
     assert is_whole_end(talk, "resp_2", "client_cancelled")
-    assert of(effects, EndEpoch) == [EndEpoch(EPOCH + 1)]
+    assert effects[0] == EndEpoch(EPOCH + 1), "before its client is told anything"
     assert "ItemTruncated" in kinds(effects)
 
 

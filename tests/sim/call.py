@@ -303,7 +303,8 @@ class Call:
         self.carry_out(self.core.update(settings, self.newest, self._clock.now_ns))
         if settings.turn_detection is None:
             self.resume("reset")
-            self.carry_out(self.core.buffered(self.uncommitted_from, self.newest))
+            if self.newest > self.uncommitted_from:
+                self.carry_out(self.core.buffered(self.uncommitted_from, self.newest))
         self._keep(self._recorder.settings_changed(settings))
 
     def _stored(self, entry: TurnRecord) -> None:
