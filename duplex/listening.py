@@ -28,6 +28,7 @@ from duplex.turn_sound_service import SOUND_SECONDS_MAX, TurnSoundService
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
 from media.chunk import BYTES_PER_SAMPLE
+from media.echo import PIECE_SAMPLES_MAX, UNLIKE, Echo, Likeness
 from media.end_of_turn import EndOfTurnSettings
 from media.input_pace import InputPace
 from media.input_ring import InputRing
@@ -114,6 +115,7 @@ class Listening:
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._echo = Echo()
         self._pace = InputPace(INPUT_RATE)
         self._judged = 0
         self._received = 0
@@ -121,6 +123,10 @@ class Listening:
         self._speech_onset_ns = 0
         self._feed = EncoderFeed(self._ring)
         self._room = asyncio.Event()
+
+    def sent(self, pcm: bytes, sample_rate: int, sounds_ns: int) -> None:
+        """PCM16 of ours has left, which an ear without any delay has from `sounds_ns` on. Its echo is no speech."""
+        self._echo.sent(pcm, sample_rate, sounds_ns)
 
     @property
     def received_samples(self) -> int:
@@ -214,9 +220,16 @@ class Listening:
             if probability is not None:
                 now_ns = time.monotonic_ns()
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
-                heard = HeardWindow(probability, end, level_db(window))
+                heard = HeardWindow(probability, end, level_db(window), self._likeness(probability, end, now_ns))
                 self._act_on(self._detector.window(heard, saying, now_ns))
                 self._look_for_answer(now_ns)
+
+    def _likeness(self, probability: float, end: int, now_ns: int) -> Likeness:
+        """Whether the window before `end`, which has just come, is our own echo; asked where it sounds like speech."""
+        if probability < self._detector.settings.threshold or not self._echo.may_be_heard(now_ns):
+            return UNLIKE
+        kept = self._ring.read(max(self._ring.oldest, end - PIECE_SAMPLES_MAX), end)
+        return self._echo.judge(pcm16_to_float(kept.pcm), end, now_ns)
 
     def _look_for_answer(self, now_ns: int) -> None:
         """What is known by now of the sound of the present pause."""
