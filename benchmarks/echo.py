@@ -330,7 +330,9 @@ async def echo(say: Say, seeds: Sequence[int] = SEEDS) -> bool:
     room = Room()
     say(f"seeds {seeds[0]} to {seeds[-1]}")
     found = echoes(room, seeds)
-    say("| echo | calls | first burst known by 200 ms | 400 | 640 | later ones by 200 | 400 | 640 | interrupted | a turn | held ms |")
+    say(
+        "| echo | calls | first burst known by 200 ms | 400 | 640 | later ones by 200 | 400 | 640 | interrupted | a turn | held ms |"
+    )
     _tell_echoes(say, "all", [trial for _, trial in found])
     for name in ROOMS:
         _tell_echoes(say, name, [trial for line, trial in found if line.room == name])

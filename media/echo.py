@@ -69,10 +69,11 @@ FITS_ANYWHERE = (0.70, 0.52, 0.42)
 FITS_WHERE_KNOWN = (0.48, 0.34, 0.28)
 SUSPECT_SHARE = 0.6  # of either: as little as this, and a short piece is not judged yet
 SUSPECT_MS_MAX = 256
-# An echo of which a voice as loud as itself takes half the power fits by 0.7 of what it did.
+# A voice as loud as the echo takes half its power, so that what fits falls to 0.7 of what it was. Alone, an echo falls
+# under this in one window of twenty.
 FALLEN = 0.78
 USUAL_RISES, USUAL_FALLS = 0.3, 0.03  # how quickly the usual fit follows one that is better, or worse
-USUAL_MS_MIN = 256
+USUAL_MS_MIN = 256  # shorter pieces fit as it happens
 TINY = 1e-9
 
 Floats = NDArray[np.float32]
@@ -198,11 +199,12 @@ class Echo:
         if self._delay is None or abs(delay - self._delay) > SAME_DELAY_TICKS:
             self._usual_fit = 0.0
         self._delay = delay
+        if ms < USUAL_MS_MIN:
+            return Kinship.OURS
         if fitting < FALLEN * self._usual_fit:
             return Kinship.OTHER
-        if ms >= USUAL_MS_MIN:
-            falls = fitting < self._usual_fit
-            self._usual_fit += (fitting - self._usual_fit) * (USUAL_FALLS if falls else USUAL_RISES)
+        falls = fitting < self._usual_fit
+        self._usual_fit += (fitting - self._usual_fit) * (USUAL_FALLS if falls else USUAL_RISES)
         return Kinship.OURS
 
 

@@ -131,6 +131,15 @@ class Burst:
         return self._ours > self._loud
 
     @property
+    def is_over_echo(self) -> bool:
+        """It was our echo, and is a voice by now."""
+        return 0 < self._ours <= self._loud
+
+    def forget_echo(self) -> None:
+        """What remains is the voice over it."""
+        self._ours = 0
+
+    @property
     def level_db(self) -> float:
         """The mean level of what was loud; 0 where nothing was."""
         return self._sum_of_db / self._loud if self._loud else 0.0
@@ -149,10 +158,11 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a transcript says; of an echo, what it says beyond our own words."""
+    """What a transcript says; of an echo, what it says beyond our own words. `fresh`: the latter in any case."""
 
     meaning: Meaning
     is_echo: bool
+    fresh: Meaning = Meaning.NOTHING
 
 
 NOTHING_HEARD = Heard(Meaning.NOTHING, is_echo=False)
@@ -166,9 +176,10 @@ def hear(text: str, our_words: str, echo_share: float) -> Heard:
     if len(said) == 1 and not fresh and means is Meaning.WORD:
         # An echo that has only begun, or an answer in our words: no interruption, but not dismissed either.
         return Heard(Meaning.BACKCHANNEL, is_echo=False)
+    beyond = meaning(fresh)
     if len(said) > 1 and len(said) - len(fresh) >= echo_share * len(said):
-        return Heard(meaning(fresh), is_echo=True)
-    return Heard(means, is_echo=False)
+        return Heard(beyond, is_echo=True, fresh=beyond)
+    return Heard(means, is_echo=False, fresh=beyond)
 
 
 def _not_ours(said: tuple[str, ...], ours: tuple[str, ...]) -> tuple[str, ...]:
@@ -224,8 +235,8 @@ class Evidence:
     def interrupts_in_words(self) -> bool:
         if not self.says_something:
             return False
-        if self.heard.is_echo:
-            return self.heard.meaning is Meaning.INTERRUPTION
+        if self.is_echo:  # a recogniser mishears our words, so they must be clear
+            return self.heard.fresh is Meaning.INTERRUPTION
         return self.heard.meaning in (Meaning.INTERRUPTION, Meaning.WORDS)
 
     @property

@@ -17,7 +17,7 @@ Theory of operation
 
     What is our own echo by its sound (`media.echo`) holds nothing, interrupts nothing by lasting and opens no turn when
     we are silent: over our speech it opens a provisional turn (`Held` and `Resumed` at once), since a caller may speak
-    under it, whose words count. In silence it is no sound at all.
+    under it, whose words count. A voice that is heard over it is a turn of its own. In silence it is no sound at all.
 
     Where noise, or an echo that only its words have told, has fooled us, holding by sound alone is suspended for a
     while: a provisional turn is still opened (`Held` and `Resumed` at once), so that words or long speech still
@@ -402,6 +402,8 @@ class TurnDetector:
         return [self._resume_by_evidence("short", now_ns)] if is_none else []
 
     def _decide_doubted(self, now_ns: int) -> list[TurnEvent]:
+        if self._burst_end is None and self._burst.is_over_echo:
+            return self._speak_over_echo(now_ns)
         evidence = self._evidence(now_ns)
         reason = evidence.reason_to_yield
         # A burst that is over interrupts by its words alone: its length has been judged.
@@ -425,6 +427,12 @@ class TurnDetector:
     def _is_new_burst(self) -> bool:
         """Speech begins again after the last burst, as confidently as the first did."""
         return self._burst_end is not None and self._gate.is_onset(stricter=self._saying.may_be_held)
+
+    def _speak_over_echo(self, now_ns: int) -> list[TurnEvent]:
+        """What began as our echo is a voice: a turn of its own, which has none of our words."""
+        self._burst.forget_echo()
+        self._rising = self._burst
+        return [self._drop(), *self._open(self._rising_onset, now_ns)]
 
     def _speak_again(self, now_ns: int) -> list[TurnEvent]:
         """The provisional turn goes on with another burst, unless it was an echo or has lasted for too long."""

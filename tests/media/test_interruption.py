@@ -33,7 +33,7 @@ def burst(probability: float, ms: int) -> Burst:
 def evidence(
     made: Burst, means: Meaning = Meaning.NOTHING, *, echo: bool = False, guarded: bool = False, far: bool = False
 ) -> Evidence:
-    return Evidence(made, Heard(means, echo), guarded, far, SETTINGS)
+    return Evidence(made, Heard(means, echo, means), guarded, far, SETTINGS)
 
 
 # ---- voice -----------------------------------------------------------------------------------------
@@ -69,15 +69,15 @@ def test_bursts_that_are_joined_are_as_one(first: list[float], second: list[floa
     [
         ("", NOTHING_HEARD),
         ("the weather in Paris", Heard(Meaning.NOTHING, is_echo=True)),
-        ("The whether in Paris", Heard(Meaning.WORD, is_echo=True)),
-        ("the weather in Paris will stop", Heard(Meaning.INTERRUPTION, is_echo=True)),
+        ("The whether in Paris", Heard(Meaning.WORD, is_echo=True, fresh=Meaning.WORD)),
+        ("the weather in Paris will stop", Heard(Meaning.INTERRUPTION, is_echo=True, fresh=Meaning.INTERRUPTION)),
         ("Paris sunny", Heard(Meaning.NOTHING, is_echo=True)),
         ("Tuesday", Heard(Meaning.BACKCHANNEL, is_echo=False)),
-        ("Wednesday", Heard(Meaning.WORD, is_echo=False)),
-        ("stop", Heard(Meaning.INTERRUPTION, is_echo=False)),
-        ("Is it going to rain in Paris?", Heard(Meaning.INTERRUPTION, is_echo=False)),
-        ("I need a train to Rome", Heard(Meaning.WORDS, is_echo=False)),
-        ("mm-hmm", Heard(Meaning.BACKCHANNEL, is_echo=False)),
+        ("Wednesday", Heard(Meaning.WORD, is_echo=False, fresh=Meaning.WORD)),
+        ("stop", Heard(Meaning.INTERRUPTION, is_echo=False, fresh=Meaning.INTERRUPTION)),
+        ("Is it going to rain in Paris?", Heard(Meaning.INTERRUPTION, is_echo=False, fresh=Meaning.WORDS)),
+        ("I need a train to Rome", Heard(Meaning.WORDS, is_echo=False, fresh=Meaning.WORDS)),
+        ("mm-hmm", Heard(Meaning.BACKCHANNEL, is_echo=False, fresh=Meaning.BACKCHANNEL)),
     ],
 )
 def test_our_own_words_are_known_again(text: str, expected: Heard) -> None:
@@ -85,7 +85,7 @@ def test_our_own_words_are_known_again(text: str, expected: Heard) -> None:
 
 
 def test_without_words_of_ours_nothing_is_an_echo() -> None:
-    assert hear("the weather in Paris", "", SETTINGS.echo_share) == Heard(Meaning.WORDS, is_echo=False)
+    assert hear("the weather in Paris", "", SETTINGS.echo_share) == Heard(Meaning.WORDS, False, Meaning.WORDS)
 
 
 def test_an_interruption_of_one_word_is_heard_though_we_say_it_too() -> None:
