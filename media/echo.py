@@ -69,9 +69,9 @@ FITS_ANYWHERE = (0.70, 0.52, 0.42)
 FITS_WHERE_KNOWN = (0.48, 0.34, 0.28)
 SUSPECT_SHARE = 0.6  # of either: as little as this, and a short piece is not judged yet
 SUSPECT_MS_MAX = 256
-# A voice as loud as the echo takes half its power, so that what fits falls to 0.7 of what it was. Alone, an echo falls
-# under this in one window of twenty.
-FALLEN = 0.78
+# A voice as loud as the echo takes half its power, so that what fits falls to 0.7 of what it was; one twice as loud, to
+# 0.45. Alone, an echo in a room falls under the first in a window of thirty, and hardly ever under the second.
+FALLEN, FALLEN_FAR = 0.75, 0.6
 USUAL_RISES, USUAL_FALLS = 0.3, 0.03  # how quickly the usual fit follows one that is better, or worse
 USUAL_MS_MIN = 256  # shorter pieces fit as it happens
 TINY = 1e-9
@@ -80,16 +80,18 @@ Floats = NDArray[np.float32]
 
 
 class Kinship(Enum):
-    """`OTHER`: not ours, as far as is known. `SUSPECT`: perhaps ours, too short to tell. `OURS`: our echo."""
+    """`OTHER`: not ours, as far as is known. `SUSPECT`: perhaps ours, too short to tell. `MIXED`: our echo, and perhaps
+    a voice over it. `OURS`: our echo alone."""
 
     OTHER = auto()
     SUSPECT = auto()
+    MIXED = auto()
     OURS = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Of a window. `since`: where that of ours began without a gap which it ends (16 kHz samples of the input)."""
+    """Of a window. `since`: where it began that all was ours, up to here (16 kHz samples of the input)."""
 
     kinship: Kinship = Kinship.OTHER
     since: int = 0
@@ -100,7 +102,6 @@ class Likeness:
 
 
 UNLIKE = Likeness()
-SUSPECT = Likeness(Kinship.SUSPECT)
 
 
 @dataclass(slots=True)
@@ -156,7 +157,7 @@ class Echo:
         kinship = self._kinship(piece, self._tick_of(end, now_ns))
         if kinship is not Kinship.OURS:
             run.ours_since = None
-            return SUSPECT if kinship is Kinship.SUSPECT else UNLIKE
+            return Likeness(kinship)
         if run.ours_since is None:
             run.ours_since = end - len(piece) * SAMPLES_PER_TICK
         return Likeness(Kinship.OURS, run.ours_since)
@@ -202,7 +203,7 @@ class Echo:
         if ms < USUAL_MS_MIN:
             return Kinship.OURS
         if fitting < FALLEN * self._usual_fit:
-            return Kinship.OTHER
+            return Kinship.OTHER if fitting < FALLEN_FAR * self._usual_fit else Kinship.MIXED
         falls = fitting < self._usual_fit
         self._usual_fit += (fitting - self._usual_fit) * (USUAL_FALLS if falls else USUAL_RISES)
         return Kinship.OURS
@@ -222,7 +223,7 @@ def fit(piece: Floats, ours: Floats) -> Floats:
     products = np.fft.irfft(np.conj(of_piece) * of_ours, TRANSFORM)[:stretches]
     sums = np.concatenate(([0.0], np.cumsum(np.fft.irfft(of_ours, TRANSFORM)[: len(ours)].astype(np.float64) ** 2)))
     powers = sums[len(piece) :] - sums[:stretches]
-    power = float(np.sum(np.fft.irfft(of_piece, TRANSFORM) ** 2))
+    power = 2 * float(np.vdot(of_piece, of_piece).real) / TRANSFORM  # Parseval's theorem; both ends are next to nothing
     fits: NDArray[np.float64] = np.abs(products) / np.sqrt(power * np.maximum(powers, QUIET * powers.max()) + TINY)
     return fits.astype(np.float32)
 

@@ -25,7 +25,7 @@ from media.speech_gate import HYSTERESIS, WINDOW_MS
 ECHO_WORDS_MAX = 64
 
 # As much voice as this over an echo, and what is heard is a voice again, whatever came before.
-ECHO_WINDOWS_MAX = 10
+ECHO_WINDOWS_MAX = 14
 
 YieldReason = Literal["words", "duration"]
 

@@ -298,7 +298,7 @@ class TurnDetector:
         match heard.echo.kinship:
             case Kinship.OURS:
                 burst.add_ours(all_of_it=heard.echo.since <= onset)
-            case Kinship.OTHER:
+            case Kinship.OTHER | Kinship.MIXED:
                 burst.add(heard.probability, self._settings.threshold, heard.level_db)
 
     @property
@@ -308,9 +308,12 @@ class TurnDetector:
 
     def _speech_of(self, heard: HeardWindow) -> float:
         """The probability of speech by which the gate goes."""
+        unsure = min(heard.probability, self._settings.threshold - HYSTERESIS / 2)
         match heard.echo.kinship:
             case Kinship.SUSPECT:
-                return min(heard.probability, self._settings.threshold - HYSTERESIS / 2)
+                return unsure
+            case Kinship.MIXED if not self._saying.may_be_held:
+                return unsure  # the reverberation of our last words sounds like it
             case Kinship.OURS if not self._saying.may_be_held:
                 return 0.0
         return heard.probability

@@ -417,6 +417,22 @@ def test_a_recording_that_is_sent_at_once_after_a_reply_is_not_said_over_its_las
     assert do.Measured("holds", 1, "floor_free") in ears.effects
 
 
+@pytest.mark.parametrize("was_sent", [True, False])
+def test_our_own_sound_that_comes_back_when_we_are_silent_is_no_turn(was_sent: bool) -> None:
+    dice = np.random.default_rng(1)
+    ours = (dice.standard_normal(OUTPUT_RATE) * np.repeat(dice.uniform(0.02, 0.2, 20), 1_200) * 32_767).astype("<i2")
+
+    async def scenario(ears: Ears) -> None:
+        began_ns = time.monotonic_ns() - SECOND_NS
+        for place in range(0, OUTPUT_RATE if was_sent else 0, 480):
+            pcm = ours[place : place + 480].tobytes()
+            ears.listening.sent(pcm, OUTPUT_RATE, began_ns + place * SECOND_NS // OUTPUT_RATE)
+        await ears.listening.hear((ours // 2).astype("<i2").tobytes() + silence(700))
+
+    told = [type(event) for event in play(scenario).events()]
+    assert (SpeechStarted not in told) is was_sent
+
+
 def test_what_the_client_has_noticed_holds_a_reply_until_it_is_heard_or_not() -> None:
     async def scenario(ears: Ears) -> None:
         ears.listening.alert()

@@ -30,7 +30,7 @@ def reply_to(caller: EchoingCaller, text: str) -> Message:
     """A typed question, its whole reply, and the time in which the echo of its end comes back."""
     caller.type_text(text)
     caller.send("response.create")
-    done = caller.until("response.done")["response"]
+    done: Message = caller.until("response.done")["response"]
     caller.until("response.drained")
     caller.listen_for(AFTER_MS)
     return done

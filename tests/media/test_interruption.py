@@ -185,3 +185,61 @@ def test_the_benefit_of_the_doubt_is_for_a_steady_voice(item: Evidence, elapsed_
 def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InterruptionSettingsError):
         InterruptionSettings(**wrong)  # type: ignore[arg-type]
+
+
+# ---- our echo, by its sound ------------------------------------------------------------------------
+
+
+def test_an_echo_is_no_voice_and_takes_back_what_was_taken_for_one() -> None:
+    made = burst(0.95, 320)
+    made.add_ours(all_of_it=True)
+    assert (made.voiced_ms, made.sounded_ms, made.mean, made.level_db) == (0, 11 * WINDOW_MS, 0.0, 0.0)
+    assert made.is_ours
+    assert evidence(made).reason_to_yield is None
+
+
+def test_each_window_of_an_echo_takes_one_of_voice_away_and_leaves_its_means() -> None:
+    made = burst(0.95, 320)
+    made.add_ours(all_of_it=False)
+    assert (made.voiced_ms, made.is_ours) == (288, False)
+    assert made.mean == pytest.approx(0.95)
+    assert made.level_db == pytest.approx(DB)
+    for _ in range(20):
+        made.add_ours(all_of_it=False)
+    assert (made.voiced_ms, made.is_ours) == (0, True)
+
+
+def test_a_voice_over_an_echo_is_told_once_it_has_lasted() -> None:
+    made = Burst()
+    for _ in range(100):
+        made.add_ours(all_of_it=True)
+    told = [made.is_over_echo]
+    for _ in range(8):
+        made.add(0.95, 0.5, DB)
+        told.append(made.is_over_echo)
+    assert told == [False] * 7 + [True] * 2
+    made.forget_echo()
+    assert (made.voiced_ms, made.is_over_echo, made.is_ours) == (256, False, False)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "reason"), [(Meaning.WORDS, None), (Meaning.WORD, None), (Meaning.INTERRUPTION, "words")]
+)
+def test_under_an_echo_only_clear_words_interrupt(fresh: Meaning, reason: str | None) -> None:
+    made = Burst()
+    for _ in range(30):
+        made.add_ours(all_of_it=True)
+    assert Evidence(made, Heard(Meaning.WORDS, False, fresh), False, False, SETTINGS).reason_to_yield == reason
+
+
+@given(st.lists(st.tuples(st.sampled_from(["voice", "echo", "echo since it began"]), st.floats(0, 1))))
+def test_whatever_comes_the_evidence_of_a_burst_stays_within_bounds(windows: list[tuple[str, float]]) -> None:
+    made = Burst()
+    for what, probability in windows:
+        if what == "voice":
+            made.add(probability, 0.5, DB)
+        else:
+            made.add_ours(all_of_it=what != "echo")
+    assert 0 <= made.voiced_ms <= made.sounded_ms
+    assert -1e-9 <= made.mean <= 1 + 1e-9
+    assert made.level_db == pytest.approx(DB if made.voiced_ms else 0.0)
