@@ -65,6 +65,8 @@ SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
 # finished sentence ends the turn, also on a busy machine.
 SOUND_MS = 128
 SOUND_LEAD_SAMPLES = INPUT_RATE // 2
+# Speech begins up to so long before its onset is noticed: of an echo that ended later, it may have covered the end.
+ECHO_GAP_SAMPLES = 96 * INPUT_RATE // 1_000
 
 
 def detector_settings(detection: TurnDetection, *, by_sound: bool = False) -> TurnDetectorSettings:
@@ -116,6 +118,8 @@ class Listening:
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
         self._echo = Echo()
+        self._echo_end = 0  # where our echo ended last
+        self._onset = 0
         self._pace = InputPace(INPUT_RATE)
         self._judged = 0
         self._received = 0
@@ -229,7 +233,10 @@ class Listening:
         if probability < self._detector.settings.threshold or not self._echo.may_be_heard(now_ns):
             return UNLIKE
         kept = self._ring.read(max(self._ring.oldest, end - PIECE_SAMPLES_MAX), end)
-        return self._echo.judge(pcm16_to_float(kept.pcm), end, now_ns)
+        likeness = self._echo.judge(pcm16_to_float(kept.pcm), end, now_ns)
+        if likeness.is_ours:
+            self._echo_end = end
+        return likeness
 
     def _look_for_answer(self, now_ns: int) -> None:
         """What is known by now of the sound of the present pause."""
@@ -257,7 +264,7 @@ class Listening:
         talk = self._conversation
         match event:
             case TurnStarted(onset, _):
-                self._speech_onset_ns = self._when(onset, now_ns)
+                self._begins(onset, now_ns)
                 return talk.speech_started(onset, now_ns)
             case TurnPaused(sample):
                 return talk.speech_paused(sample)
@@ -276,7 +283,7 @@ class Listening:
         talk = self._conversation
         match event:
             case Held(onset):
-                self._speech_onset_ns = self._when(onset, now_ns)
+                self._begins(onset, now_ns)
                 return talk.held(onset, now_ns)
             case Resumed(why):
                 return talk.resumed(why)
@@ -284,6 +291,9 @@ class Listening:
                 return talk.interrupted(onset, why, now_ns)
             case TurnDropped():
                 return talk.dropped(now_ns)
+
+    def _begins(self, onset: int, now_ns: int) -> None:
+        self._onset, self._speech_onset_ns = onset, self._when(onset, now_ns)
 
     def _when(self, sample: int, now_ns: int) -> int:
         """When `sample` came in, if the client sends in real time."""
@@ -297,7 +307,9 @@ class Listening:
     # ---- to the encoder ----------------------------------------------------------------------------
 
     def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
-        """Feed `tag` from `sample` on, as far as it is still kept."""
+        """Feed `tag` from `sample` on, as far as it is still kept. Of an echo before what is spoken now, nothing."""
+        if until is None and self._echo_end + ECHO_GAP_SAMPLES <= self._onset:
+            sample = max(sample, self._echo_end)
         self._send(self._feed.hear_from(tag, sample, until))
 
     def stop_hearing(self, tag: Tag) -> None:

@@ -19,8 +19,8 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
-from media.chunk import samples_to_ms
 from media.audio_format import FormatName
+from media.chunk import samples_to_ms
 from media.heard_estimate import Path
 from media.rtp_map import Position
 from sessions.conversation import Conversation
