@@ -63,6 +63,12 @@ async def _hold_rules() -> bool:
     return await hold_rules(_say)
 
 
+async def _echo() -> bool:
+    from benchmarks.echo import echo
+
+    return await echo(_say)
+
+
 async def _turn_cpu(seconds: int) -> bool:
     from benchmarks import turn_cpu
 
@@ -90,6 +96,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "resume": lambda kills, _: resume.resume(_say, kills=kills or resume.KILLS),
     "hearing": lambda _turns, _calls: _hearing(),
     "turn-ends": lambda _turns, _calls: _turn_ends(),
+    "echo": lambda _turns, _calls: _echo(),
     "hold-rules": lambda _turns, _calls: _hold_rules(),
     "page": lambda turns, _: _page(turns or 10),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),

@@ -31,7 +31,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService
-from media.audio_format import AudioFormat
+from media.audio_format import FORMATS, AudioFormat
 from media.heard_estimate import Path
 from media.playout import LedgerView
 from media.rtp_map import Position
@@ -484,6 +484,8 @@ class Call:
     def _tell(self, event: Event) -> None:
         if isinstance(event, ReplyAudio):
             self._last_sent_ns = time.monotonic_ns()
+            frame = event.frame
+            self.listening.sent(frame.pcm, FORMATS[event.format].sample_rate, frame.sounds_ns)
         elif isinstance(event, TurnHeld):
             held_ns = max(0, time.monotonic_ns() - self.listening.speech_onset_ns)
             self._services.metrics.hold_seconds.observe(held_ns / 1e9)

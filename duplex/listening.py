@@ -31,6 +31,7 @@ from duplex.turn_sound_service import SOUND_SECONDS_MAX, TurnSoundService
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
 from media.chunk import BYTES_PER_SAMPLE
+from media.echo import PIECE_SAMPLES_MAX, UNLIKE, Echo, Likeness
 from media.end_of_turn import EndOfTurnSettings
 from media.input_pace import InputPace
 from media.input_ring import InputRing
@@ -68,6 +69,8 @@ SLICES_PER_SECOND = 10  # input is judged in pieces of 100 ms
 # finished sentence ends the turn, also on a busy machine.
 SOUND_MS = 128
 SOUND_LEAD_SAMPLES = INPUT_RATE // 2
+# Speech begins up to so long before its onset is noticed: of an echo that ended later, it may have covered the end.
+ECHO_GAP_SAMPLES = 96 * INPUT_RATE // 1_000
 
 
 def detector_settings(detection: TurnDetection, *, by_sound: bool = False) -> TurnDetectorSettings:
@@ -118,6 +121,9 @@ class Listening:
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._echo = Echo()
+        self._echo_end = 0  # where our echo ended last
+        self._onset = 0
         self._pace = InputPace(INPUT_RATE)
         self._missing = MissingSound(INPUT_RATE)
         self._is_taking = False  # what has come
@@ -129,6 +135,10 @@ class Listening:
         self._speech_onset_ns = 0
         self._feed = EncoderFeed(self._ring)
         self._room = asyncio.Event()
+
+    def sent(self, pcm: bytes, sample_rate: int, sounds_ns: int) -> None:
+        """PCM16 of ours has left, which an ear without any delay has from `sounds_ns` on. Its echo is no speech."""
+        self._echo.sent(pcm, sample_rate, sounds_ns)
 
     @property
     def received_samples(self) -> int:
@@ -240,9 +250,19 @@ class Listening:
             if probability is not None:
                 now_ns = self._judged_ns = time.monotonic_ns()
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
-                heard = HeardWindow(probability, end, level_db(window))
+                heard = HeardWindow(probability, end, level_db(window), self._likeness(probability, end, now_ns))
                 self._act_on(self._detector.window(heard, saying, now_ns))
                 self._look_for_answer(now_ns)
+
+    def _likeness(self, probability: float, end: int, now_ns: int) -> Likeness:
+        """Whether the window before `end`, which has just come, is our own echo; asked where it sounds like speech."""
+        if probability < self._detector.settings.threshold or not self._echo.may_be_heard(now_ns):
+            return UNLIKE
+        kept = self._ring.read(max(self._ring.oldest, end - PIECE_SAMPLES_MAX), end)
+        likeness = self._echo.judge(pcm16_to_float(kept.pcm), end, now_ns)
+        if likeness.is_ours:
+            self._echo_end = end
+        return likeness
 
     def _look_for_answer(self, now_ns: int) -> None:
         """What is known by now of the sound of the present pause."""
@@ -270,7 +290,7 @@ class Listening:
         talk = self._conversation
         match event:
             case TurnStarted(onset, _):
-                self._speech_onset_ns = self._when(onset, now_ns)
+                self._begins(onset, now_ns)
                 return talk.speech_started(onset, now_ns)
             case TurnPaused(sample):
                 return talk.speech_paused(sample)
@@ -289,7 +309,7 @@ class Listening:
         talk = self._conversation
         match event:
             case Held(onset):
-                self._speech_onset_ns = self._when(onset, now_ns)
+                self._begins(onset, now_ns)
                 return talk.held(onset, now_ns)
             case Resumed(why):
                 return talk.resumed(why)
@@ -297,6 +317,9 @@ class Listening:
                 return talk.interrupted(onset, why, now_ns)
             case TurnDropped():
                 return talk.dropped(now_ns)
+
+    def _begins(self, onset: int, now_ns: int) -> None:
+        self._onset, self._speech_onset_ns = onset, self._when(onset, now_ns)
 
     def _when(self, sample: int, now_ns: int) -> int:
         """When `sample` came in, if the client sends in real time and the newest came at `now_ns`."""
@@ -311,8 +334,11 @@ class Listening:
 
     def hear_from(self, tag: Tag, sample: int, until: int | None) -> None:
         """Feed `tag` from `sample` on, as far as it is still kept. A turn that goes on hears nothing of those before
-        it, nor what was cleared, however far its padding reaches."""
-        sample = max(sample, self._taken) if until is None else sample
+        it, nor what was cleared, however far its padding reaches; nor an echo before what is spoken now."""
+        if until is None:
+            sample = max(sample, self._taken)
+            if self._echo_end + ECHO_GAP_SAMPLES <= self._onset:
+                sample = max(sample, self._echo_end)
         self._send(self._feed.hear_from(tag, sample, until))
 
     def stop_hearing(self, tag: Tag) -> None:

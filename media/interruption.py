@@ -6,7 +6,8 @@ Theory of operation
     Words come late but decide at once; until then the length of the voice has to serve.
 
 Rules
-* Words that we are saying ourselves are our echo, as far as they come in our order.
+* Words that we are saying ourselves are our echo, as far as they come in our order. What sounds as ours does
+  (`media.echo`) is no voice, however long it lasts: only its words may tell of a caller under it.
 * Nothing here remembers anything beyond the burst: when to ask, and what follows, is `media.turn_detector`'s.
 """
 
@@ -22,6 +23,9 @@ from media.speech_gate import HYSTERESIS, WINDOW_MS
 
 # The most recent words that are compared with our own: more than anybody says within the delay of an echo.
 ECHO_WORDS_MAX = 64
+
+# As much voice as this over an echo, and what is heard is a voice again, whatever came before.
+ECHO_WINDOWS_MAX = 14
 
 YieldReason = Literal["words", "duration"]
 
@@ -74,10 +78,10 @@ class InterruptionSettings:
 class Burst:
     """Voice without a longer gap: how much of it there is, and how steady."""
 
-    __slots__ = ("_count", "_loud", "_sum", "_sum_of_db", "_sum_of_squares")
+    __slots__ = ("_count", "_loud", "_ours", "_sum", "_sum_of_db", "_sum_of_squares")
 
     def __init__(self) -> None:
-        self._count = self._loud = 0
+        self._count = self._loud = self._ours = 0
         self._sum = self._sum_of_squares = self._sum_of_db = 0.0
 
     def add(self, probability: float, threshold: float, db: float) -> None:
@@ -87,12 +91,24 @@ class Burst:
         self._count += 1
         if probability >= threshold:
             self._loud += 1
+            self._ours = max(0, self._ours - 1)
             self._sum_of_db += db
         self._sum += probability
         self._sum_of_squares += probability * probability
 
+    def add_ours(self, *, all_of_it: bool) -> None:
+        """One window of our echo, which takes one of voice away: what lies scattered in an echo is no voice.
+        `all_of_it`: what was voice up to here was echo too."""
+        self._ours = min(self._ours + 1 + self._loud * all_of_it, ECHO_WINDOWS_MAX)
+        kept = 0.0 if all_of_it or not self._loud else 1 - 1 / self._loud
+        self._loud, self._count = round(self._loud * kept), round(self._count * kept)
+        self._sum, self._sum_of_squares, self._sum_of_db = (
+            total * kept for total in (self._sum, self._sum_of_squares, self._sum_of_db)
+        )
+
     def join(self, other: Burst) -> None:
         """`other` goes on with this one."""
+        self._ours += other._ours
         self._count += other._count
         self._loud += other._loud
         self._sum_of_db += other._sum_of_db
@@ -101,7 +117,27 @@ class Burst:
 
     @property
     def voiced_ms(self) -> int:
+        """Without what is our echo."""
         return self._loud * WINDOW_MS
+
+    @property
+    def sounded_ms(self) -> int:
+        """With it."""
+        return (self._loud + self._ours) * WINDOW_MS
+
+    @property
+    def is_ours(self) -> bool:
+        """Most of it is our echo, of late."""
+        return self._ours > self._loud
+
+    @property
+    def is_over_echo(self) -> bool:
+        """It was our echo, and is a voice by now."""
+        return 0 < self._ours <= self._loud
+
+    def forget_echo(self) -> None:
+        """What remains is the voice over it."""
+        self._ours = 0
 
     @property
     def level_db(self) -> float:
@@ -122,10 +158,11 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a transcript says; of an echo, what it says beyond our own words."""
+    """What a transcript says; of an echo, what it says beyond our own words. `fresh`: the latter in any case."""
 
     meaning: Meaning
     is_echo: bool
+    fresh: Meaning = Meaning.NOTHING
 
 
 NOTHING_HEARD = Heard(Meaning.NOTHING, is_echo=False)
@@ -139,9 +176,10 @@ def hear(text: str, our_words: str, echo_share: float) -> Heard:
     if len(said) == 1 and not fresh and means is Meaning.WORD:
         # An echo that has only begun, or an answer in our words: no interruption, but not dismissed either.
         return Heard(Meaning.BACKCHANNEL, is_echo=False)
+    beyond = meaning(fresh)
     if len(said) > 1 and len(said) - len(fresh) >= echo_share * len(said):
-        return Heard(meaning(fresh), is_echo=True)
-    return Heard(means, is_echo=False)
+        return Heard(beyond, is_echo=True, fresh=beyond)
+    return Heard(means, is_echo=False, fresh=beyond)
 
 
 def _not_ours(said: tuple[str, ...], ours: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,6 +199,11 @@ class Evidence:
     is_guarded: bool
     is_far: bool
     settings: InterruptionSettings
+
+    @property
+    def is_echo(self) -> bool:
+        """By its words or by its sound."""
+        return self.heard.is_echo or self.burst.is_ours
 
     @property
     def is_uneven(self) -> bool:
@@ -185,15 +228,15 @@ class Evidence:
 
     @property
     def says_something(self) -> bool:
-        is_word = self.burst.voiced_ms >= self.settings.words_ms_min
+        is_word = self.burst.sounded_ms >= self.settings.words_ms_min
         return is_word and self.heard.meaning is not Meaning.NOTHING
 
     @property
     def interrupts_in_words(self) -> bool:
         if not self.says_something:
             return False
-        if self.heard.is_echo:
-            return self.heard.meaning is Meaning.INTERRUPTION
+        if self.is_echo:  # a recogniser mishears our words, so they must be clear
+            return self.heard.fresh is Meaning.INTERRUPTION
         return self.heard.meaning in (Meaning.INTERRUPTION, Meaning.WORDS)
 
     @property
@@ -201,9 +244,9 @@ class Evidence:
         """Why this is an interruption, once it is one."""
         if self.interrupts_in_words and not self.is_far:
             return "words"
-        lasts = not self.heard.is_echo and self.burst.voiced_ms >= self.yield_ms
+        lasts = not self.is_echo and self.burst.voiced_ms >= self.yield_ms
         return "duration" if lasts else None
 
     def leans_to_yield(self, elapsed_ms: int) -> bool:
         """With no time left to wait: the caller has the benefit of the doubt if half of `elapsed_ms` was voice."""
-        return not (self.heard.is_echo or self.is_far or self.is_doubtful) and 2 * self.burst.voiced_ms >= elapsed_ms
+        return not (self.is_echo or self.is_far or self.is_doubtful) and 2 * self.burst.voiced_ms >= elapsed_ms

@@ -40,12 +40,14 @@ REPORT_NS_MAX = 2_000_000_000  # reports come ten times a second; a client that 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """PCM16 of one response, due now. `final` closes the response's audio and may carry no samples."""
+    """PCM16 of one response, due now. `final` closes the response's audio and may carry no samples. `sounds_ns`: when
+    an ear without any delay has its first sample."""
 
     response: str
     start_sample: int
     pcm: bytes
     final: bool
+    sounds_ns: int = 0
 
     @property
     def samples(self) -> int:
@@ -225,11 +227,12 @@ class Playout:
         return replace(frame, pcm=faded_out(frame.pcm))
 
     def _send(self, ledger: _Ledger, samples: int) -> Frame:
-        ledger.pacing.record(self._play_end_ns, samples)
+        sounds_ns = self._play_end_ns
+        ledger.pacing.record(sounds_ns, samples)
         self._play_end_ns += samples * NS_PER_S // ledger.rate
-        return self._take(ledger, samples)
+        return self._take(ledger, samples, sounds_ns)
 
-    def _take(self, ledger: _Ledger, samples: int) -> Frame:
+    def _take(self, ledger: _Ledger, samples: int, sounds_ns: int) -> Frame:
         start, parts, wanted = ledger.sent, [], samples * BYTES_PER_SAMPLE
         while wanted:
             head = ledger.chunks[0].pcm
@@ -242,7 +245,7 @@ class Playout:
                 ledger.head_offset = 0
         ledger.sent += samples
         ledger.final_out = ledger.final_in and ledger.sent == ledger.generated
-        return Frame(ledger.response, start, b"".join(parts), ledger.final_out)
+        return Frame(ledger.response, start, b"".join(parts), ledger.final_out, sounds_ns)
 
     # ---- the ear -----------------------------------------------------------------------------------
 

@@ -15,9 +15,13 @@ Theory of operation
         DOUBTED ──start──► TURN                         it outlasted our reply, or answers it
         DOUBTED ──drop──► FREE                          it was none
 
-    Where noise or our own echo has fooled us, holding by sound alone is suspended for a while: a provisional turn is
-    still opened (`Held` and `Resumed` at once), so that words or long speech still interrupt. Then the client is not
-    believed either.
+    What is our own echo by its sound (`media.echo`) holds nothing, interrupts nothing by lasting and opens no turn when
+    we are silent: over our speech it opens a provisional turn (`Held` and `Resumed` at once), since a caller may speak
+    under it, whose words count. A voice that is heard over it is a turn of its own. In silence it is no sound at all.
+
+    Where noise, or an echo that only its words have told, has fooled us, holding by sound alone is suspended for a
+    while: a provisional turn is still opened (`Held` and `Resumed` at once), so that words or long speech still
+    interrupt. Then the client is not believed either.
 
 Rules
 * The moves stand in `_TRANSITIONS`; what is not there is a bug.
@@ -38,9 +42,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from media.backchannels import Meaning
+from media.echo import Kinship
 from media.end_of_turn import silence_ms, usual_silence_ms
 from media.interruption import NOTHING_HEARD, Burst, Evidence, hear
 from media.speech_gate import (
+    HYSTERESIS,
     VAD_SAMPLE_RATE,
     WINDOW_MS,
     WINDOW_SAMPLES,
@@ -144,6 +150,7 @@ class TurnDetector:
         self._heard = NOTHING_HEARD
         self._is_far = False
         self._burst = Burst()
+        self._burst_onset = 0
         self._burst_end: int | None = None  # where the last burst ended; None while it lasts
         self._opened_ns = self._held_ns = self._resumed_ns = self._voiced_ns = 0
         # Beyond one turn:
@@ -192,7 +199,7 @@ class TurnDetector:
             self._our_words = saying.words  # their echo may be heard, and understood, when we are silent again
         self._window_end = heard.end
         self._listen(heard, now_ns)
-        for event in self._gate.window(heard.probability, heard.end, stricter=saying.may_be_held):
+        for event in self._gate.window(self._speech_of(heard), heard.end, stricter=saying.may_be_held):
             events += self._gate_event(event, now_ns)
         events += self._decide(now_ns)
         return (*events, *self._ask())
@@ -219,7 +226,7 @@ class TurnDetector:
         self._tune()
         if self._state is not DetectorState.TURN:
             self._heard = hear(text, self._our_words, self._settings.interruption.echo_share)
-            if self._heard.is_echo:
+            if self._heard.is_echo and not self._burst.is_ours:
                 self._guard(now_ns)
             events += self._decide(now_ns)
         return tuple(events + self._act_on_deadlines(now_ns) + self._end_if_silent(now_ns))
@@ -283,18 +290,42 @@ class TurnDetector:
 
     def _listen(self, heard: HeardWindow, now_ns: int) -> None:
         """Let the window count as evidence."""
-        threshold = self._settings.threshold
-        is_loud = heard.probability >= threshold
+        is_loud = heard.probability >= self._settings.threshold and heard.echo.kinship is not Kinship.SUSPECT
         if not is_loud:
             self._rising = Burst()
         else:
-            self._rising.add(heard.probability, threshold, heard.level_db)
-        if is_loud and self._state is DetectorState.TURN:
+            self._add(self._rising, heard, self._rising_onset)
+        if is_loud and self._state is DetectorState.TURN and not heard.echo.is_ours:
             self._voice.learn(heard.level_db)
         if self._is_provisional and self._burst_end is None:
-            self._burst.add(heard.probability, threshold, heard.level_db)
+            self._add(self._burst, heard, self._burst_onset)
             self._is_far = self._voice.is_far(self._burst.level_db, self._burst.voiced_ms, so_far=self._is_far)
             self._voiced_ns = now_ns if is_loud else self._voiced_ns
+
+    def _add(self, burst: Burst, heard: HeardWindow, onset: int) -> None:
+        """`heard` belongs to `burst`, which began at `onset`."""
+        match heard.echo.kinship:
+            case Kinship.OURS:
+                burst.add_ours(all_of_it=heard.echo.since <= onset)
+            case Kinship.OTHER | Kinship.MIXED:
+                burst.add(heard.probability, self._settings.threshold, heard.level_db)
+
+    @property
+    def _rising_onset(self) -> int:
+        """Where the loud windows in a row up to now began."""
+        return self._window_end - self._rising.sounded_ms // WINDOW_MS * WINDOW_SAMPLES
+
+    def _speech_of(self, heard: HeardWindow) -> float:
+        """The probability of speech by which the gate goes."""
+        unsure = min(heard.probability, self._settings.threshold - HYSTERESIS / 2)
+        match heard.echo.kinship:
+            case Kinship.SUSPECT:
+                return unsure
+            case Kinship.MIXED if not self._saying.may_be_held:
+                return unsure  # the reverberation of our last words sounds like it
+            case Kinship.OURS if not self._saying.may_be_held:
+                return 0.0
+        return heard.probability
 
     def _forget_sound(self) -> None:
         """What comes next begins anew."""
@@ -379,10 +410,12 @@ class TurnDetector:
         evidence = self._evidence(now_ns)
         if evidence.reason_to_yield is not None:
             return [self._yield(evidence.reason_to_yield)]
-        is_none = evidence.heard.is_echo or evidence.is_far
+        is_none = evidence.is_echo or evidence.is_far
         return [self._resume_by_evidence("short", now_ns)] if is_none else []
 
     def _decide_doubted(self, now_ns: int) -> list[TurnEvent]:
+        if self._burst_end is None and self._burst.is_over_echo:
+            return self._speak_over_echo(now_ns)
         evidence = self._evidence(now_ns)
         reason = evidence.reason_to_yield
         # A burst that is over interrupts by its words alone: its length has been judged.
@@ -399,18 +432,25 @@ class TurnDetector:
     def _is_addressed(self, now_ns: int) -> bool:
         """Now that the floor is free: is the caller speaking on, or have they answered us over our last words?"""
         speaks_on = self._burst_end is None and not self._is_guarded(now_ns)
-        return not (self._heard.is_echo or self._is_far) and (speaks_on or self._evidence(now_ns).says_something)
+        evidence = self._evidence(now_ns)
+        return not (evidence.is_echo or evidence.is_far) and (speaks_on or evidence.says_something)
 
     @property
     def _is_new_burst(self) -> bool:
         """Speech begins again after the last burst, as confidently as the first did."""
         return self._burst_end is not None and self._gate.is_onset(stricter=self._saying.may_be_held)
 
+    def _speak_over_echo(self, now_ns: int) -> list[TurnEvent]:
+        """What began as our echo is a voice: a turn of its own, which has none of our words."""
+        self._burst.forget_echo()
+        self._rising = self._burst
+        return [self._drop(), *self._open(self._rising_onset, now_ns)]
+
     def _speak_again(self, now_ns: int) -> list[TurnEvent]:
         """The provisional turn goes on with another burst, unless it was an echo or has lasted for too long."""
-        onset = self._window_end - self._rising.voiced_ms // WINDOW_MS * WINDOW_SAMPLES
+        onset = self._rising_onset
         is_too_long = now_ns >= self._opened_ns + self._settings.provisional_ms_max * NS_PER_MS
-        if self._heard.is_echo or is_too_long:
+        if self._heard.is_echo or self._burst.is_ours or is_too_long:
             return [self._drop(), *self._open(onset, now_ns)]
         if not self._saying.may_be_held:
             return [self._start()]
@@ -473,7 +513,7 @@ class TurnDetector:
 
     def _confirm(self, now_ns: int) -> list[TurnEvent]:
         """What the client has noticed is heard. It stays held since it was noticed."""
-        self._hear_burst(self._rising, now_ns)
+        self._hear_burst(self._rising_onset, self._rising, now_ns)
         self._move(DetectorStep.CONFIRM)
         return []
 
@@ -481,19 +521,20 @@ class TurnDetector:
         self._move(DetectorStep.DISMISS)
         return [Resumed(why), TurnDropped(self._onset)]
 
-    def _hear_burst(self, burst: Burst, now_ns: int) -> None:
+    def _hear_burst(self, onset: int, burst: Burst, now_ns: int) -> None:
         """It grows by itself from here on."""
+        self._burst_onset = onset
         self._burst, self._burst_end, self._rising = burst, None, Burst()
         self._voiced_ns = now_ns
 
     def _hold(self, onset: int, burst: Burst, now_ns: int) -> list[TurnEvent]:
         self._begin_hold(now_ns)
-        self._hear_burst(burst, now_ns)
+        self._hear_burst(onset, burst, now_ns)
         self._move(DetectorStep.HOLD)
         held: list[TurnEvent] = [Held(onset)]
-        if self._is_far or self._is_guarded(now_ns):
+        if burst.is_ours or self._is_far or self._is_guarded(now_ns):
             self._resumed_ns = now_ns
-            held.append(self._resume("far" if self._is_far else "guarded"))
+            held.append(self._resume("echo" if burst.is_ours else "far" if self._is_far else "guarded"))
         return held
 
     def _resume(self, why: ResumeWhy) -> TurnEvent:
@@ -503,8 +544,11 @@ class TurnDetector:
     def _resume_by_evidence(self, otherwise: ResumeWhy, now_ns: int) -> TurnEvent:
         """It was no interruption, as far as is known: say why, and learn from it."""
         evidence = self._evidence(now_ns)
-        self._note_vain_hold(now_ns)
-        if evidence.heard.is_echo:
+        if self._burst.is_ours:  # the next one will be known at once
+            self._resumed_ns = now_ns
+        else:
+            self._note_vain_hold(now_ns)
+        if evidence.is_echo:
             return self._resume("echo")
         if evidence.is_far:
             return self._resume("far")

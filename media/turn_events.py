@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from media.echo import UNLIKE, Likeness
+
 YieldWhy = Literal["words", "late_words", "duration"]
 ResumeWhy = Literal[
     "backchannel",
@@ -27,11 +29,13 @@ ResumeWhy = Literal[
 
 @dataclass(frozen=True, slots=True)
 class HeardWindow:
-    """`WINDOW_SAMPLES` of the caller's sound before sample `end`: how probably they are speech, and how loud."""
+    """`WINDOW_SAMPLES` of the caller's sound before sample `end`: how probably they are speech, how loud, and whether
+    they are our own echo."""
 
     probability: float
     end: int
     level_db: float
+    echo: Likeness = UNLIKE
 
 
 @dataclass(frozen=True, slots=True)

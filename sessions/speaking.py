@@ -61,7 +61,8 @@ from sessions.tool_calls import Called, CallError
 from stages.contracts import AudioOut, CallDelta, CallDone, Options, Tag, TextDelta, TextDone, WordTimes, label_of
 from stages.event_log import EventKind, EventLog, Trail
 
-ECHO_MS = 3_000  # an utterance that is recognised as ours began at most so long ago
+# What is recognised as ours began at most so long ago: a provisional turn lasts up to 10 s, and its echo comes late.
+ECHO_MS = 12_000
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 

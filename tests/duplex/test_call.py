@@ -19,6 +19,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
 from duplex.vad_service import VadService, Window
+from media.audio_format import FormatName
 from media.chunk import samples_to_ms
 from media.heard_estimate import Path
 from media.rtp_map import Position
@@ -169,7 +170,7 @@ class Bench:
     def told(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.at("client") if isinstance(event, kind)]
 
-    def start_reply(self, now_ns: int = 0) -> Tag:
+    def start_reply(self, now_ns: int = 0, *, rate: int = 24_000) -> Tag:
         """A response, asked for then, whose stages are all open, with a second of sound made."""
         talk = self.call.conversation
         self.call.carry_out(talk.create_response(ResponseSpec(), now_ns))
@@ -177,7 +178,7 @@ class Bench:
         for stage in ("talker", "vocoder", "thinker"):
             self.call.frame(stage, Opened(tag))
         self.call.frame("thinker", Published(tag, TextDelta("Well")))
-        self.call.frame("vocoder", Published(tag, AudioOut(0, 24_000, 0, bytes(48_000))))
+        self.call.frame("vocoder", Published(tag, AudioOut(0, rate, 0, bytes(2 * rate))))
         return tag
 
     async def written(self) -> None:
@@ -369,6 +370,25 @@ def test_sound_is_handed_over_while_the_client_has_room() -> None:
         assert {frame.tag for frame in one.at("vocoder") if isinstance(frame, Grant)} == {tag}
 
     play(scenario)
+
+
+@pytest.mark.parametrize(("name", "rate"), [("audio/pcm", 24_000), ("audio/pcmu", 8_000)])
+def test_the_way_in_knows_what_was_sent_and_when_it_sounds(
+    monkeypatch: pytest.MonkeyPatch, name: FormatName, rate: int
+) -> None:
+    async def scenario(one: Bench) -> None:
+        sent: list[tuple[bytes, int, int]] = []
+        monkeypatch.setattr(one.call.listening, "sent", lambda *frame: sent.append(frame))
+        one.client.has_room = False
+        one.start_reply(rate=rate)
+        await one.written()
+        one.client.has_room = True
+        one.call.pace(NS_PER_S)
+        frames = [event.frame for event in one.told(ReplyAudio)]
+        assert len(frames) == 50
+        assert sent == [(frame.pcm, rate, NS_PER_S + place * NS_PER_S // 50) for place, frame in enumerate(frames)]
+
+    play(scenario, SessionSettings(output_format=name))
 
 
 def test_a_client_that_wants_silence_where_no_frame_is_due_gets_as_much_as_it_wants() -> None:

@@ -431,6 +431,42 @@ def test_a_recording_that_is_sent_at_once_after_a_reply_is_not_said_over_its_las
     assert do.Measured("holds", 1, "floor_free") in ears.effects
 
 
+def our_sound() -> bytes:
+    """A second, 24 kHz."""
+    dice = np.random.default_rng(1)
+    loudness = np.repeat(dice.uniform(0.02, 0.2, 20), OUTPUT_RATE // 20)
+    pcm: bytes = (dice.standard_normal(OUTPUT_RATE) * loudness * 32_767).astype("<i2").tobytes()
+    return pcm
+
+
+def send(ears: Ears, pcm: bytes) -> None:
+    """It has gone out during the last second."""
+    began_ns = time.monotonic_ns() - SECOND_NS
+    for place in range(0, len(pcm), 960):
+        ears.listening.sent(pcm[place : place + 960], OUTPUT_RATE, began_ns + place * SECOND_NS // len(pcm))
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+def test_our_own_sound_that_comes_back_when_we_are_silent_is_no_turn(was_sent: bool) -> None:
+    async def scenario(ears: Ears) -> None:
+        send(ears, our_sound() if was_sent else b"")
+        await ears.listening.hear(our_sound() + silence(700))
+
+    told = [type(event) for event in play(scenario).events()]
+    assert (SpeechStarted not in told) is was_sent
+
+
+@pytest.mark.parametrize(("gap_ms", "first_ms"), [(60, 1_060 - 300), (200, 1_000), (400, 1_400 - 300)])
+def test_the_callers_turn_has_nothing_of_our_echo_before_it(gap_ms: int, first_ms: int) -> None:
+    """Unless it follows so soon that the caller may have begun in it."""
+
+    async def scenario(ears: Ears) -> None:
+        send(ears, our_sound())
+        await ears.listening.hear(our_sound() + silence(gap_ms) + tone(600) + silence(700))
+
+    assert abs(play(scenario).span()[0] - at(first_ms)) <= 2 * WINDOW_SAMPLES
+
+
 def test_what_the_client_has_noticed_holds_a_reply_until_it_is_heard_or_not() -> None:
     async def scenario(ears: Ears) -> None:
         ears.listening.alert()

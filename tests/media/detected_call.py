@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from media.echo import UNLIKE, Kinship, Likeness
 from media.speech_gate import WINDOW_MS, WINDOW_SAMPLES
 from media.turn_detector import NS_PER_MS, TurnDetector
 from media.turn_events import HeardWindow, Held, Resumed, Saying, TurnEvent, TurnPaused
@@ -35,15 +36,24 @@ class Call:
         return self.windows * WINDOW_MS
 
     def hear(
-        self, ms: int, probability: float = LOUD, saying: Saying = SPEAKING, db: float = NEAR_DB
+        self,
+        ms: int,
+        probability: float = LOUD,
+        saying: Saying = SPEAKING,
+        db: float = NEAR_DB,
+        echo: Likeness = UNLIKE,
     ) -> list[TurnEvent]:
         events: list[TurnEvent] = []
         for _ in range(ms // WINDOW_MS):
             self.windows += 1
             self.now_ns += WINDOW_NS
-            heard = HeardWindow(probability, at(self.windows), db)
+            heard = HeardWindow(probability, at(self.windows), db, echo)
             events += self.detector.window(heard, saying, self.now_ns)
         return events
+
+    def echo(self, ms: int, saying: Saying = SPEAKING, since: int = 0) -> list[TurnEvent]:
+        """Our own sound comes back, all of it since sample `since`."""
+        return self.hear(ms, saying=saying, echo=Likeness(Kinship.OURS, since))
 
     def quiet(self, ms: int, saying: Saying = SPEAKING) -> list[TurnEvent]:
         return self.hear(ms, QUIET, saying)

@@ -33,7 +33,7 @@ def burst(probability: float, ms: int) -> Burst:
 def evidence(
     made: Burst, means: Meaning = Meaning.NOTHING, *, echo: bool = False, guarded: bool = False, far: bool = False
 ) -> Evidence:
-    return Evidence(made, Heard(means, echo), guarded, far, SETTINGS)
+    return Evidence(made, Heard(means, echo, means), guarded, far, SETTINGS)
 
 
 # ---- voice -----------------------------------------------------------------------------------------
@@ -69,15 +69,15 @@ def test_bursts_that_are_joined_are_as_one(first: list[float], second: list[floa
     [
         ("", NOTHING_HEARD),
         ("the weather in Paris", Heard(Meaning.NOTHING, is_echo=True)),
-        ("The whether in Paris", Heard(Meaning.WORD, is_echo=True)),
-        ("the weather in Paris will stop", Heard(Meaning.INTERRUPTION, is_echo=True)),
+        ("The whether in Paris", Heard(Meaning.WORD, is_echo=True, fresh=Meaning.WORD)),
+        ("the weather in Paris will stop", Heard(Meaning.INTERRUPTION, is_echo=True, fresh=Meaning.INTERRUPTION)),
         ("Paris sunny", Heard(Meaning.NOTHING, is_echo=True)),
         ("Tuesday", Heard(Meaning.BACKCHANNEL, is_echo=False)),
-        ("Wednesday", Heard(Meaning.WORD, is_echo=False)),
-        ("stop", Heard(Meaning.INTERRUPTION, is_echo=False)),
-        ("Is it going to rain in Paris?", Heard(Meaning.INTERRUPTION, is_echo=False)),
-        ("I need a train to Rome", Heard(Meaning.WORDS, is_echo=False)),
-        ("mm-hmm", Heard(Meaning.BACKCHANNEL, is_echo=False)),
+        ("Wednesday", Heard(Meaning.WORD, is_echo=False, fresh=Meaning.WORD)),
+        ("stop", Heard(Meaning.INTERRUPTION, is_echo=False, fresh=Meaning.INTERRUPTION)),
+        ("Is it going to rain in Paris?", Heard(Meaning.INTERRUPTION, is_echo=False, fresh=Meaning.WORDS)),
+        ("I need a train to Rome", Heard(Meaning.WORDS, is_echo=False, fresh=Meaning.WORDS)),
+        ("mm-hmm", Heard(Meaning.BACKCHANNEL, is_echo=False, fresh=Meaning.BACKCHANNEL)),
     ],
 )
 def test_our_own_words_are_known_again(text: str, expected: Heard) -> None:
@@ -85,7 +85,7 @@ def test_our_own_words_are_known_again(text: str, expected: Heard) -> None:
 
 
 def test_without_words_of_ours_nothing_is_an_echo() -> None:
-    assert hear("the weather in Paris", "", SETTINGS.echo_share) == Heard(Meaning.WORDS, is_echo=False)
+    assert hear("the weather in Paris", "", SETTINGS.echo_share) == Heard(Meaning.WORDS, False, Meaning.WORDS)
 
 
 def test_an_interruption_of_one_word_is_heard_though_we_say_it_too() -> None:
@@ -185,3 +185,61 @@ def test_the_benefit_of_the_doubt_is_for_a_steady_voice(item: Evidence, elapsed_
 def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InterruptionSettingsError):
         InterruptionSettings(**wrong)  # type: ignore[arg-type]
+
+
+# ---- our echo, by its sound ------------------------------------------------------------------------
+
+
+def test_an_echo_is_no_voice_and_takes_back_what_was_taken_for_one() -> None:
+    made = burst(0.95, 320)
+    made.add_ours(all_of_it=True)
+    assert (made.voiced_ms, made.sounded_ms, made.mean, made.level_db) == (0, 11 * WINDOW_MS, 0.0, 0.0)
+    assert made.is_ours
+    assert evidence(made).reason_to_yield is None
+
+
+def test_each_window_of_an_echo_takes_one_of_voice_away_and_leaves_its_means() -> None:
+    made = burst(0.95, 320)
+    made.add_ours(all_of_it=False)
+    assert (made.voiced_ms, made.is_ours) == (288, False)
+    assert made.mean == pytest.approx(0.95)
+    assert made.level_db == pytest.approx(DB)
+    for _ in range(20):
+        made.add_ours(all_of_it=False)
+    assert (made.voiced_ms, made.is_ours) == (0, True)
+
+
+def test_a_voice_over_an_echo_is_told_once_it_has_lasted() -> None:
+    made = Burst()
+    for _ in range(100):
+        made.add_ours(all_of_it=True)
+    told = [made.is_over_echo]
+    for _ in range(8):
+        made.add(0.95, 0.5, DB)
+        told.append(made.is_over_echo)
+    assert told == [False] * 7 + [True] * 2
+    made.forget_echo()
+    assert (made.voiced_ms, made.is_over_echo, made.is_ours) == (256, False, False)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "reason"), [(Meaning.WORDS, None), (Meaning.WORD, None), (Meaning.INTERRUPTION, "words")]
+)
+def test_under_an_echo_only_clear_words_interrupt(fresh: Meaning, reason: str | None) -> None:
+    made = Burst()
+    for _ in range(30):
+        made.add_ours(all_of_it=True)
+    assert Evidence(made, Heard(Meaning.WORDS, False, fresh), False, False, SETTINGS).reason_to_yield == reason
+
+
+@given(st.lists(st.tuples(st.sampled_from(["voice", "echo", "echo since it began"]), st.floats(0, 1))))
+def test_whatever_comes_the_evidence_of_a_burst_stays_within_bounds(windows: list[tuple[str, float]]) -> None:
+    made = Burst()
+    for what, probability in windows:
+        if what == "voice":
+            made.add(probability, 0.5, DB)
+        else:
+            made.add_ours(all_of_it=what != "echo")
+    assert 0 <= made.voiced_ms <= made.sounded_ms
+    assert -1e-9 <= made.mean <= 1 + 1e-9
+    assert made.level_db == pytest.approx(DB if made.voiced_ms else 0.0)

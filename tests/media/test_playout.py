@@ -103,7 +103,7 @@ def test_a_final_chunk_without_sound_closes_the_response() -> None:
     assert spans(drain(playout, 0)) == [("r", 0, FRAME, False)]
     assert not playout.view("r", 0).complete
     playout.push("r", chunk(1, FRAME, 0, final=True))
-    assert drain(playout, 0) == [Frame("r", FRAME, b"", True)]
+    assert drain(playout, 0) == [Frame("r", FRAME, b"", True, sounds_ns=20 * MS)]
     assert playout.view("r", 0).complete
 
 
