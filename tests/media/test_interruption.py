@@ -110,6 +110,7 @@ def test_any_two_texts_can_be_compared(text: str, ours: str) -> None:
         (evidence(burst(0.95, 320), Meaning.BACKCHANNEL), 1_200),
         (evidence(burst(0.7, 320)), 1_200),
         (evidence(burst(0.95, 320), guarded=True), 1_200),
+        (evidence(burst(0.95, 320), far=True), 2_400),
     ],
 )
 def test_voice_must_last_the_longer_the_less_is_sure(item: Evidence, needed_ms: int) -> None:

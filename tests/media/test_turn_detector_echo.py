@@ -61,6 +61,12 @@ def test_what_may_be_an_echo_does_not_hold_us_yet() -> None:
     assert call.hear(32) == [Held(at(4))]
 
 
+def test_what_may_be_an_echo_is_no_evidence_of_a_voice_that_holds_us() -> None:
+    call = held(Call())
+    assert call.hear(768, echo=SUSPECT) == []
+    assert call.hear(32, echo=SUSPECT) == [Resumed("undecided")]
+
+
 def test_words_of_a_caller_under_the_echo_interrupt() -> None:
     call = Call()
     call.echo(960)
