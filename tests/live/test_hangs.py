@@ -130,7 +130,7 @@ def test_stages_that_die_under_a_reply_that_has_not_begun_cost_it_nothing_but_ti
             service.kill("vocoder")
             done = caller.until("response.done")["response"]
     assert (done["id"], done["status"]) == (name, "incomplete")
-    # One for each stage that was lost, unless both were away at once; on a busy machine one is lost again as it comes back.
+    # One for each stage that was lost, unless both were away at once; on a busy machine one is lost again as it comes.
     assert service.metric("duplex_responses_retried_total") - retried in (1, 2, 3)
     assert service.metric("duplex_undrained_responses") == 0
 
