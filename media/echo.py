@@ -78,6 +78,10 @@ TINY = 1e-9
 
 Floats = NDArray[np.float32]
 
+# Whitened, an edge is a click, and clicks are alike: sound is faded in and out where it is cut.
+EDGE_TICKS = 16 * PER_MS
+EDGE: Floats = (np.sin(np.pi / 2 * (np.arange(EDGE_TICKS) + 0.5) / EDGE_TICKS) ** 2).astype(np.float32)
+
 
 class Kinship(Enum):
     """`OTHER`: not ours, as far as is known. `SUSPECT`: perhaps ours, too short to tell. `MIXED`: our echo, and perhaps
@@ -229,7 +233,10 @@ def fit(piece: Floats, ours: Floats) -> Floats:
 
 
 def _whitened(sound: Floats) -> NDArray[np.complex64]:
-    spectrum = np.fft.rfft(sound, TRANSFORM)
+    tapered = sound.copy()
+    tapered[:EDGE_TICKS] *= EDGE
+    tapered[-EDGE_TICKS:] *= EDGE[::-1]
+    spectrum = np.fft.rfft(tapered, TRANSFORM)
     strength = np.abs(spectrum)
     whitened: NDArray[np.complex64] = spectrum * (strength + FLOOR * strength.max() + TINY) ** np.float32(-WHITENING)
     return whitened

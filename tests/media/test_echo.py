@@ -156,6 +156,14 @@ def test_another_voice_is_not_ours() -> None:
     assert set(found[10:]) == {Kinship.OTHER}
 
 
+def test_a_tone_is_no_echo_of_another_that_began_and_ended_as_abruptly() -> None:
+    clock = np.arange(2 * OUT_RATE) / OUT_RATE
+    ours, other = (0.2 * np.sin(2 * np.pi * hz * clock).astype(np.float32) for hz in (440, 300))
+    call = Call()
+    call.send(ours)
+    assert set(kinds(call.hear(delayed(other, 320), 320, 1_800))) == {Kinship.OTHER}
+
+
 def test_who_has_said_nothing_has_no_echo() -> None:
     call = Call()
     assert not call.echo.may_be_heard(BEGAN_MS * NS_PER_MS)
