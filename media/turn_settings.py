@@ -32,8 +32,8 @@ class TurnDetectorSettings:
     `decide_ms_max`: the longest hold. `backchannel_hold_ms_max`: the longest while only a listener's words are known:
     a reply that is held longer than 0.6 s for an "mm-hm" sounds broken.
     `late_ms_max`: how long after its sound the words of a burst still count; a final takes about 0.2 s.
-    `guard_ms`: how long holding is suspended after an echo that only its words have told, or after `vain_holds_max` holds
-    in vain of which each came within that time after the one before.
+    `guard_ms`: how long holding is suspended after an echo that only its words have told, or after `vain_holds_max`
+    holds in vain of which each came within that time after the one before.
     `provisional_ms_max`: how long a turn may stay provisional, since its sound is being kept and encoded.
     `sound_ms`: silence after which the sound of a turn is asked about, where `semantic_vad` is to end it; None: nobody
     can tell.
