@@ -9,8 +9,8 @@ Theory of operation
     of Knapp and Carter, 1976, with weights between plain and phase transform).
 
     The longer the piece, the less fits by chance, so the longer it must last where it fits badly. Once the delay of a
-    call is known, only what lies near it is asked, and far less will do. How well its echoes fit is remembered too:
-    where that falls, somebody speaks over the echo.
+    call is known, far less will do near it. How well its echoes fit, and how loud they are, is remembered too: where
+    they fit worse and are louder, somebody speaks over them.
 
 Rules
 * What is sent counts from the moment at which it goes out, whether or not it is heard. What is held is not sent.
@@ -32,6 +32,7 @@ from media.chunk import BYTES_PER_SAMPLE
 from media.pcm import FloatSamples, pcm16_to_float
 from media.resample import StreamResampler
 from media.speech_gate import VAD_SAMPLE_RATE, WINDOW_SAMPLES
+from media.voice_level import level_db
 
 NS_PER_S, NS_PER_MS = 1_000_000_000, 1_000_000
 
@@ -69,11 +70,13 @@ FITS_ANYWHERE = (0.70, 0.52, 0.42)
 FITS_WHERE_KNOWN = (0.48, 0.34, 0.28)
 SUSPECT_SHARE = 0.6  # of either: as little as this, and a short piece is not judged yet
 SUSPECT_MS_MAX = 256
-# A voice as loud as the echo takes half its power, so that what fits falls to 0.7 of what it was; one twice as loud, to
-# 0.45. Alone, an echo in a room falls under the first in a window of thirty, and hardly ever under the second.
+# A voice as loud as the echo takes half its power, so that what fits falls to 0.7 of what it was, and adds 3 dB; one
+# twice as loud leaves 0.45. The end of a sentence in noise falls as far, but it adds nothing: of an echo alone, one
+# window in a hundred does both.
 FALLEN, FALLEN_FAR = 0.75, 0.6
-USUAL_RISES, USUAL_FALLS = 0.3, 0.03  # how quickly the usual fit follows one that is better, or worse
-USUAL_MS_MIN = 256  # shorter pieces fit as it happens
+ADDED_DB = 1.0
+FIT_RISES, FIT_FALLS, GAIN_FOLLOWS = 0.3, 0.03, 0.1  # how quickly the usual follows
+USUAL_TICKS_MIN = 256 * PER_MS  # shorter pieces fit as it happens
 TINY = 1e-9
 
 Floats = NDArray[np.float32]
@@ -117,6 +120,19 @@ class _Run:
     ours_since: int | None = None
 
 
+@dataclass(slots=True)
+class _Usual:
+    """How well the echoes of a call fit at their delay, and how much louder than ours they are."""
+
+    fit: float
+    gain_db: float
+
+    def follow(self, fitting: float, gain_db: float) -> None:
+        """An echo without a voice."""
+        self.fit += (fitting - self.fit) * (FIT_RISES if fitting > self.fit else FIT_FALLS)
+        self.gain_db += (gain_db - self.gain_db) * GAIN_FOLLOWS
+
+
 class Echo:
     """What one call has sent lately, and what of its input is that again."""
 
@@ -127,7 +143,7 @@ class Echo:
         self._clock_ns: int | None = None  # when sample 0 of the input was spoken
         self._run = _Run(0, 0)
         self._delay: int | None = None
-        self._usual_fit = 0.0
+        self._usual: _Usual | None = None
 
     @property
     def delay_ms(self) -> int | None:
@@ -189,7 +205,7 @@ class Echo:
         if fits[anywhere] < needed and there < needed_there:
             is_near = fits[anywhere] >= SUSPECT_SHARE * needed or there >= SUSPECT_SHARE * needed_there
             return Kinship.SUSPECT if is_near and ms < SUSPECT_MS_MAX else Kinship.OTHER
-        return self._known_again(float(fits[best]), DELAY_TICKS_MAX - best, ms)
+        return self._known_again(piece, ours[best : best + len(piece)], float(fits[best]), DELAY_TICKS_MAX - best)
 
     def _best(self, fits: Floats) -> tuple[int, int | None]:
         """Where `fits` is best, and where it is best near the delay that is known."""
@@ -199,17 +215,21 @@ class Echo:
         first = max(0, DELAY_TICKS_MAX - self._delay - SAME_DELAY_TICKS)
         return anywhere, first + int(fits[first : first + 2 * SAME_DELAY_TICKS + 1].argmax())
 
-    def _known_again(self, fitting: float, delay: int, ms: int) -> Kinship:
-        """It is our echo, unless it fits so much worse than usual that there is a voice over it."""
+    def _known_again(self, piece: Floats, ours: Floats, fitting: float, delay: int) -> Kinship:
+        """It is our echo, unless it fits so much worse than usual, and is louder, that there is a voice over it."""
         if self._delay is None or abs(delay - self._delay) > SAME_DELAY_TICKS:
-            self._usual_fit = 0.0
+            self._usual = None
         self._delay = delay
-        if ms < USUAL_MS_MIN:
+        if len(piece) < USUAL_TICKS_MIN:
             return Kinship.OURS
-        if fitting < FALLEN * self._usual_fit:
-            return Kinship.OTHER if fitting < FALLEN_FAR * self._usual_fit else Kinship.MIXED
-        falls = fitting < self._usual_fit
-        self._usual_fit += (fitting - self._usual_fit) * (USUAL_FALLS if falls else USUAL_RISES)
+        gain_db = level_db(piece) - level_db(ours)
+        usual = self._usual
+        if usual is None:
+            self._usual = _Usual(fitting, gain_db)
+        elif fitting < FALLEN * usual.fit and gain_db > usual.gain_db + ADDED_DB:
+            return Kinship.OTHER if fitting < FALLEN_FAR * usual.fit else Kinship.MIXED
+        else:
+            usual.follow(fitting, gain_db)
         return Kinship.OURS
 
 
