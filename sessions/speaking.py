@@ -481,18 +481,8 @@ class Speaking(Sounding):
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, was_cut=was_cut)
         has_calls = bool(view.calls)
-        self._ended.append(
-            Ended(
-                run.plan,
-                done.phase,
-                whole,
-                cut.text,
-                sent,
-                cut if was_cut else None,
-                has_calls,
-                is_stored=run.saving.is_begun,
-            )
-        )
+        known, is_stored = cut if was_cut else None, run.saving.is_begun
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, is_stored=is_stored))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]

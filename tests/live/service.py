@@ -23,6 +23,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,12 +57,12 @@ def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     return kept | {f"DUPLEX_{name.upper()}": value for name, value in settings.items()}
 
 
-class Reached:
+class Reached(ABC):
     """What answers HTTP at `address`, `host:port`."""
 
     @property
-    def address(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def address(self) -> str: ...
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.send("GET", path, None, headers)
