@@ -26,6 +26,7 @@ from stages.messages import (
     Feed,
     Frame,
     Hello,
+    InwardChanged,
     LinkRole,
     OnwardChanged,
     ReadEvents,
@@ -79,6 +80,11 @@ class StageClient:
     def onward(self) -> frozenset[str]:
         """The replicas of the next stage that streams can be opened for."""
         return self._port.onward
+
+    @property
+    def inward(self) -> frozenset[str]:
+        """The replicas of the stages before it whose links it has."""
+        return self._port.inward
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -136,7 +142,7 @@ class StageClient:
         if isinstance(frame, EventPage):
             self._answered(frame)
             return
-        if isinstance(frame, OnwardChanged):
+        if isinstance(frame, OnwardChanged | InwardChanged):
             self._port.changed(frame)
         self._callbacks.frame(self.replica, frame)
 

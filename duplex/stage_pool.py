@@ -47,6 +47,7 @@ from stages.messages import (
     Frame,
     Grant,
     Inspect,
+    InwardChanged,
     OnwardChanged,
     Open,
     Opened,
@@ -60,7 +61,7 @@ from stages.pool import Pool, PoolLimits
 
 DOWNSTREAM_LOST = "downstream_lost"
 # The loss of a stage is seen by us and by its neighbours: whoever tells first, it is the same fault.
-SAME_LOSS = {DOWNSTREAM_LOST: "stage_lost", "upstream_lost": "stage_lost"}
+SAME_LOSS = dict.fromkeys((DOWNSTREAM_LOST, "upstream_lost", "media_lost"), "stage_lost")
 
 
 class StageUnresponsiveError(RuntimeError):
@@ -121,8 +122,10 @@ class StagePool:
     @property
     def ready(self) -> bool:
         """Streams can be opened, through to the last stages behind this one."""
-        behind = [pool.replicas_up for pool in self._onward.values()]
-        return any(client.is_up and all(client.onward & names for names in behind) for client in self._clients.values())
+        return any(
+            client.is_up and all(self._reached(name, pool) for pool in self._onward.values())
+            for name, client in self._clients.items()
+        )
 
     @property
     def streams(self) -> int:
@@ -303,10 +306,20 @@ class StagePool:
         else:
             self._usable.clear()
 
+    def _reached(self, replica: str, pool: StagePool) -> frozenset[str]:
+        """The replicas of a next stage to which ours has a link, as both say."""
+        return frozenset(name for name in self._clients[replica].onward & pool.replicas_up if pool.hears(name, replica))
+
+    def hears(self, replica: str, source: str) -> bool:
+        """Our `replica` has the link of `source`, a replica of a stage before."""
+        return source in self._clients[replica].inward
+
     def _ask(self, stream: AskedStream, client: Replica) -> None:
-        targets = [self._onward[name].replica_of(stream.tag.session) for name in stream.open.edges]
-        replicas = tuple(target for target in targets if target in client.onward)
-        if len(replicas) == len(targets):
+        assert stream.replica is not None, "a home is where it is asked for"
+        pools = [self._onward[name] for name in stream.open.edges]
+        reached = [(pool.replica_of(stream.tag.session), self._reached(stream.replica, pool)) for pool in pools]
+        replicas = tuple(target for target, names in reached if target in names)
+        if len(replicas) == len(pools):
             self._streams.release(stream)
             client.order(stream.asked_at(self._surroundings.now_ns(), replicas))
 
@@ -314,7 +327,7 @@ class StagePool:
 
     def _frame(self, replica: str, frame: Frame) -> None:
         match frame:
-            case OnwardChanged():
+            case OnwardChanged() | InwardChanged():
                 self._callbacks.changed()
             case Retiring():
                 self._retire(replica)

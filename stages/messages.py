@@ -55,7 +55,7 @@ from stages.contracts import (
 )
 from stages.event_log import EventLogStatistics, Excerpt
 
-LINK_VERSION = 6
+LINK_VERSION = 7
 PEER_NAME_CHARACTERS_MAX = 256
 FAULT_CHARACTERS_MAX = 500  # of what is said of a frame: it may quote the frame
 TYPE_CHARACTERS_MAX = 32  # more than any frame's name has
@@ -96,7 +96,8 @@ class Hello(Wire, frozen=True):
 class Welcome(Wire, frozen=True):
     """Answer of the worker. A higher `incarnation` means that everything before it is gone.
 
-    `onward`: the replicas of next stages that it can hand over to.
+    `onward`: the replicas of next stages that it can hand over to; `inward`: those of stages before it whose links it
+    has.
     """
 
     version: int
@@ -104,6 +105,7 @@ class Welcome(Wire, frozen=True):
     incarnation: int
     revision: str
     onward: tuple[str, ...]
+    inward: tuple[str, ...] = ()
     arena: ArenaOffer | None = None
 
 
@@ -131,6 +133,17 @@ class OnwardChanged(Wire, frozen=True):
     or cannot be opened."""
 
     target: str
+    up: bool
+
+
+class InwardChanged(Wire, frozen=True):
+    """The same of the link by which `source`, a replica of a stage before, reaches the worker.
+
+    Both ends tell of a link, since each notices its loss in its own time, and what one sends when the other has lost it
+    is read by nobody.
+    """
+
+    source: str
     up: bool
 
 
@@ -397,6 +410,7 @@ Frame = (
     | Taken
     | Release
     | OnwardChanged
+    | InwardChanged
     | OpenSession
     | SessionOpened
     | SessionRefused

@@ -5,6 +5,7 @@ Rules
   been noticed here yet.
 * A gateway has a name of its own in each of its lives. A stage keeps its name and counts its processes: what an earlier
   one says when a later one is known comes from the past.
+* A gateway without its media link hears nothing of what is published; it drops both of its links once it notices.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from stages.edges import GATEWAY, OutEdge
-from stages.messages import Hello, LinkRole
+from stages.effects import Effect, Send
+from stages.messages import Frame, Hello, InwardChanged, LinkRole
+
+MEDIA_LOST = ("media_lost", "what is published reaches nobody")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,22 @@ class Peers:
         peer = self._peers.pop(link, None)
         return peer.role if peer is not None else None
 
+    def tell_gateways(self, frame: Frame) -> list[Effect]:
+        return [Send(link, frame) for link, peer in self._peers.items() if peer.role == "control"]
+
+    def tell_of_sources(self, before: frozenset[str]) -> list[Effect]:
+        """Tell the gateways which have come and gone since the sources were those of `before`."""
+        changed = [InwardChanged(source, up=source not in before) for source in sorted(self.sources ^ before)]
+        return [effect for change in changed for effect in self.tell_gateways(change)]
+
     @property
-    def controls(self) -> list[int]:
-        """The control links of all gateways."""
-        return [link for link, peer in self._peers.items() if peer.role == "control"]
+    def sources(self) -> frozenset[str]:
+        """The replicas of stages before this one that are here."""
+        return frozenset(peer.name for peer in self._peers.values() if peer.role == "data")
+
+    def refusal(self, control: int) -> tuple[str, str] | None:
+        """Why the gateway behind it opens no streams, if so: code and message."""
+        return MEDIA_LOST if self.media_of(control) is None else None
 
     def is_stage(self, link: int) -> bool:
         """A stage before this one is behind `link`."""

@@ -74,7 +74,7 @@ from stages.messages import (
 )
 from stages.outbox import GivenUp, Overrun, Taken
 from stages.owners import Owners
-from stages.peers import Onward, Peers
+from stages.peers import MEDIA_LOST, Onward, Peers
 from stages.scheduler import Ready, StageScheduler
 from stages.stream import BatchingModel, Consumed, Emit, Output, Publish, StageFailure, StageModel
 
@@ -121,22 +121,28 @@ class Stage:
 
     def link_up(self, link: int, hello: Hello) -> list[Effect]:
         """A peer has introduced itself on `link`; the one by which it was known before is gone."""
+        sources = self._peers.sources
         effects: list[Effect] = []
         for before in self._peers.greet(link, hello):
             effects += self._forget_peer(before)
         if self._is_retiring and hello.role == "control":
             effects.append(Send(link, Retiring()))
-        return effects
+        return effects + self._peers.tell_of_sources(sources)
 
     def onward_up(self, replica: str, link: int) -> list[Effect]:
         """`link` leads to `replica` of a next stage."""
         self._onward.up(replica, link)
-        return self._tell_gateways(OnwardChanged(replica, up=True))
+        return self._peers.tell_gateways(OnwardChanged(replica, up=True))
 
     @property
     def onward(self) -> tuple[str, ...]:
         """The replicas of next stages that streams can be opened for."""
         return self._onward.names
+
+    @property
+    def inward(self) -> tuple[str, ...]:
+        """The replicas of stages before this one that have a link to it."""
+        return tuple(sorted(self._peers.sources))
 
     @property
     def is_onward_up(self) -> bool:
@@ -148,16 +154,16 @@ class Stage:
         """True once it was asked to retire and holds nothing for anybody."""
         return self._is_retiring and not self._owners and not self._entries
 
-    def _tell_gateways(self, frame: Frame) -> list[Effect]:
-        return [Send(link, frame) for link in self._peers.controls]
-
     def link_lost(self, link: int, now_ns: int) -> list[Effect]:
         """`link` is gone; what depended on it ends."""
-        return self._onward_lost(link) + self._forget_peer(link) + self.run_steps(now_ns)
+        sources = self._peers.sources
+        effects = self._onward_lost(link) + self._forget_peer(link)
+        return effects + self._peers.tell_of_sources(sources) + self.run_steps(now_ns)
 
     def _forget_peer(self, link: int) -> list[Effect]:
-        effects: list[Effect] = []
+        unheard = self._entries_where(lambda entry: self._peers.media_of(entry.control) == link)
         role = self._peers.forget(link)
+        effects = [effect for entry in unheard for effect in self._leave(entry, "failed", *MEDIA_LOST)]
         if role == "data":
             for entry in self._entries_where(lambda entry: entry.may_lack_input(link, self._inputs)):
                 effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
@@ -172,7 +178,7 @@ class Stage:
         replica = self._onward.lost(link)
         if replica is None:
             return []
-        effects = self._tell_gateways(OnwardChanged(replica, up=False))
+        effects = self._peers.tell_gateways(OnwardChanged(replica, up=False))
         target = self._onward.target_of(replica)
         for entry in self._entries_where(lambda entry: entry.replicas.get(target) == replica):
             if self._edges[target].observed:
@@ -208,7 +214,7 @@ class Stage:
                 effects = [Send(link, Pong(sequence, self._scheduler.step_age_ns(now_ns)))]
             case Retire():
                 self._is_retiring = True
-                effects = self._tell_gateways(Retiring())
+                effects = self._peers.tell_gateways(Retiring())
             case Welcome():
                 effects = []  # a next stage greets back; its incarnation is the supervisor's business
             case _:
@@ -266,7 +272,7 @@ class Stage:
         known = self._entries.get(tag.key)
         if known is not None and known.tag == tag and known.leaving is None and known.control == link:
             return [Send(link, Opened(tag))]
-        refusal = self._owners.refusal(link, tag.session) or self._refusal(frame, known)
+        refusal = self._owners.refusal(link, tag.session) or self._peers.refusal(link) or self._refusal(frame, known)
         if refusal is not None:
             return self._refuse(link, frame, *refusal)
         stream = asked(lambda: self._model.open(tag, frame.options))
@@ -572,8 +578,8 @@ class Stage:
         del self._entries[entry.tag.key]
         entry.trail.add(EventKind.CLOSED, len(self._entries), cause=code or outcome)
         effects += self._release_session(entry.tag.session)
-        # An observer's terminal goes the way of its words, lest it overtake them: after it nobody waits for them.
-        media = self._peers.media_of(entry.control) if self._observes else None
+        # After a success, or an observer's end, nobody waits for what was published: it goes the same way, and last.
+        media = self._peers.media_of(entry.control) if outcome == "finished" or self._observes else None
         link = entry.control if media is None else media
         effects.append(Send(link, Closed(entry.tag, outcome, released, code, message)))
         return effects + self._tell_owner(entry.tag.session)

@@ -199,7 +199,8 @@ class Worker:
         spec = self._spec
         self._note_moment()
         self._links[link.number] = link
-        link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, self._stage.onward))
+        stage = self._stage
+        link.send(Welcome(LINK_VERSION, spec.replica, spec.incarnation, self._revision, stage.onward, stage.inward))
         self._carry_out(self._stage.link_up(link.number, hello))
 
     def _lost(self, link: Link) -> None:

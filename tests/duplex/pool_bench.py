@@ -59,9 +59,9 @@ class Worker:
         self.media = media
         self.control = control
 
-    def welcome(self, name: str, incarnation: int, onward: tuple[str, ...]) -> None:
+    def welcome(self, name: str, incarnation: int, onward: tuple[str, ...], inward: tuple[str, ...]) -> None:
         for end in (self.media, self.control):
-            end.link.send(Welcome(LINK_VERSION, name, incarnation, "rev", onward))
+            end.link.send(Welcome(LINK_VERSION, name, incarnation, "rev", onward, inward))
 
     async def orders(self, count: int = 1) -> list[Frame]:
         return [await self.control.frame() for _ in range(count)]
@@ -98,7 +98,9 @@ class Bench:
     def _changed(self) -> None:
         self.pool.open_waiting()
 
-    async def worker(self, name: str = "a", incarnation: int = 1, onward: tuple[str, ...] = ()) -> Worker:
+    async def worker(
+        self, name: str = "a", incarnation: int = 1, onward: tuple[str, ...] = (), inward: tuple[str, ...] = ()
+    ) -> Worker:
         """The next connection to the replica `name`, which introduces itself."""
         media = await self.listeners[name].accepted()
         assert await media.frame() == Hello(LINK_VERSION, "media", "gw_1")
@@ -106,7 +108,7 @@ class Bench:
         assert await control.frame() == Hello(LINK_VERSION, "control", "gw_1")
         worker = Worker(media, control)
         self.told.log = [one for one in self.told.log if one != (f"talker {name}", True)]
-        worker.welcome(name, incarnation, onward)
+        worker.welcome(name, incarnation, onward, inward)
         await self.told.until(f"talker {name}", True)
         return worker
 
@@ -160,9 +162,13 @@ class Behind(StagePool):
         super().__init__("vocoder", {}, "gw_1", NOBODY, limits=ROOMY)
         self.home: str | None = "v1"
         self.up = frozenset({"v1"})
+        self.heard = True  # each has the links of all stages before
 
     def replica_of(self, session: str) -> str | None:
         return self.home
+
+    def hears(self, replica: str, source: str) -> bool:
+        return self.heard
 
     @property
     def replicas_up(self) -> frozenset[str]:

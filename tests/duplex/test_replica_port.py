@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duplex.replica_port import Greeting, ReplicaPort
-from stages.messages import LINK_VERSION, OnwardChanged, Welcome
+from stages.messages import LINK_VERSION, InwardChanged, OnwardChanged, Welcome
 
 
 def welcome(incarnation: int = 1, *onward: str) -> Welcome:
@@ -49,6 +49,17 @@ def test_what_it_reaches_is_told_on_the_control_link() -> None:
     assert port.onward == {"align"}
     port.lost()
     assert port.onward == frozenset()
+
+
+def test_whose_links_it_has_is_told_likewise() -> None:
+    port = ReplicaPort()
+    port.welcomed(Welcome(LINK_VERSION, "talker-1", 1, "rev", (), ("thinker-1",)), on_control=True)
+    port.changed(InwardChanged("thinker-2", up=True))
+    assert (port.inward, port.onward) == (frozenset({"thinker-1", "thinker-2"}), frozenset())
+    port.changed(InwardChanged("thinker-1", up=False))
+    assert port.inward == {"thinker-2"}
+    port.lost()
+    assert port.inward == frozenset()
 
 
 def test_a_process_of_the_past_is_left_alone() -> None:

@@ -12,6 +12,7 @@ from stages.messages import (
     Closed,
     CloseSession,
     EndEpoch,
+    InwardChanged,
     OnwardChanged,
     Open,
     Opened,
@@ -111,6 +112,7 @@ def test_a_replica_that_retires_loses_its_sessions_when_they_pause(tmp_path: Pat
 def test_a_stream_hands_over_to_the_replica_where_its_session_lives(tmp_path: Path) -> None:
     async def scenario() -> None:
         behind = Behind()
+        behind.up = frozenset({"v1", "v2"})
         async with bench(tmp_path, behind={"vocoder": behind}) as one:
             worker = await one.worker(onward=("v1", "v2"))
             one.pool.order(OpenSession(S1, 5))
@@ -141,6 +143,40 @@ def test_it_waits_until_there_is_one_and_its_worker_reaches_it(tmp_path: Path) -
             ready = [one.pool.ready]
             behind.up = frozenset()
             assert [*ready, one.pool.ready] == [True, False]
+
+    play(scenario())
+
+
+def test_it_waits_as_long_as_the_one_behind_has_lost_the_link(tmp_path: Path) -> None:
+    """Which our replica may not have noticed yet: what it sent would be read by nobody."""
+
+    async def scenario() -> None:
+        behind = Behind()
+        behind.heard = False
+        async with bench(tmp_path, behind={"vocoder": behind}) as one:
+            worker = await one.worker(onward=("v1",))
+            assert not one.pool.ready
+            one.pool.order(OpenSession(S1, 5))
+            one.pool.order(asked(TAG, "vocoder"))
+            one.pool.order(EndEpoch(S1, 6))
+            assert await worker.orders(2) == [OpenSession(S1, 5), EndEpoch(S1, 6)]
+            behind.heard = True
+            one.pool.open_waiting()
+            assert await worker.orders() == [asked(TAG, "v1")]
+            assert one.pool.ready
+
+    play(scenario())
+
+
+def test_a_replica_says_whose_links_it_has(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with bench(tmp_path) as one:
+            worker = await one.worker(inward=("t1",))
+            heard = [one.pool.hears("a", "t1"), one.pool.hears("a", "t2")]
+            worker.says(InwardChanged("t1", up=False), InwardChanged("t2", up=True), Opened(TAG))
+            await one.told.until("talker", Opened(TAG))
+            assert heard == [True, False]
+            assert [one.pool.hears("a", "t1"), one.pool.hears("a", "t2")] == [False, True]
 
     play(scenario())
 

@@ -23,6 +23,7 @@ class Worker:
     def __init__(self) -> None:
         self.is_up = False
         self.onward = frozenset({"v1"})
+        self.inward: frozenset[str] = frozenset()
         self.orders: list[Frame] = []
 
     def order(self, frame: Frame, /) -> None:

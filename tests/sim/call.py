@@ -307,6 +307,11 @@ class Call:
                 self.carry_out(self.core.buffered(self.uncommitted_from, self.newest))
         self._keep(self._recorder.settings_changed(settings))
 
+    def truncate(self, item: str, end_ms: int) -> None:
+        self.watch.truncates(item)
+        self.carry_out(self.core.truncate_item(item, end_ms, self._clock.now_ns))
+        self.watch.truncates("")
+
     def _stored(self, entry: TurnRecord) -> None:
         if isinstance(entry, ReplySpeaking):
             self.core.speaking.saved(entry.item, entry.part)

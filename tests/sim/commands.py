@@ -77,7 +77,7 @@ def delete(call: Call, now_ns: int, pick: float) -> None:
 def truncate(call: Call, now_ns: int, pick: float) -> None:
     item, end_ms = _some_item(call, pick), (0, 300, 100_000)[int(pick * 997) % 3]
     if not call.client.stop_playing(item):
-        call.carry_out(call.core.truncate_item(item, end_ms, now_ns))
+        call.truncate(item, end_ms)
 
 
 def update(call: Call, now_ns: int, pick: float) -> None:

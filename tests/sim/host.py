@@ -198,7 +198,8 @@ class Host:
 
     def _greet(self, link: _Link, hello: Hello) -> None:
         self._enter(link)
-        link.send(Welcome(LINK_VERSION, self.replica, self.incarnation, "sim", self.stage.onward))
+        stage = self.stage
+        link.send(Welcome(LINK_VERSION, self.replica, self.incarnation, "sim", stage.onward, stage.inward))
         self.watch.link_up(link.number, hello)
         self._carry_out(self.stage.link_up(link.number, hello))
 

@@ -20,6 +20,7 @@ from tests.sim.store import LEASE_TTL_MS, StoreLine
 
 SILENCE_NS_MAX = 1_000_000_000  # a worker that is silent for so long is taken for dead
 STOP_MS_MAX = 600  # less than that
+ONE_LINK_CHANCE = 0.3
 RETIRE_MS_MAX = 2_000  # then it is ended, whatever it still has
 
 
@@ -42,7 +43,7 @@ class Mishaps:
             "stop a gateway beyond its leases": lambda pick: self._stop_gateway(
                 pick, LEASE_TTL_MS + self._mood.uniform(100, 1_500)
             ),
-            "break a link to a gateway": lambda pick: self._gateway_route(pick).break_links(),
+            "break a link to a gateway": lambda pick: self._break(self._gateway_route(pick)),
             "break a link between workers": lambda pick: self._data_route(pick).break_links(),
             "hold a link to a gateway": lambda pick: self._hold(self._gateway_route(pick)),
             "hold a link between workers": lambda pick: self._hold(self._data_route(pick)),
@@ -136,6 +137,14 @@ class Mishaps:
     def _data_route(self, pick: float) -> Route:
         routes = list(self._house.data_routes.values())
         return routes[int(pick * len(routes))]
+
+    def _break(self, route: Route) -> None:
+        """What connects the two; now and then, of several links one."""
+        if self._mood.random() < ONE_LINK_CHANCE:
+            self._house.count("break one link of several")
+            route.break_one()
+        else:
+            route.break_links()
 
     def _hold(self, route: Route) -> None:
         """Both sides live and hear nothing of each other; perhaps the links do not survive it."""

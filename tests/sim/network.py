@@ -165,3 +165,8 @@ class Route:
         for wire in list(self._wires):
             if wire in self._wires:
                 wire.break_off()
+
+    def break_one(self) -> None:
+        """One link breaks, and those beside it do not."""
+        if self._wires:
+            self.random.choice(list(self._wires)).break_off()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from duplex.replica_port import Greeting, ReplicaPort
 from duplex.stage_client import ClientCallbacks
-from stages.messages import LINK_VERSION, Feed, Frame, Hello, LinkRole, OnwardChanged, Open, Welcome
+from stages.messages import LINK_VERSION, Feed, Frame, Hello, InwardChanged, LinkRole, OnwardChanged, Open, Welcome
 from tests.sim.clock import MS, Clock
 from tests.sim.host import RETRY_MS_MAX, RETRY_MS_MIN, Host
 from tests.sim.network import Route, Wire
@@ -73,6 +73,10 @@ class Port:
     def onward(self) -> frozenset[str]:
         return self.core.onward
 
+    @property
+    def inward(self) -> frozenset[str]:
+        return self.core.inward
+
     def connect(self) -> None:
         host, route = self._way.find(), self._way.route
         if host is None or route.is_held:
@@ -110,7 +114,7 @@ class Port:
         if isinstance(frame, Welcome):
             self._welcome(link, frame)
             return
-        if isinstance(frame, OnwardChanged):
+        if isinstance(frame, OnwardChanged | InwardChanged):
             self.core.changed(frame)
         self._callbacks.frame(self._replica, frame)
 

@@ -313,13 +313,21 @@ class StageWatch:
     def _closed(self, link: int, tag: Tag, closed: Closed) -> None:
         stream = self._streams.pop(tag.key, None)
         assert stream is not None and stream.tag == tag, f"{self._stage} closes {tag}, which is not open"  # noqa: PT018
-        assert link == stream.control or self._observes, "the terminal goes to who opened the stream"
+        self._check_terminal_link(link, stream.control, closed)
         self._counts[f"closed {closed.outcome} {closed.code}".strip()] += 1
         assert closed.code != "deadline_exceeded" or self._now_ns >= stream.ends_ns, f"{tag} had time left"
         if closed.outcome == "finished":
             assert not stream.ended, f"{tag} was ended and does not finish"
             is_whole = self._observes or stream.granted == stream.fed
             assert is_whole, f"{tag} finished and keeps {stream.fed - stream.granted} of its input"
+
+    def _check_terminal_link(self, link: int, control: int, closed: Closed) -> None:
+        """It goes to who opened the stream: a success the way of what was published."""
+        if closed.outcome == "finished":
+            role, name = self._peers[link]
+            assert (role, name) == ("media", self._peers[control][1]), "nobody is told of a success before they have it"
+        else:
+            assert link == control or self._observes, "the terminal goes to who opened the stream"
 
     def _publishes(self, stream: _Stream, audio: AudioOut) -> None:
         wanted = stream.seq, stream.samples

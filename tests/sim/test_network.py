@@ -104,6 +104,18 @@ def test_two_links_have_no_common_order() -> None:
     assert bench.far.came != sorted(bench.far.came, key=repr)
 
 
+def test_of_several_links_one_may_break_alone() -> None:
+    bench, other = Bench(), Listener()
+    there = Listener()
+    wire = bench.route.connect(other, lambda back: there)
+    bench.route.break_one()
+    bench.wire.send(CloseSession("1"))
+    wire.send(CloseSession("1"))
+    bench.wait(max(NOTICE_MS_MAX) + 1)
+    seen = [(len(far.came), far.losses, near.losses) for far, near in ((bench.far, bench.near), (there, other))]
+    assert sorted(seen) == [(0, 1, 1), (1, 0, 0)]
+
+
 def test_a_link_that_is_closed_brings_what_was_sent_before() -> None:
     bench = Bench()
     send(bench.wire, *frames(0, 5))

@@ -12,6 +12,7 @@ from stages.messages import (
     Frame,
     Grant,
     Hello,
+    InwardChanged,
     OnwardChanged,
     Open,
     Opened,
@@ -51,6 +52,8 @@ def _of_link(frame: Frame) -> str:
             return f"{replica} {incarnation}"
         case OnwardChanged(target, up):
             return f"{target} {'up' if up else 'down'}"
+        case InwardChanged(source, up):
+            return f"{source} {'up' if up else 'down'}"
     return ""
 
 

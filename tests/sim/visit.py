@@ -174,7 +174,7 @@ class Visit:
         """The client has stopped playing `item`; False where nobody listens."""
         if self.call is None or self.call.end_reason:
             return False
-        self.call.carry_out(self.call.core.truncate_item(item, end_ms, self.clock.now_ns))
+        self.call.truncate(item, end_ms)
         return True
 
     # ---- at the caller -----------------------------------------------------------------------------

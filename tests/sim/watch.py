@@ -354,6 +354,10 @@ class Watch:
         if settings.turn_detection is not None and settings.turn_detection.create_response:
             self._owed.wanted.add(item)
 
+    def truncates(self, item: str) -> None:
+        """The client is about to say where it stopped playing."""
+        self._ear.truncates(item)
+
     def nothing_owed(self) -> None:
         """The client has taken matters into its own hands."""
         self._owed.turns.clear()
@@ -387,7 +391,7 @@ class Watch:
         return active is not None and text in self.prompts.get(active.id, ())
 
     def _has_open_question(self) -> bool:
-        last = next((item for item in reversed(self.core.items) if item.text and item.role != "system"), None)
+        last = next((item for item in reversed(self.core.items) if item.words and item.role != "system"), None)
         return last is not None and last.role == "user"
 
     # ---- the end --------------------------------------------------------------------------------------

@@ -78,6 +78,11 @@ class StageBench:
         if onward_window and onward:
             self.carry_out(self.stage.onward_up(NEXT, ONWARD))
 
+    def another_gateway(self) -> None:
+        """`gw_2` comes, with both of its links."""
+        self.carry_out(self.stage.link_up(OTHER_MEDIA, Hello(1, "media", "gw_2")))
+        self.carry_out(self.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2")))
+
     def carry_out(self, effects: Sequence[Effect]) -> list[Frame]:
         """Keep steps, note what is sent; gives the frames of these effects."""
         frames: list[Frame] = []

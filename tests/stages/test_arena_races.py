@@ -141,7 +141,7 @@ def test_a_stage_whose_reader_is_slow_keeps_its_outputs_and_computes_no_more(tmp
             one.media.link._transport.resume_reading()
             assert [await one.media.frame() for _ in chunks] == [Published(TAG, event) for event in chunks]
             assert [type(await gateway.frame()) for _ in range(2)] == [StepDone] * 2
-            assert await gateway.frame() == Closed(TAG, "finished", {})
+            assert await one.media.frame() == Closed(TAG, "finished", {})
 
     play(scenario())
 

@@ -61,6 +61,7 @@ from stages.messages import (
     Greeting,
     Hello,
     Inspect,
+    InwardChanged,
     KindSnapshot,
     LinkRefused,
     OnwardChanged,
@@ -136,11 +137,12 @@ EVENTS = (
 )
 FRAMES: tuple[Frame, ...] = (
     Hello(LINK_VERSION, "media", "gw_1"),
-    Welcome(LINK_VERSION, "talker", 3, "sha256:0", ("vocoder-1", "vocoder-2"), arena=OFFER),
+    Welcome(LINK_VERSION, "talker", 3, "sha256:0", ("vocoder-1", "vocoder-2"), ("thinker",), OFFER),
     LinkRefused(LINK_VERSION, "too old"),
     Taken(2**20),
     Release(REF),
     OnwardChanged("vocoder-1", up=True),
+    InwardChanged("thinker-1", up=False),
     OpenSession("sess_1", 1),
     SessionOpened("sess_1"),
     SessionRefused("sess_1", "capacity", "all slots are taken"),

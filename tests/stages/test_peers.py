@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stages.edges import GATEWAY, OutEdge
-from stages.messages import LINK_VERSION, Hello, LinkRole
+from stages.effects import Effect, Send
+from stages.messages import LINK_VERSION, Hello, InwardChanged, LinkRole, Retiring
 from stages.peers import Onward, Peers
+
+TOLD = Retiring()
 
 
 def hello(role: LinkRole, name: str) -> Hello:
     return Hello(LINK_VERSION, role, name)
+
+
+def links(effects: list[Effect]) -> list[int]:
+    return [effect.link for effect in effects if isinstance(effect, Send)]
 
 
 def test_a_gateway_has_two_links() -> None:
@@ -21,7 +28,8 @@ def test_a_gateway_has_two_links() -> None:
     greetings = (hello("control", "gw_1"), hello("media", "gw_1"), hello("control", "gw_2"), hello("data", "gw_1"))
     for link, greeting in enumerate(greetings, 1):
         assert peers.greet(link, greeting) == []
-    assert peers.controls == [1, 3]
+    assert links(peers.tell_gateways(TOLD)) == [1, 3]
+    assert peers.sources == {"gw_1"}
     assert (peers.media_of(1), peers.media_of(3), peers.media_of(9)) == (2, None, None)
     assert [peers.are_one(link, 1) for link in range(1, 6)] == [True, True, False, False, False]
     assert not peers.are_one(2, 9)
@@ -34,8 +42,22 @@ def test_who_introduces_itself_anew_has_lost_the_link_before() -> None:
     peers.greet(2, hello("media", "gw_1"))
     assert peers.greet(3, hello("control", "gw_1")) == [1]
     assert peers.forget(1) == "control"
-    assert (peers.controls, peers.media_of(3), peers.media_of(1)) == ([3], 2, None)
+    assert (peers.tell_gateways(TOLD), peers.media_of(3), peers.media_of(1)) == ([Send(3, TOLD)], 2, None)
     assert peers.forget(1) is None
+
+
+def test_gateways_are_told_which_stages_before_have_come_and_gone() -> None:
+    peers = Peers()
+    peers.greet(1, hello("control", "gw_1"))
+    peers.greet(2, hello("data", "thinker/1"))
+    assert peers.tell_of_sources(frozenset({"thinker"})) == []
+    before = peers.sources
+    peers.forget(2)
+    peers.greet(3, hello("data", "align/1"))
+    assert peers.tell_of_sources(before) == [
+        Send(1, InwardChanged("align", up=True)),
+        Send(1, InwardChanged("thinker", up=False)),
+    ]
 
 
 def test_a_later_process_takes_the_place_of_an_earlier_one() -> None:
@@ -130,9 +152,9 @@ class PeersMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_is_found(self) -> None:
-        assert sorted(self.peers.controls) == sorted(
-            link for (role, _), (link, _) in self.links.items() if role == "control"
-        )
+        told = sorted(links(self.peers.tell_gateways(TOLD)))
+        assert told == sorted(link for (role, _), (link, _) in self.links.items() if role == "control")
+        assert self.peers.sources == {name for role, name in self.links if role == "data"}
         for (role, name), (link, _) in self.links.items():
             assert self.peers.is_stage(link) == (role == "data")
             if role == "control":

@@ -26,7 +26,7 @@ from stages.stream import Publish, StageFailure
 from stages.tenant_shares import SHARE_LEAD_NS
 from stages.worker import WorkerSpec
 from tests.stages.puppet import BatchingPuppets, PuppetModel, PuppetStep
-from tests.stages.stage_bench import CONTROL, SESSION, TAG, Puppets, StageBench, closings, sound
+from tests.stages.stage_bench import CONTROL, MEDIA, SESSION, TAG, Puppets, StageBench, closings, sound
 
 A, B, C = (Tag(SESSION, 5, 1, name) for name in "abc")
 FAILURE = StageFailure("engine", "it broke")
@@ -177,6 +177,7 @@ def test_a_tenant_is_served_by_its_weight(told: str) -> None:
         spec = WorkerSpec("think", "thinker", "scripted", "unix:/think.sock", 1, tenant_weights={"paid": 3})
         bench.stage = spec.stage_of(model, bench.events)
         bench.stage.link_up(CONTROL, Hello(1, "control", "gw_1"))
+        bench.stage.link_up(MEDIA, Hello(1, "media", "gw_1"))
     bench.frame(OpenSession(SESSION, 0))
     tags = [Tag(SESSION, 5, 1, name) for name in ("x", "y", "paid")]
     for tag in tags:

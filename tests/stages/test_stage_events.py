@@ -12,6 +12,7 @@ from tests.stages.puppet import PuppetModel, PuppetStep
 from tests.stages.stage_bench import (
     CONTROL,
     INPUT,
+    MEDIA,
     NEXT,
     ONWARD,
     OTHER_CONTROL,
@@ -125,6 +126,7 @@ def test_the_credit_of_an_observer_that_is_lost_is_lost_with_it() -> None:
     watching = OutEdge(NEXT, "audio", 8, need="complete", observed=True)
     stage = Stage(model, (watching, OutEdge(GATEWAY, "audio", 16)), events=log)
     stage.link_up(CONTROL, Hello(1, "control", "gw_1"))
+    stage.link_up(MEDIA, Hello(1, "media", "gw_1"))
     stage.onward_up(NEXT, ONWARD)
     stage.handle(CONTROL, OpenSession(SESSION, 0), 0)
     for tag in (TAG, OTHER):

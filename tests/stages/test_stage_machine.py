@@ -56,6 +56,7 @@ from stages.messages import (
     Frame,
     Grant,
     Hello,
+    InwardChanged,
     OnwardChanged,
     Open,
     Opened,
@@ -68,11 +69,12 @@ from stages.messages import (
 )
 from stages.stream import StageFailure
 from tests.stages.event_promises import WorkerPromises
-from tests.stages.stage_bench import CONTROL, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
+from tests.stages.stage_bench import CONTROL, MEDIA, NEXT, ONWARD, OTHER_CONTROL, OTHER_MEDIA, SOURCE, StageBench
 
 SESSIONS = ("task", "task_1_2")
 CONTROLS = (CONTROL, OTHER_CONTROL)
 NAMES = {CONTROL: "gw_1", OTHER_CONTROL: "gw_2"}
+MEDIAS = {CONTROL: MEDIA, OTHER_CONTROL: OTHER_MEDIA}
 REPLY = "One two three, four five six seven. Eight nine!"
 SAMPLE_RATE = 8_000
 FRAME_SAMPLES = SAMPLE_RATE // 100
@@ -149,8 +151,8 @@ class Walk:
         )
         self.onward = ONWARD if onward_window else None
         self.controls = {number: number for number in CONTROLS}
-        self.bench.stage.link_up(OTHER_CONTROL, Hello(1, "control", "gw_2"))
-        self.bench.stage.link_up(OTHER_MEDIA, Hello(1, "media", "gw_2"))
+        self.media = dict(MEDIAS)
+        self.bench.another_gateway()
         self.next_link = 100
         self.source, self.before_incarnation = SOURCE, 1
         self.lives: dict[Tag, Life] = {}
@@ -221,7 +223,7 @@ class Walk:
                 assert session not in self.told
                 self.told.add(session)
             case _:
-                assert isinstance(sent.frame, Refused | SessionRefused | OnwardChanged)
+                assert isinstance(sent.frame, Refused | SessionRefused | OnwardChanged | InwardChanged)
 
     @property
     def _is_onward(self) -> bool:
@@ -238,7 +240,8 @@ class Walk:
 
     def _check_closed(self, tag: Tag, closed: Closed, link: int) -> None:
         life = self.lives.pop(tag)
-        assert link == life.control
+        way = self._media_of(life.control) if closed.outcome == "finished" else life.control
+        assert link == way
         assert tag.key not in self.bench.running
         assert closed.code != DEADLINE_EXCEEDED or self.bench.now_ns >= life.ends_ns
         if closed.outcome == "finished":
@@ -332,6 +335,22 @@ class Walk:
         self.bench.carry_out(self.bench.stage.link_up(self.next_link, Hello(1, "control", NAMES[which])))
         if not noticed:
             self.bench.lose(lost)
+
+    def lose_media(self) -> None:
+        """Its gateway has it back at once; perhaps the loss is noticed only then."""
+        which = self.random.choice(CONTROLS)
+        self._leave(lambda tag: self.lives[tag].control == self.controls[which])
+        lost, self.next_link = self.media[which], self.next_link + 1
+        self.media[which] = self.next_link
+        noticed = self.random.random() < 0.5
+        if noticed:
+            self.bench.lose(lost)
+        self.bench.carry_out(self.bench.stage.link_up(self.next_link, Hello(1, "media", NAMES[which])))
+        if not noticed:
+            self.bench.lose(lost)
+
+    def _media_of(self, control: int) -> int:
+        return next(self.media[which] for which in CONTROLS if self.controls[which] == control)
 
     def _control(self) -> int:
         return self.controls[self.random.choice(CONTROLS)]
@@ -471,6 +490,7 @@ ACTIONS: dict[Callable[[Walk], None], int] = {
     Walk.open_session: 3,
     Walk.close_session: 1,
     Walk.lose_gateway: 1,
+    Walk.lose_media: 1,
     Walk.lose_next_stage: 1,
     Walk.lose_stage_before: 1,
     Walk.find_next_stage: 4,

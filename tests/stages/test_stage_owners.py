@@ -24,6 +24,7 @@ from stages.messages import (
     Refused,
     SessionOpened,
     SessionRefused,
+    StepDone,
 )
 from stages.stream import Publish
 from tests.stages.puppet import PuppetStep
@@ -52,7 +53,7 @@ CLAUSES = (InEdge("clauses", 8),)
 def _taken_over() -> Puppets:
     """A second gateway has taken the session over in epoch 9."""
     bench = Puppets()
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
     bench.frame(Open(Tag(SESSION, 9, 2, "resp_9"), ObserverOptions()), OTHER_CONTROL)
     return bench
@@ -75,7 +76,7 @@ def test_who_opens_a_session_ends_all_that_others_had_opened_for_it() -> None:
     outside = Tag(SESSION, OUT_OF_BAND, 1, "resp_o")
     for tag in (INPUT, outside):
         bench.another(tag)
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     ended = closings(bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL))
     assert ended == [(tag, "cancelled", "") for tag in (TAG, INPUT, outside)]
     assert bench.model.sessions == {SESSION}
@@ -84,7 +85,7 @@ def test_who_opens_a_session_ends_all_that_others_had_opened_for_it() -> None:
 def test_a_new_owner_is_told_that_the_session_is_open_when_nothing_of_the_one_before_is_left() -> None:
     bench = Puppets(PuppetStep())
     bench.another(INPUT)
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     assert bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL) == [Closed(INPUT, "cancelled", {})]
     assert bench.finish() == [Closed(TAG, "cancelled", {}), SessionOpened(SESSION)]
     assert bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL) == [SessionOpened(SESSION)]
@@ -92,7 +93,7 @@ def test_a_new_owner_is_told_that_the_session_is_open_when_nothing_of_the_one_be
 
 def test_a_stream_that_is_open_is_opened_again_by_its_owner_alone() -> None:
     bench = Puppets()
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     again = Open(TAG, ObserverOptions())
     assert bench.frame(again) == [Opened(TAG)]
     assert bench.frame(again, OTHER_CONTROL) == [Refused(TAG, "not_owner", "another gateway has opened the session")]
@@ -111,8 +112,7 @@ def test_an_owner_that_has_streams_open_is_told_at_once_that_the_session_is_its_
 )
 def test_the_credit_of_what_was_published_is_given_back_by_its_gateway_alone(link: int) -> None:
     bench = Puppets(PuppetStep((sound(4),)), PuppetStep((sound(4, 1),)), publish_window=4)
-    for number, role in ((OTHER_CONTROL, "control"), (OTHER_MEDIA, "media")):
-        bench.stage.link_up(number, Hello(LINK_VERSION, role, "gw_2"))  # type: ignore[arg-type]
+    bench.another_gateway()
     bench.run_to_rest()
     assert bench.frame(Grant(TAG, 4), link) == []
     assert bench.stale() == 1
@@ -121,7 +121,7 @@ def test_the_credit_of_what_was_published_is_given_back_by_its_gateway_alone(lin
 
 def test_who_has_left_again_meanwhile_is_told_nothing() -> None:
     bench = Puppets(PuppetStep())
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
     bench.frame(CloseSession(SESSION), OTHER_CONTROL)
     assert bench.finish() == [Closed(TAG, "cancelled", {})]
@@ -130,7 +130,7 @@ def test_who_has_left_again_meanwhile_is_told_nothing() -> None:
 def test_a_new_owner_counts_its_turns_anew_while_those_of_the_one_before_are_leaving() -> None:
     bench = Puppets()
     bench.another(INPUT, PuppetStep())
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     bench.frame(OpenSession(SESSION, 9), OTHER_CONTROL)
     again = Tag(SESSION, 9, INPUT.turn)
     assert bench.frame(Open(again, ObserverOptions()), OTHER_CONTROL) == [Opened(again)]
@@ -187,7 +187,7 @@ def test_the_terminal_goes_to_who_opened_the_stream_last() -> None:
 def test_streams_of_a_lost_gateway_end_though_another_owns_their_session_now() -> None:
     bench = Puppets()
     bench.another(INPUT)
-    bench.stage.link_up(OTHER_CONTROL, Hello(LINK_VERSION, "control", "gw_2"))
+    bench.another_gateway()
     bench.frame(OpenSession(SESSION, 5), OTHER_CONTROL)
     bench.lose(CONTROL)
     assert bench.is_empty()
@@ -200,18 +200,45 @@ def test_streams_of_a_lost_gateway_end_though_another_owns_their_session_now() -
 def test_a_gateway_that_introduces_itself_anew_has_lost_its_links() -> None:
     """It knows of the loss before we do, and asks anew for what it wants."""
     bench = Puppets()
-    bench.another(INPUT)
+    bench.another(INPUT, PuppetStep())
+    bench.carry_out(bench.stage.link_up(22, Hello(LINK_VERSION, "media", "gw_1")))
+    assert closings([sent.frame for sent in bench.take_sent()]) == [(TAG, "failed", "media_lost")]
     bench.carry_out(bench.stage.link_up(21, Hello(LINK_VERSION, "control", "gw_1")))
-    assert closings([sent.frame for sent in bench.take_sent()]) == [(TAG, "cancelled", ""), (INPUT, "cancelled", "")]
+    assert closings(bench.finish(INPUT.key)) == [(INPUT, "failed", "media_lost")]
     bench.frame(OpenSession(SESSION, 5), 21)
     bench.frame(Open(TAG, ObserverOptions()), 21)
     assert bench.lose(CONTROL) == []
-    assert bench.frame(Feed(TAG, CLAUSE), MEDIA) == []
+    assert bench.frame(Feed(TAG, CLAUSE), 22) == []
     assert (bench.stream.fed, bench.stale()) == ([CLAUSE], 0)
-    bench.stage.link_up(22, Hello(LINK_VERSION, "media", "gw_1"))
     bench.progress(Publish(TEXT))
     assert bench.take_sent()[-1] == Send(22, Published(TAG, TEXT))
     assert bench.lose(MEDIA) == []
+
+
+def test_what_is_published_is_lost_with_the_media_link_and_its_streams_fail() -> None:
+    """The gateway, which may not have noticed, is not to be told of a success of which it lacks the end."""
+    bench = Puppets(PuppetStep((Publish(TEXT),)))
+    bench.another_gateway()
+    foreign = Tag("other", 5, 1, "resp_o")
+    bench.frame(OpenSession("other", 5), OTHER_CONTROL)
+    bench.frame(Open(foreign, ObserverOptions()), OTHER_CONTROL)
+    bench.take_sent()
+    assert bench.lose(MEDIA) == []
+    bench.finish()
+    sent = [Send(CONTROL, Closed(TAG, "failed", {}, "media_lost", "what is published reaches nobody"))]
+    assert [effect for effect in bench.take_sent() if effect.link in (CONTROL, MEDIA)] == sent
+    assert bench.stage.statistics().streams == 1, "the other gateway's goes on"
+    again = Tag(SESSION, 5, 1, "resp_2")
+    refused = Refused(again, "media_lost", "what is published reaches nobody")
+    assert bench.frame(Open(again, ObserverOptions())) == [refused]
+
+
+def test_a_success_goes_the_way_of_what_was_published() -> None:
+    bench = Puppets(PuppetStep((Publish(TEXT),)))
+    bench.stream.ends = True
+    bench.finish()
+    sent = [(effect.link, type(effect.frame)) for effect in bench.take_sent()]
+    assert sent == [(CONTROL, StepDone), (MEDIA, Published), (MEDIA, Closed)]
 
 
 def test_what_was_handed_over_is_lost_with_the_link_of_the_stage_before() -> None:
@@ -233,7 +260,7 @@ def test_what_comes_by_other_edges_is_lost_with_theirs() -> None:
     bench.stage.link_up(30, Hello(LINK_VERSION, "data", "other/1"))
     bench.frame(Feed(TAG, CLAUSE), SOURCE)
     bench.frame(Feed(TAG, AudioOut(0, 24_000, 0, b"", final=False)), 30)
-    assert bench.lose(SOURCE) == []
+    assert closings(bench.lose(SOURCE)) == []
     assert closings(bench.lose(30)) == [(TAG, "failed", "upstream_lost")]
 
 

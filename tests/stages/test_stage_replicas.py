@@ -9,6 +9,7 @@ from stages.messages import (
     Feed,
     Grant,
     Hello,
+    InwardChanged,
     OnwardChanged,
     Open,
     OpenSession,
@@ -77,3 +78,15 @@ def test_a_stage_that_retires_finishes_what_it_has_and_says_so_to_every_gateway(
     assert not bench.stage.has_retired, "a step still runs"
     bench.finish()
     assert bench.stage.has_retired
+
+
+def test_gateways_are_told_whose_links_it_has() -> None:
+    """A stage before may not have noticed that its link is gone: who asks it for a stream must know."""
+    bench = StageBench(PuppetModel())
+    bench.take_sent()
+    inward = [bench.stage.inward]
+    assert bench.lose(SOURCE) == [InwardChanged("before", up=False)]
+    assert [*inward, bench.stage.inward] == [("before",), ()]
+    assert bench.carry_out(bench.stage.link_up(30, Hello(1, "data", "before/1"))) == [InwardChanged("before", up=True)]
+    assert bench.carry_out(bench.stage.link_up(31, Hello(1, "data", "before/2"))) == [], "its next life has a link too"
+    assert bench.lose(30) == []
