@@ -36,6 +36,7 @@ from stages.messages import (
     Frame,
     Grant,
     Hello,
+    InwardChanged,
     OnwardChanged,
     Open,
     Opened,
@@ -133,12 +134,13 @@ class WorkerProcess:
             self.control.link.send(frame)
 
     async def told(self, kind: type[F]) -> F:
-        """The next order's answer of `kind`; timings are skipped, anything else is a fault."""
+        """The next order's answer of `kind`. Timings are skipped, and which stages before come and go; anything else is
+        a fault."""
         while True:
             frame = await self.control.frame()
             if isinstance(frame, kind):
                 return frame
-            assert isinstance(frame, StepDone), frame
+            assert isinstance(frame, StepDone | InwardChanged), frame
 
     async def settle(self) -> None:
         """Come back when the worker has dealt with all that it was sent so far, on either link."""
@@ -148,6 +150,17 @@ class WorkerProcess:
         while not isinstance(frame := await self.media.frame(), SessionOpened):
             self.events.append(frame)
 
+    async def next_end(self) -> Closed:
+        """The next end of a stream, which comes by either link: a success behind what was published."""
+        media = asyncio.ensure_future(self.published_until(lambda frame: isinstance(frame, Closed)))
+        control = asyncio.ensure_future(self.told(Closed))
+        await asyncio.wait((media, control), return_when=asyncio.FIRST_COMPLETED)
+        last = control.result() if control.done() else media.result()[-1]
+        for waiting in (media, control):
+            waiting.cancel()
+        assert isinstance(last, Closed)
+        return last
+
     async def published_until(self, wanted: Callable[[Frame], bool]) -> list[Frame]:
         """What is published, up to and with the first that is `wanted`."""
         frames = self.events
@@ -156,6 +169,12 @@ class WorkerProcess:
             assert len(frames) < FRAMES_MAX
             frames.append(await self.media.frame())
         return frames
+
+    async def published_whole(self, tag: Tag) -> list[Frame]:
+        """What is published up to the end of `tag`, which is a success."""
+        *published, last = await self.published_until(lambda frame: isinstance(frame, Closed))
+        assert last == Closed(tag, "finished", {})
+        return published
 
     async def end(self) -> tuple[int, str]:
         """Let go of the standard input; gives status and standard error."""
@@ -269,23 +288,13 @@ def test_a_reply_flows_through_three_workers_as_fast_as_the_ear_takes_it(tmp_pat
             assert samples_of(heard) == SAMPLES
             starts = [chunk.start_sample for chunk in chunks if isinstance(chunk, AudioOut)]
             assert starts == sorted(starts)
-            closed = [await one.told(Closed) for one in stages]
-            assert closed == [Closed(tag, "finished", {})] * 3
-
-            said = (await think.published_until(lambda f: isinstance(f, Published) and isinstance(f.event, TextDone)))[
-                -1
-            ]
-            assert isinstance(said, Published)
-            assert isinstance(said.event, TextDone)
-            assert said.event.text == REPLY
-            words = await speak.published_until(
-                lambda f: (
-                    isinstance(f, Published) and isinstance(f.event, WordTimes) and f.event.words[-1].text == "word119."
-                )
-            )
+            said, spoken, _ = [await one.published_whole(tag) for one in stages]
+            assert isinstance(said[-1], Published)
+            assert isinstance(said[-1].event, TextDone)
+            assert said[-1].event.text == REPLY
             times = [
                 word
-                for f in words
+                for f in spoken
                 if isinstance(f, Published) and isinstance(f.event, WordTimes)
                 for word in f.event.words
             ]
@@ -337,7 +346,7 @@ def test_an_observer_sees_a_whole_reply_at_once_and_holds_up_nobody(tmp_path: Pa
             assert isinstance(closed, Closed)
             assert closed.outcome == "finished"
             for one in line:
-                assert await one.told(Closed) == Closed(tag, "finished", {})
+                await one.published_whole(tag)
 
     play(scenario())
 

@@ -28,7 +28,7 @@ from stages.contracts import (
     VocoderOptions,
 )
 from stages.graph import worker_spec
-from stages.messages import Cancel, Closed, Feed, Frame, Grant, Open, Opened, OpenSession, Published, SessionOpened
+from stages.messages import Cancel, Feed, Frame, Grant, Open, Opened, OpenSession, Published, SessionOpened
 from tests.stages.engines.torch_omni.offline import Offline, generate
 from tests.stages.engines.torch_omni.pipeline import omni_graph
 from tests.stages.link_bench import play
@@ -76,7 +76,7 @@ async def hear(encoder: WorkerProcess, thinker: WorkerProcess) -> None:
     heard = await encoder.published_until(lambda frame: isinstance(frame, Published))
     assert heard[-1] == Published(tag, Transcript("", len(PCM), settled=True, final=True))
     for one in (encoder, thinker):
-        assert await one.told(Closed) == Closed(tag, "finished", {})
+        await one.published_whole(tag)
 
 
 async def answer(stages: list[WorkerProcess], tag: Tag) -> None:
@@ -121,9 +121,7 @@ def test_a_spoken_turn_is_answered_by_four_processes_as_by_one_call_of_the_libra
             await hear(encoder, thinker)
             await answer([thinker, talker, vocoder], tag)
             close(await listen(vocoder, tag, len(truth.wave) + 1), truth.wave)
-            for one in (thinker, talker, vocoder):
-                assert await one.told(Closed) == Closed(tag, "finished", {})
-            said = await thinker.published_until(lambda f: isinstance(f, Published) and isinstance(f.event, TextDone))
+            said, *_ = [await one.published_whole(tag) for one in (thinker, talker, vocoder)]
             assert isinstance(said[-1], Published)
             assert isinstance(said[-1].event, TextDone)
             assert said[-1].event.text == "".join(f"<{token}>" for token in truth.tokens)
@@ -135,7 +133,7 @@ def test_a_spoken_turn_is_answered_by_four_processes_as_by_one_call_of_the_libra
             for one in (thinker, talker, vocoder):
                 one.order(Cancel(other))
             for one in (thinker, talker, vocoder):
-                closed = await one.told(Closed)
+                closed = await one.next_end()
                 assert closed.tag == other
                 assert closed.outcome in ("cancelled", "finished")
             await vocoder.settle()
