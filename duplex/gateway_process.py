@@ -35,6 +35,7 @@ from duplex.door import Door, LoadBoard
 from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.gateway_spec import GatewaySpec
+from duplex.http_protocol import HttpProtocol
 from duplex.pipeline import graph_of, voices_of
 from duplex.places import SharedPlaces
 from duplex.probe_server import ProbeServer
@@ -189,6 +190,7 @@ def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) ->
     return _Server(
         uvicorn.Config(
             build_app(gateway),
+            http=HttpProtocol,
             ws=_RealtimeProtocol,
             ws_max_size=config.message_bytes_max,
             ws_per_message_deflate=False,

@@ -463,7 +463,7 @@ class Conversation:
             *self._making.stop_reading(),
         ]
         if self._speaking.active:
-            effects += [*self._raise_epoch(CALL_ENDED), *self._cancel_active(CALL_ENDED, now_ns)]
+            effects += [*self._raise_epoch(CALL_ENDED, now_ns), *self._cancel_active(CALL_ENDED, now_ns)]
         for view in self._speaking.running:
             effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
         effects += [*self._cut_off(now_ns, gone=True), *self._withdraw_owed(CALL_ENDED)]  # the stages are told first
@@ -500,10 +500,11 @@ class Conversation:
 
     # ---- responses ---------------------------------------------------------------------------------
 
-    def _raise_epoch(self, reason: str) -> list[Effect]:
-        """End all that is being said, at every stage; what follows tells of it."""
+    def _raise_epoch(self, reason: str, now_ns: int) -> list[Effect]:
+        """End all that is being said, and prepared, at every stage; what follows tells of it."""
         epoch = self._making.epoch = self.epoch + 1
-        return [EndEpoch(epoch), SaveEpoch(epoch), Measured("epochs_ended", 1, reason)]
+        ended = [EndEpoch(epoch), SaveEpoch(epoch), Measured("epochs_ended", 1, reason)]
+        return [*ended, *self._speaking.withdraw(now_ns)]
 
     def _cancel_active(self, reason: str, now_ns: int) -> list[Effect]:
         active = self._speaking.active
@@ -516,7 +517,7 @@ class Conversation:
         if self._speaking.active is None and not cut_off:
             return []
         cut = self._remembered.cut_off(cut_off)
-        return [*self._raise_epoch(reason), *before, *cut, *self._cancel_active(reason, now_ns)]
+        return [*self._raise_epoch(reason, now_ns), *before, *cut, *self._cancel_active(reason, now_ns)]
 
     def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
         """The rest of replies that are over is heard no more. All of it was sent, so no epoch ends with it."""

@@ -71,6 +71,19 @@ def test_a_prepared_answer_can_be_interrupted_once_it_is_confirmed() -> None:
     assert talk.texts == [("user", SAID), ("assistant", "ten")]
 
 
+def test_what_was_prepared_ends_with_its_epoch_and_is_made_anew_in_the_next() -> None:
+    """Its client stops the end of the reply before while the caller speaks, and the stages drop all of that epoch."""
+    talk = Talk(without_interruption(), prepare=True, recalls=True)
+    talk.answered("hello", "one two three")
+    paused(talk)
+    assert talk.core.speaking.prepared is not None
+    talk.do(talk.core.stop_speaking("client_cancelled", talk.now_ns))
+    assert (outcomes(talk), talk.core.speaking.prepared) == (["withdrawn"], None)
+    talk.end()
+    talk.heard(SAID)
+    assert (talk.active, talk.tag("resp_3").epoch) == ("resp_3", talk.core.epoch)
+
+
 def test_the_prefill_stops_before_an_answer_is_prepared_and_starts_again_if_it_is_withdrawn() -> None:
     talk = Talk(prepare=True)
     talk.start(48_000)
