@@ -60,7 +60,7 @@ class HttpProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self._enter("idle")
         super().on_response_complete()
-        if self._is_request_whole:  # it was sent ahead
+        if self._is_request_whole:  # the next was sent ahead, or there is to be none
             self._enter("answering")
 
     @property

@@ -275,7 +275,7 @@ class Conversation:
 
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
-        withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
+        dropped = self._speaking.withdraw(now_ns) if self._hearing.current else []
         effects = [
             *self._hearing.discard(),
             *withdrawn,
@@ -503,8 +503,8 @@ class Conversation:
     def _raise_epoch(self, reason: str, now_ns: int) -> list[Effect]:
         """End all that is being said, and prepared, at every stage; what follows tells of it."""
         epoch = self._making.epoch = self.epoch + 1
-        ended = [EndEpoch(epoch), SaveEpoch(epoch), Measured("epochs_ended", 1, reason)]
-        return [*ended, *self._speaking.withdraw(now_ns)]
+        dropped = self._speaking.withdraw(now_ns)
+        return [EndEpoch(epoch), SaveEpoch(epoch), Measured("epochs_ended", 1, reason), *dropped]
 
     def _cancel_active(self, reason: str, now_ns: int) -> list[Effect]:
         active = self._speaking.active
