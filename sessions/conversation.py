@@ -275,7 +275,7 @@ class Conversation:
 
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
-        dropped = self._speaking.withdraw(now_ns) if self._hearing.current else []
+        withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
         effects = [
             *self._hearing.discard(),
             *withdrawn,
