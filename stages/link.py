@@ -300,19 +300,14 @@ class Link(asyncio.BufferedProtocol):
         """
         if not self.is_up:
             return
-        match frame:
-            case Hello(role=role):
-                self._know_role(role)
-                frame = self._offering(frame, produces=role == "data")
-            case Welcome():
-                frame = self._offering(frame, produces=self._role == "media")
-            case Feed() | Published():
-                assert self._role is not None, "the greeting comes before any payload"
-        self._exchange.send(self.number, frame)
+        self._exchange.send(self.number, self._offering(frame) if isinstance(frame, Hello | Welcome) else frame)
 
-    def _offering(self, greeting: Hello | Welcome, *, produces: bool) -> Hello | Welcome:
+    def _offering(self, greeting: Hello | Welcome) -> Hello | Welcome:
         """This side's greeting, with its arena where the peer is to read it. With that, the link can carry payload."""
+        if isinstance(greeting, Hello):
+            self._know_role(greeting.role)
         assert self._role is not None, "Hello comes before Welcome"
+        produces = self._role == ("data" if isinstance(greeting, Hello) else "media")
         offer = self._exchange.offer if produces and self._is_local else None
         self._exchange.link_up(self.number, self._role, lends=offer is not None)
         return msgspec.structs.replace(greeting, arena=offer)
