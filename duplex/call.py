@@ -528,27 +528,9 @@ class Call:
             self._journal.write(self._recorder.compacted())
 
     def _measure(self, measured: do.Measured) -> None:
-        metrics = self._services.metrics
-        match measured.name:
-            case "first_audio_seconds":
-                metrics.first_audio_seconds.observe(measured.value)
-            case "encoder_wait_seconds":
-                metrics.encoder_wait_seconds.observe(measured.value)
-            case "drain_lag_seconds":
-                metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
-            case "epochs_ended":
-                metrics.epochs_ended.labels(measured.label).inc(measured.value)
-            case "holds":
-                metrics.holds.labels(measured.label).inc(measured.value)
-            case "items_trimmed":
-                metrics.items_trimmed.inc(measured.value)
-                _log.info("history_trimmed", session=self.session, items=int(measured.value))
-            case "responses_retried":
-                metrics.responses_retried.inc()
-            case "prepared_replies":
-                metrics.prepared_replies.labels(measured.label).inc(measured.value)
-            case "wasted_audio_seconds":
-                metrics.wasted_audio_seconds.inc(measured.value)
+        self._services.metrics.measured(measured.name, measured.value, measured.label)
+        if measured.name == "items_trimmed":
+            _log.info("history_trimmed", session=self.session, items=int(measured.value))
 
     def _feed_encoder(self, tag: Tag, item: Item, units: int) -> None:
         with self._ending_where_unresponsive():

@@ -25,6 +25,7 @@ import structlog
 
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
+from duplex.call_figures import note_calls
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.errands import Errands, What
@@ -580,14 +581,7 @@ class Gateway:
         calls = self._all_calls()
         self.metrics.store_ready.set(self.store_watch.trouble is None)
         self.metrics.store_durable.set(self.store_watch.is_durable)
-        self.metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
-        self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
-        ledgers = [ledger for call in calls for ledger in call.ledgers()]
-        self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
-        self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
-        now_ns = time.monotonic_ns()
-        leads_ns = (call.conversation.speaking.lead_ns(now_ns) for call in calls)
-        self.metrics.lead_seconds.set(max(leads_ns, default=0) / 1e9)
+        note_calls(self.metrics, calls, time.monotonic_ns())
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
         for name, stage in self._stages.items():
             self.metrics.pool_streams.labels(name).set(stage.streams)

@@ -184,6 +184,28 @@ class Metrics:
         for kind, count in answer.found.items():
             self.audit_found.labels(stage, kind).inc(count)
 
+    def measured(self, name: str, value: float, label: str) -> None:
+        """Enter a figure that a conversation has measured (`sessions.effects.Measured`)."""
+        match name:
+            case "first_audio_seconds":
+                self.first_audio_seconds.observe(value)
+            case "encoder_wait_seconds":
+                self.encoder_wait_seconds.observe(value)
+            case "drain_lag_seconds":
+                self.drain_lag_seconds.labels(label).observe(value)
+            case "epochs_ended":
+                self.epochs_ended.labels(label).inc(value)
+            case "holds":
+                self.holds.labels(label).inc(value)
+            case "items_trimmed":
+                self.items_trimmed.inc(value)
+            case "responses_retried":
+                self.responses_retried.inc()
+            case "prepared_replies":
+                self.prepared_replies.labels(label).inc(value)
+            case "wasted_audio_seconds":
+                self.wasted_audio_seconds.inc(value)
+
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)

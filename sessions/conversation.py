@@ -46,7 +46,7 @@ from sessions.hearing import Hearing, Turn, Understood
 from sessions.idle import IdlePrompts
 from sessions.items import Item
 from sessions.making import Making
-from sessions.owed import ASKED_ALREADY, Owed, withdrawn
+from sessions.owed import ASKED_ALREADY, Owing
 from sessions.plan import Marks
 from sessions.planner import Identity, ReplyDefaults
 from sessions.remembered import Remembered
@@ -93,7 +93,9 @@ class Conversation:
             remembered=self._remembered,
         )
         self._idle = IdlePrompts()
-        self._owed: Owed | None = None
+        self._owing = Owing(
+            hearing=self._hearing, speaking=self._speaking, remembered=self._remembered, making=self._making
+        )
         self._is_over = False
 
     # ---- what can be asked -------------------------------------------------------------------------
@@ -133,7 +135,7 @@ class Conversation:
 
     def next_deadline_ns(self) -> int | None:
         hearing, speaking = self._hearing, self._speaking
-        waits = (hearing.next_deadline_ns(), speaking.next_deadline_ns(), self._owed_due_ns, self._idle_due_ns)
+        waits = (hearing.next_deadline_ns(), speaking.next_deadline_ns(), self._owing.due_ns, self._idle_due_ns)
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int, input_end: int) -> list[Effect]:
@@ -310,43 +312,10 @@ class Conversation:
         effects = self._remembered.understand(turn.item, text)
         if text:
             self._idle.caller_is_there()
-        asked = self._owed.spec if self._owed and self._owed.turn == turn.tag.turn else None
-        if asked or (turn.answer and (text or not self._owed)):
-            since_ns = self._owed.since_ns if self._owed else now_ns
-            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn, since_ns, asked)
+        self._owing.understood(turn, text, now_ns)
         if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
-
-    @property
-    def _owed_due_ns(self) -> int | None:
-        """When what is owed begins though somebody speaks; None where that is not what it waits for."""
-        if self._owed is None or self._waits_for_more or self._hearing.current is None:
-            return None
-        return self._owed.due_ns
-
-    @property
-    def _waits_for_more(self) -> bool:
-        """Something else than speech comes before what is owed, and has an end of its own."""
-        return self._speaking.active is not None or self._speaking.is_full or self._hearing.is_awaited
-
-    def _answer_owed(self, now_ns: int) -> list[Effect]:
-        """Begin what is owed, once nobody speaks and no other turn is still being understood."""
-        owed = self._owed
-        if self._speaking.active or self._hearing.is_awaited:
-            return []
-        if self._hearing.current and (owed is None or now_ns < owed.due_ns):
-            return []
-        if owed is None or self._is_over or not (owed.spec or self._remembered.is_unanswered):
-            self._owed = None
-            return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
-        if self._speaking.is_full:
-            return []
-        self._owed = None
-        spec = owed.spec or ResponseSpec()
-        if self._making.is_prepared(spec):
-            return [*self._speaking.confirm(self._remembered.last_id, owed.marks, now_ns), *self._enter_ended()]
-        return self._making.start(spec, owed.marks, owed.turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -411,10 +380,10 @@ class Conversation:
         refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
         if spec.in_conversation:
             turn = None if refusal else self._hearing.amid_speech
-            if self._owed and self._owed.spec:
+            if self._owing.is_asked_for:
                 refusal = refusal or ASKED_ALREADY
             elif turn or self._speaking.has_called:
-                self._owed = Owed(Marks(), turn.tag.turn if turn else self._hearing.next_turn(), now_ns, spec)
+                self._owing.ask(spec, turn, now_ns)
                 return []
         if refusal:
             return [Tell(refusal)]
@@ -423,9 +392,9 @@ class Conversation:
     def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
         """End a response: the active one, or the one named. Who ends the active one wants no other in its place."""
         active = self._speaking.active
-        if active is None and response_id is None and self._owed and self._owed.spec:
+        if active is None and response_id is None and self._owing.is_asked_for:
             stopped = self._stop("client_cancelled", now_ns)  # the stages are told first
-            return self._settle([*stopped, *self._withdraw_owed("client_cancelled")], now_ns)
+            return self._settle([*stopped, *self._owing.withdraw("client_cancelled")], now_ns)
         wanted = response_id or (active.id if active else None)
         if wanted is None and self._speaking.is_sounding(now_ns):
             return self.stop_speaking("client_cancelled", now_ns)
@@ -446,13 +415,8 @@ class Conversation:
         """
         is_active = self._speaking.active is not None
         stopped = self._stop(why, now_ns)
-        stopped += self._withdraw_owed(why) if is_active else []
+        stopped += self._owing.withdraw(why) if is_active else []
         return self._settle(stopped, now_ns) if stopped else []
-
-    def _withdraw_owed(self, reason: str) -> list[Effect]:
-        """What is owed never begins."""
-        owed, self._owed = self._owed, None
-        return withdrawn(self._making.plan(owed.spec, owed.turn), reason) if owed and owed.spec else []
 
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
@@ -466,7 +430,7 @@ class Conversation:
             effects += [*self._raise_epoch(CALL_ENDED), *self._cancel_active(CALL_ENDED, now_ns)]
         for view in self._speaking.running:
             effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
-        effects += [*self._cut_off(now_ns, gone=True), *self._withdraw_owed(CALL_ENDED)]  # the stages are told first
+        effects += [*self._cut_off(now_ns, gone=True), *self._owing.withdraw(CALL_ENDED)]  # the stages are told first
         return self._settle(effects, now_ns)
 
     # ---- sound goes out ----------------------------------------------------------------------------
@@ -529,10 +493,8 @@ class Conversation:
             effects = effects + self._making.read(self._remembered.read_ahead(*written))
         effects = effects + self._enter_ended() + self._refine(now_ns)
         for turn in self._hearing.take_failed():
-            if turn.answer and self._owed is None:
-                # Its words are lost, but what it cut short can still be answered.
-                self._owed = Owed(Marks(), turn.tag.turn, now_ns)
-        effects = effects + self._answer_owed(now_ns)
+            self._owing.failed(turn, now_ns)
+        effects = effects + self._owing.begin(now_ns, is_over=self._is_over) + self._enter_ended()
         self._look_whether_idle(now_ns)
         return effects + self._making.admit_accepted(now_ns)
 
@@ -558,7 +520,7 @@ class Conversation:
         hearing, speaking = self._hearing, self._speaking
         is_heard = bool(hearing.current) or hearing.is_awaited
         is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
-        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_waited_for:
+        if is_heard or is_said or self._owing.is_owed or self._is_over or self._remembered.is_waited_for:
             self._idle.disturbed()
         else:
             self._idle.silent_since(max(now_ns, speaking.played_out_ns))

@@ -9,8 +9,8 @@ from sessions.events import CommandRefused, ResponseDrained, ResponseFinished, R
 from sessions.hearing import TRANSCRIPT_NS_MAX
 from sessions.owed import OWED_NS_MAX, Owed
 from sessions.plan import Marks
+from sessions.responses import DRAINING_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
-from sessions.speaking import DRAINING_MAX
 from stages.contracts import Message
 from tests.sessions.talk import EPOCH, MS, Talk, kinds, of, user, with_tools, without_interruption
 
