@@ -37,10 +37,12 @@ from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.places import OwnPlaces, Places
+from duplex.service_tools import HttpTool
 from duplex.session_watch import SessionWatch
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.store_watch import StoreWatch
 from duplex.tasks import see_through, stop_task
+from duplex.tool_client import ToolClient
 from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
 from duplex.waiting_room import WaitingRoom
@@ -132,7 +134,7 @@ def new_id(prefix: str) -> str:
 class Gateway:
     """`load_turn_sound` gives the model that hears whether a turn sounds finished; None: words alone end turns.
     `places`: what is left of them for calls here; None: all that the configuration allows. `replica`: which one of its
-    service's gateways this is; `name` is that of this life of it."""
+    service's gateways this is; `name` is that of this life of it. `tools`: those that `defaults` has as well."""
 
     def __init__(
         self,
@@ -145,6 +147,7 @@ class Gateway:
         load_turn_sound: Callable[[], TurnSoundModel] | None = None,
         places: Places | None = None,
         replica: str = GATEWAY,
+        tools: Sequence[HttpTool] = (),
     ) -> None:
         self.config = config
         self.replica = replica
@@ -177,7 +180,8 @@ class Gateway:
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
         self._doubts: set[asyncio.Task[None]] = set()
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt)
+        self.tools = ToolClient(tools, self.metrics)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -205,7 +209,7 @@ class Gateway:
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
         tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
-        tasks.append(asyncio.create_task(self.errands.run()))
+        tasks += [asyncio.create_task(self.errands.run()), asyncio.create_task(self.tools.run())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -476,6 +480,7 @@ class Gateway:
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
             items=stored.items,
+            calls=stored.calls,
             route=self._route,
             events=self.events,
         )

@@ -93,6 +93,16 @@ class Metrics:
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self.service_calls = Counter(
+            "duplex_service_calls", "Calls of tools that the service carries out", ["outcome"], registry=registry
+        )
+        self.tool_request_seconds = Histogram(
+            "duplex_tool_request_seconds",
+            "Request of a tool to its answer",
+            ["tool", "outcome"],
+            buckets=_LATENCY_S,
+            registry=registry,
+        )
         self.items_trimmed = Counter(
             "duplex_items_trimmed", "Items that left a conversation since it was too long", registry=registry
         )
@@ -199,6 +209,10 @@ class Metrics:
                 self.holds.labels(label).inc(value)
             case "items_trimmed":
                 self.items_trimmed.inc(value)
+            case "service_calls":
+                self.service_calls.labels(label).inc(value)
+            case "answers_dropped":
+                self.stale_dropped.labels("tools").inc(value)
             case "responses_retried":
                 self.responses_retried.inc()
             case "prepared_replies":

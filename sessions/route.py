@@ -50,6 +50,10 @@ class Route:
         names = {leg.stage for leg in used}
         return tuple(replace(leg, edges=tuple(name for name in leg.edges if name in names)) for leg in used)
 
+    def voice(self) -> tuple[Leg, ...]:
+        """The legs that are used by words which nobody has to think of."""
+        return tuple(leg for leg in self.legs_of(with_audio=True)[1:] if not leg.observes)
+
 
 def line(encoder: str = "encoder", thinker: str = "thinker", talker: str = "talker", vocoder: str = "vocoder") -> Route:
     """The route of a graph without branches."""

@@ -36,6 +36,7 @@ from sessions.effects import (
     CancelStream,
     CutStream,
     Effect,
+    FeedStream,
     GrantCredit,
     Measured,
     OpenStream,
@@ -56,7 +57,18 @@ from sessions.responses import Responses
 from sessions.route import Leg
 from sessions.run import Run
 from sessions.tool_calls import Called, CallError
-from stages.contracts import AudioOut, CallDelta, CallDone, Options, Tag, TextDelta, TextDone, WordTimes, label_of
+from stages.contracts import (
+    AudioOut,
+    CallDelta,
+    CallDone,
+    Clause,
+    Options,
+    Tag,
+    TextDelta,
+    TextDone,
+    WordTimes,
+    label_of,
+)
 from stages.event_log import EventKind, EventLog, Trail
 
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
@@ -265,6 +277,14 @@ class Speaking(Responses):
         run.is_touched = True
         samples = len(event.pcm) // BYTES_PER_SAMPLE if isinstance(event, AudioOut) else 0
         self._trail(run, now_ns).add(EventKind.RECEIVED, samples, state=label_of(event))
+        return [*self._begin_words(run, now_ns), *self._take(run, event, now_ns)]
+
+    def _begin_words(self, run: Run, now_ns: int) -> list[Effect]:
+        """What nobody has to write is its text once something of it has come."""
+        words = "" if run.reply.raw_text or run.life.ended else run.plan.spec.words
+        return self._text(run, words, now_ns) if words else []
+
+    def _take(self, run: Run, event: Published, now_ns: int) -> list[Effect]:
         match event:
             case TextDelta(text):
                 return self._text(run, text, now_ns)
@@ -349,6 +369,8 @@ class Speaking(Responses):
                     tag = structs.replace(run.plan.tag, attempt=attempt)
                     self._trail(run, now_ns).add(EventKind.ASKED, attempt, stage)
                     effects.append(OpenStream(stage, tag, options, leg.edges, run.life.lasts_ns_max(stage, now_ns)))
+                    if run.plan.spec.words and stage == run.plan.stages[0][0].stage:
+                        effects.append(FeedStream(stage, tag, Clause(0, run.plan.spec.words, final=True)))
                 case life.Abort(stage, attempt):
                     self._trail(run, now_ns).add(EventKind.CANCELLED, attempt, stage, cause="abort")
                     effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
@@ -390,7 +412,7 @@ class Speaking(Responses):
         rest = run.reply.rest_of(cut.text)
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, was_cut=was_cut)
-        has_calls = bool(view.calls)
+        has_calls = view.has_called
         known, is_stored = cut if was_cut else None, run.saving.is_begun
         self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, is_stored=is_stored))
         finished = Tell(ResponseFinished(view, run.marks.parts()))

@@ -53,7 +53,7 @@ def types(messages: list[Message]) -> list[str]:
 
 
 def finished(*calls: Item, text: str = "", status: str = "completed") -> events.ResponseFinished:
-    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls))
+    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls, has_called=bool(calls)))
 
 
 def test_a_call_alone() -> None:
