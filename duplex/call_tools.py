@@ -27,8 +27,9 @@ class CallTools:
         match effect:
             case do.RequestTool(call_id, name, arguments) if client is not None:
                 client.request(ToolRequest(self._session, call_id, name, arguments), self._deliver)
-            case do.CancelTool(call_id) if client is not None:
-                client.cancel(call_id)
+            case do.CancelTool(call_id):
+                if client is not None:
+                    client.cancel(call_id)
             case _:
                 if client is None or not client.follow(effect.call_id, self._deliver):
                     # Behind the effects that are being carried out.

@@ -75,13 +75,8 @@ class ToolClient:
         self._metrics = metrics
         self._room = asyncio.Semaphore(REQUESTS_MAX)
         self._flights: dict[str, _Flight] = {}
-        self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=CONNECT_S_MAX),
-            limits=httpx2.Limits(max_connections=REQUESTS_MAX, max_keepalive_connections=0),
-            headers={"User-Agent": "duplex", "Accept-Encoding": "identity", "Content-Type": "application/json"},
-            follow_redirects=False,
-            trust_env=False,
-        )
+        # Made at the start: it reads certificates, which takes far longer than a frame of sound. None: for no tools.
+        self._http = _http_client() if self._tools else None
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -102,7 +97,8 @@ class ToolClient:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._http.aclose()
+            if self._http is not None:
+                await self._http.aclose()
 
     def request(self, request: ToolRequest, deliver: Deliver) -> None:
         """Have a call carried out, and `deliver` what has come of it. One that is under way is followed."""
@@ -163,9 +159,20 @@ class ToolClient:
         arguments = msgspec.Raw(request.arguments.encode())
         body = msgspec.json.encode(_Body(request.session, request.call_id, request.name, arguments))
         headers = _headers(tool, request.call_id, body)
+        assert self._http is not None, "who has a tool can ask for it"
         async with self._http.stream("POST", tool.url, content=body, headers=headers) as response:
             failure = _failure_of(response)
             return failure or await _read(response)
+
+
+def _http_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(None, connect=CONNECT_S_MAX),
+        limits=httpx2.Limits(max_connections=REQUESTS_MAX, max_keepalive_connections=0),
+        headers={"User-Agent": "duplex", "Accept-Encoding": "identity", "Content-Type": "application/json"},
+        follow_redirects=False,
+        trust_env=False,
+    )
 
 
 def _headers(tool: HttpTool, call_id: str, body: bytes) -> dict[str, str]:

@@ -16,8 +16,10 @@ from duplex.call import Call, Services
 from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
+from duplex.service_tools import HttpTool
 from duplex.stage_pool import StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
+from duplex.tool_client import ToolClient
 from duplex.vad_service import VadService, Window
 from media.audio_format import FormatName
 from media.chunk import samples_to_ms
@@ -135,7 +137,12 @@ class Client:
 
 
 class Bench:
-    def __init__(self, settings: SessionSettings, limits: LogLimits | None) -> None:
+    """`tools`: those of the service."""
+
+    def __init__(
+        self, settings: SessionSettings, limits: LogLimits | None = None, tools: tuple[HttpTool, ...] = ()
+    ) -> None:
+        self.tools = tools
         self.log: list[tuple[str, object]] = []
         self.metrics = Metrics()
         self.stages = {name: Stage(name, self.log) for name in STAGES}
@@ -149,16 +156,24 @@ class Bench:
         record = SessionRecord(SESSION, "default", 0, b"{}", token_digest("x"))
         self.journal = Journal(self.store, await self.store.create(record, "gw_1", 10_000))
         self._identity = Identity(SESSION, EPOCH, self._new_id)
-        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
-        self.call = Call(talk, SESSION, Services(self.stages, self.vad, self.metrics), self.journal)
+        self.client_of_tools = ToolClient(self.tools, self.metrics)
+        self.call = Call(self._talk(60_000), SESSION, self._services(), self.journal)
         self.call.attach(self.client)
         self.call.begin()
 
-    def another(self, *, responses: Sequence[str]) -> Call:
-        """The same session, taken up by a client that holds `responses` open."""
-        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=0)
-        services = Services(self.stages, self.vad, self.metrics)
-        return Call(talk, SESSION, services, self.journal, responses=responses)
+    def _talk(self, lead_ms: int, before: Conversation | None = None) -> Conversation:
+        defaults = ReplyDefaults("Hi.", 10, service_tools=tuple(tool.served for tool in self.tools))
+        items, calls = (before.items, before.begun_calls) if before else ((), ())
+        return Conversation(
+            self._identity, self._settings, defaults, transport_lead_ms=lead_ms, items=items, calls=calls
+        )
+
+    def _services(self) -> Services:
+        return Services(self.stages, self.vad, self.metrics, tools=self.client_of_tools if self.tools else None)
+
+    def another(self, *, responses: Sequence[str] = (), before: Conversation | None = None) -> Call:
+        """The same session, taken up by a client that holds `responses` open; it goes on where `before` is."""
+        return Call(self._talk(0, before), SESSION, self._services(), self.journal, responses=responses)
 
     def _new_id(self, prefix: str) -> str:
         self._ids[prefix] += 1
@@ -199,11 +214,12 @@ def play(
     scenario: Callable[[Bench], Coroutine[None, None, None]],
     settings: SessionSettings | None = None,
     limits: LogLimits | None = None,
+    tools: tuple[HttpTool, ...] = (),
 ) -> None:
     async def run() -> None:
-        one = Bench(settings or SessionSettings(), limits)
+        one = Bench(settings or SessionSettings(), limits, tools)
         await one.open()
-        tasks = [asyncio.create_task(one.vad.run()), asyncio.create_task(one.journal.run())]
+        tasks = [asyncio.create_task(each.run()) for each in (one.vad, one.journal, one.client_of_tools)]
         try:
             async with asyncio.timeout(S_MAX):
                 await scenario(one)

@@ -4,6 +4,7 @@ interrupted, and found again when the gateway has died."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,15 +44,17 @@ WEATHER, BOOK = f"Let me look. @get_weather {ARGUMENTS}", "@book {}"
 
 
 @contextmanager
-def offering(tmp_path: Path, reply: str, **settings: str) -> Iterator[tuple[Service, ToolServer]]:
-    """A service whose model says `reply` first, and what came of that next."""
+def offering(
+    tmp_path: Path, reply: str, *, engine: str = "scripted", **settings: str
+) -> Iterator[tuple[Service, ToolServer]]:
+    """A service whose scripted model says `reply` first, and what came of that next."""
     with tool_server() as server:
         file = tmp_path / "tools.toml"
         file.write_text(TOOLS.format(host=server.host))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TOOL_SECRET", SECRET)
             given = {"tools_file": str(file), "scripted_replies": f"{reply}|{THEN}", **settings}
-            with serving(tmp_path / "data", given) as service:
+            with serving(tmp_path / "data", given, engine=engine) as service:
                 yield service, server
 
 
@@ -61,7 +64,14 @@ def said(response: Message) -> str:
 
 
 def is_output(message: Message) -> bool:
-    return message["type"] == "conversation.item.added" and message["item"]["type"] == "function_call_output"
+    is_added: bool = message["type"] == "conversation.item.added"
+    return is_added and bool(message["item"]["type"] == "function_call_output")
+
+
+def call_of(caller: Caller) -> Message:
+    """The call that the caller was told of."""
+    items: list[Message] = [event["item"] for event in caller.of_type("conversation.item.added")]
+    return next(item for item in items if item["type"] == "function_call")
 
 
 def done(caller: Caller) -> Message:
@@ -77,17 +87,12 @@ def test_a_tool_is_called_and_what_it_says_is_said(tmp_path: Path) -> None:
         assert [item["type"] for item in done(caller)["output"]] == ["message"], "no client carries it out"
         assert said(done(caller)) == "It is sunny now."
         (asked,) = server.asked
-        call = next(
-            e["item"] for e in caller.of_type("conversation.item.added") if e["item"]["type"] == "function_call"
-        )
+        call = call_of(caller)
         output = next(event["item"] for event in caller.events if is_output(event))
         assert (call["name"], call["arguments"], output["output"]) == ("get_weather", ARGUMENTS, "sunny")
         assert call["call_id"] == output["call_id"] == asked.key == asked.body["call_id"]
-        assert (asked.path, asked.body["tool"], asked.body["arguments"]) == (
-            "/weather",
-            "get_weather",
-            {"city": "Paris"},
-        )
+        assert (asked.path, asked.body["tool"]) == ("/weather", "get_weather")
+        assert asked.body["arguments"] == {"city": "Paris"}
         assert not [kind for kind in caller.types() if kind.startswith("response.function_call")]
         assert caller.of_type("error") == []
 
@@ -111,9 +116,16 @@ def test_who_is_kept_waiting_is_told_once(tmp_path: Path) -> None:
         assert any(
             e["type"] == "response.output_audio.delta" and e["response_id"] == filler["id"] for e in caller.events
         )
+        drained = caller.find(lambda e: e["type"] == "response.drained" and e["response_id"] == filler["id"])
+        assert drained["status"] == "complete"
         held.open()
         assert said(done(caller)) == "It is booked now."
         assert len(caller.of_type("response.done")) == 3
+        caller.find(lambda e: e["type"] == "response.drained" and e["response_id"] != filler["id"])
+        metrics = service.metrics()
+        held_back = [name for name in metrics if name.startswith("duplex_audit_found_total")]
+        assert not any(metrics[name] for name in held_back)
+        assert metrics["duplex_credit_in_use_samples"] == 0
 
 
 @pytest.mark.parametrize(("reply", "is_safe"), [(WEATHER, True), (BOOK, False)])
@@ -137,7 +149,27 @@ def test_who_goes_on_speaking_cancels_what_is_safe(tmp_path: Path, reply: str, i
             held.open()
             output = caller.find(is_output)["item"]
             assert output["output"] == "done"
-        assert len(server.asked) >= 1
+        assert all(asked.key == output["call_id"] for asked in server.asked[:1])
+        server.until(lambda: not is_safe or server.done[output["call_id"]] == 1)
+        assert max(Counter(asked.key for asked in server.asked).values()) == 1
+
+
+@pytest.mark.models
+def test_the_small_model_keeps_to_the_form_of_a_call_that_it_must_make(tmp_path: Path) -> None:
+    """In writing, and the reply to what came of it may call nothing more that it must."""
+    with offering(tmp_path, WEATHER, engine="local") as (service, server), calling(service) as caller:
+        caller.settle(output_modalities=["text"])
+        caller.type_text("What is the weather like in Paris?")
+        named = {"type": "function", "name": "get_weather"}
+        caller.send("response.create", response={"tool_choice": named, "max_output_tokens": 100})
+        assert done(caller)["status"] == "completed"
+        call = call_of(caller)
+        arguments = json.loads(call["arguments"])
+        assert list(arguments) == ["city"]
+        assert isinstance(arguments["city"], str)
+        server.until_asked()
+        assert server.asked[0].body["arguments"] == arguments
+        assert done(caller)["status"] in ("completed", "incomplete")
 
 
 def history(caller: Caller, token: str) -> list[Message]:
