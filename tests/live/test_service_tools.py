@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.duplex.tool_server import SECRET, ToolServer, gate, tool_server
-from tests.live.caller import BROKEN, Caller, Message, calling, interruption, utterance
+from tests.live.caller import BROKEN, Caller, Message, audio_of, calling, interruption, utterance
 from tests.live.service import Service, serving
 from tests.live.stored import wait_until_written
 
@@ -39,6 +40,7 @@ time_limit_s = 20
 filler = "Just a second."
 """
 ARGUMENTS = '{"city": "Paris"}'
+SPOKEN = 0.01  # louder than any silence of a voice
 THEN = "It is @result now."
 WEATHER, BOOK = f"Let me look. @get_weather {ARGUMENTS}", "@book {}"
 
@@ -156,9 +158,10 @@ def test_who_goes_on_speaking_cancels_what_is_safe(tmp_path: Path, reply: str, i
 
 @pytest.mark.models
 def test_the_small_model_keeps_to_the_form_of_a_call_that_it_must_make(tmp_path: Path) -> None:
-    """In writing, and the reply to what came of it may call nothing more that it must."""
+    """And the real voice says what is said meanwhile."""
+    held = gate()
     with offering(tmp_path, WEATHER, engine="local") as (service, server), calling(service) as caller:
-        caller.settle(output_modalities=["text"])
+        server.answer = held.then(b"sunny, 20 degrees")
         caller.type_text("What is the weather like in Paris?")
         named = {"type": "function", "name": "get_weather"}
         caller.send("response.create", response={"tool_choice": named, "max_output_tokens": 100})
@@ -169,7 +172,17 @@ def test_the_small_model_keeps_to_the_form_of_a_call_that_it_must_make(tmp_path:
         assert isinstance(arguments["city"], str)
         server.until_asked()
         assert server.asked[0].body["arguments"] == arguments
-        assert done(caller)["status"] in ("completed", "incomplete")
+        filler = done(caller)
+        assert (filler["status"], said(filler)) == ("completed", "One moment, please.")
+        assert loudness(audio_of(caller.events, filler["id"])) > SPOKEN
+        held.open()
+        caller.until("response.created")
+        assert caller.of_type("error") == []
+
+
+def loudness(pcm: bytes) -> float:
+    """Of all of it, as a part of full scale."""
+    return float(np.sqrt(np.mean(np.square(np.frombuffer(pcm, "<i2") / 32_768))))
 
 
 def history(caller: Caller, token: str) -> list[Message]:
