@@ -28,7 +28,6 @@ from media.rtp_map import Position
 from sessions.conversation import Conversation
 from sessions.effects import CutStream, OpenStream
 from sessions.events import (
-    CommandRefused,
     Event,
     ReplyAudio,
     ResponseDrained,
@@ -65,7 +64,6 @@ from stages.messages import (
     Refused,
     SessionOpened,
     SessionRefused,
-    StepDone,
 )
 from stages.pool import PoolLimits
 from tests.duplex.pool_bench import NOBODY
@@ -573,28 +571,6 @@ def test_a_turn_that_was_thrown_away_while_the_encoder_was_gone_holds_nobody_up(
         one.call.carry_out(one.call.conversation.clear_input(0))
         assert any(isinstance(frame, Cancel) for frame in one.at("encoder"))
         await one.call.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
-
-    play(scenario)
-
-
-def test_faults_of_the_client_are_counted() -> None:
-    async def scenario(one: Bench) -> None:
-        one.call.commit_input()
-        one.call.client_failed("invalid_json")
-        assert len(one.told(CommandRefused)) == 1
-        assert one.metric('duplex_errors_total{code="input_audio_buffer_commit_empty",owner="client"}') == 1
-        assert one.metric('duplex_errors_total{code="invalid_json",owner="client"}') == 1
-
-    play(scenario)
-
-
-def test_figures_of_the_stages() -> None:
-    async def scenario(one: Bench) -> None:
-        tag = one.start_reply()
-        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000, 3))
-        assert one.metric('duplex_stage_queue_seconds_sum{kind="chunk",stage="vocoder"}') == 0.001
-        assert one.metric('duplex_stage_service_seconds_sum{kind="chunk",stage="vocoder"}') == 0.002
-        assert one.metric('duplex_stage_batch_steps_sum{kind="chunk",stage="vocoder"}') == 3
 
     play(scenario)
 
