@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from duplex.webhook_signature import SigningSecret, signature
+import pytest
+
+from duplex.webhook_signature import SecretError, SigningSecret, signature
 
 # The example of the specification's own test suites (Standard Webhooks 1.0).
 SECRET = SigningSecret.of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -15,6 +17,13 @@ SIGNED = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 def test_a_signature_is_that_of_the_specification() -> None:
     assert signature(SECRET, ID, TIMESTAMP_S, BODY) == SIGNED
+
+
+@pytest.mark.parametrize("text", ["", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_c2hvcnQ=", "whsec_!", "whsec_é"])
+def test_what_is_no_secret_is_refused_without_being_repeated(text: str) -> None:
+    with pytest.raises(SecretError) as refused:
+        SigningSecret.of(text)
+    assert not text or text not in str(refused.value)
 
 
 def test_a_secret_does_not_show() -> None:
