@@ -103,7 +103,8 @@ class Talk:
         self._ids_from = ids_from
         self.now_ns = 1_000 * MS
         self.effects: list[Effect] = []
-        self.is_stored = True  # the store takes what is said at once
+        self.is_stored = True  # the store takes what is said at once,
+        self.are_calls_stored = True  # and that a call is about to be carried out
         self.core = Conversation(
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
@@ -132,7 +133,7 @@ class Talk:
         self.effects += effects
         for saved in of(effects, SaveSpeaking) if self.is_stored else ():
             self.core.speaking.saved(saved.item, saved.part.number)
-        for begun in of(effects, SaveCallBegun) if self.is_stored else ():
+        for begun in of(effects, SaveCallBegun) if self.is_stored and self.are_calls_stored else ():
             self.do(self.core.call_stored(begun.call.id, self.now_ns))
         return effects
 
