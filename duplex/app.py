@@ -29,7 +29,7 @@ def build_app(gateway: Gateway) -> Starlette:
     calls = CallsEndpoint(gateway, authority)
     events = EventsEndpoint(gateway.event_reader, authority)
     sessions = SessionsEndpoint(Operations(gateway), authority)
-    minting = SecretsEndpoint(authority, client_secrets)
+    minting = SecretsEndpoint(authority, client_secrets, gateway.tools.tools)
 
     async def health(_request: Request) -> Response:
         return JSONResponse({"status": "alive"})

@@ -7,6 +7,8 @@ Theory of operation
 
 Rules
 * `EndEpoch` is on the wire to every stage before the client is told anything of it.
+* Calls of the service's own tools go on when the call ends, as far as they may; their answers are recorded while the
+  session is still ours.
 * A call ends exactly once, by `end`, whoever asks for it; `ended` is then set. It is drained once everything of it has
   been given back: its session stays open at the stages until then.
 * What drives all calls of the process, as pacer, stages' links and shutdown do, comes in by `pace`, `frame`, `lost` and
@@ -20,15 +22,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
 
+from duplex.call_tools import CallTools
 from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
+from duplex.tool_client import ToolClient
 from duplex.turn_sound_service import TurnSoundService
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
@@ -46,7 +51,8 @@ from sessions.events import (
     ResponseFinished,
     TurnHeld,
 )
-from sessions.records import ReplySpeaking, TurnRecord
+from sessions.records import CallBegun, CallRecord, Compacted, ReplySpeaking, TurnRecord
+from sessions.service_calls import Failure, Result
 from sessions.settings import SessionSettings
 from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
@@ -72,6 +78,8 @@ CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the stor
 # Slots of the pacer are 20 ms apart. After a pause of so many, somebody else may serve the session.
 STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
+# Why a call ends whose session is somebody else's, or gone.
+NOT_OURS = frozenset({"session_replaced", "session_deleted"})
 
 _log = structlog.get_logger("duplex.call")
 
@@ -108,13 +116,14 @@ class Client(Protocol):
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all calls of the process share. `turn_sound`: None where words alone end turns. `doubt` finds out whether a
-    call's session is still ours, and then trusts the call or ends it."""
+    call's session is still ours, and then trusts the call or ends it. `tools`: None where the service has none."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
     doubt: Callable[[Call], None] = lambda call: call.trust()
+    tools: ToolClient | None = None
 
 
 class Call:
@@ -137,7 +146,9 @@ class Call:
         self._journal = journal
         self._client: Client | None = None
         self._path: Path | None = None
-        self._recorder = Recorder(conversation.items, conversation.settings, conversation.epoch)
+        self._recorder = Recorder(
+            conversation.items, conversation.settings, conversation.epoch, conversation.begun_calls
+        )
         journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed, self._stored))
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
@@ -148,6 +159,7 @@ class Call:
             client_format=input_format,
             turn_sound=services.turn_sound,
         )
+        self.tools = CallTools(session, services.tools, self._tool_answered)
         self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
@@ -174,6 +186,8 @@ class Call:
         now_ns = time.monotonic_ns()
         self._look_along_path(now_ns)
         self.carry_out(self._takeover.tell(now_ns))
+        if client is not None:
+            self.carry_out(self.conversation.recover_calls(now_ns))
 
     def _look_along_path(self, now_ns: int) -> None:
         path = self._client.path(now_ns) if self._client else self._path
@@ -212,13 +226,19 @@ class Call:
     def _is_quiet(self, now_ns: int) -> bool:
         speaking, hearing = self.conversation.speaking, self.conversation.hearing
         is_heard = hearing.current is not None or hearing.is_awaited
-        return not (speaking.running or speaking.is_sounding(now_ns) or is_heard)
+        is_said = bool(speaking.running) or speaking.is_sounding(now_ns)
+        return not (is_said or is_heard or self.conversation.is_serving)
 
     def _look_whether_drained(self) -> None:
         is_awaited = self._is_at_stages and self.conversation.hearing.is_awaited
-        is_held = self.conversation.speaking.undrained or is_awaited
+        is_held = self.conversation.speaking.undrained or is_awaited or self._awaits_tools
         if self._end_reason is not None and not is_held:
             self._drained.set()
+
+    @property
+    def _awaits_tools(self) -> bool:
+        """An answer is to come that can still be recorded."""
+        return self.conversation.is_serving and self._end_reason not in NOT_OURS and not self._journal.failed.done()
 
     async def until_drained(self) -> None:
         """Return once the ended call holds nothing, or its deadlines have passed; for that it must still be paced."""
@@ -267,6 +287,14 @@ class Call:
         if isinstance(entry, ReplySpeaking):
             self.conversation.speaking.saved(entry.item, entry.part)
             self._safely(lambda: self._send_due(time.monotonic_ns()))
+        elif isinstance(entry, CallBegun):
+            self._safely(partial(self._calls_stored, (entry.call,)))
+        elif isinstance(entry, Compacted):
+            self._safely(partial(self._calls_stored, entry.calls))
+
+    def _calls_stored(self, calls: Sequence[CallRecord]) -> None:
+        for call in calls:
+            self.carry_out(self.conversation.call_stored(call.id, time.monotonic_ns()))
 
     def _durability(self, suspended: bool) -> None:
         self.conversation.speaking.store_is_away(suspended)
@@ -443,10 +471,8 @@ class Call:
                 self._order(effect)
             case do.AuditStream(stage, tag):
                 self._services.stages[stage].audit(tag)
-            case do.FeedStream(stage, tag, item) if stage == self._encoder:
-                self.listening.tell_encoder(tag, item)
             case do.FeedStream(stage, tag, item):
-                self._services.stages[stage].feed(tag, item)
+                self._feed(stage, tag, item)
             case do.EndEpoch(epoch):
                 self._end_epoch(epoch)
             case do.HearFrom(tag, sample, until):
@@ -457,10 +483,18 @@ class Call:
                 self.listening.reset_gate()
             case do.Overheard(text, settled):
                 self.listening.overheard(text, settled)
+            case do.RequestTool() | do.FollowTool() | do.CancelTool():
+                self.tools.order(effect)
             case do.Measured():
                 self._measure(effect)
             case _:
                 self._save(effect)
+
+    def _feed(self, stage: str, tag: Tag, item: Item) -> None:
+        if stage == self._encoder:
+            self.listening.tell_encoder(tag, item)
+        else:
+            self._services.stages[stage].feed(tag, item)
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._services.stages[effect.stage], effect.tag
@@ -474,6 +508,14 @@ class Call:
                 stage.order(Cut(tag, samples))
             case do.GrantCredit(samples=samples):
                 stage.order(Grant(tag, samples))
+
+    def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
+        if self._journal.failed.done():
+            self._services.metrics.stale_dropped.labels("tools").inc()
+            return
+        now_ns = time.monotonic_ns()
+        self._safely(lambda: self.carry_out(self.conversation.call_answered(call_id, answer, now_ns)))
+        self._look_whether_drained()
 
     def _end_epoch(self, epoch: int) -> None:
         for stage in self._services.stages.values():
@@ -528,27 +570,9 @@ class Call:
             self._journal.write(self._recorder.compacted())
 
     def _measure(self, measured: do.Measured) -> None:
-        metrics = self._services.metrics
-        match measured.name:
-            case "first_audio_seconds":
-                metrics.first_audio_seconds.observe(measured.value)
-            case "encoder_wait_seconds":
-                metrics.encoder_wait_seconds.observe(measured.value)
-            case "drain_lag_seconds":
-                metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
-            case "epochs_ended":
-                metrics.epochs_ended.labels(measured.label).inc(measured.value)
-            case "holds":
-                metrics.holds.labels(measured.label).inc(measured.value)
-            case "items_trimmed":
-                metrics.items_trimmed.inc(measured.value)
-                _log.info("history_trimmed", session=self.session, items=int(measured.value))
-            case "responses_retried":
-                metrics.responses_retried.inc()
-            case "prepared_replies":
-                metrics.prepared_replies.labels(measured.label).inc(measured.value)
-            case "wasted_audio_seconds":
-                metrics.wasted_audio_seconds.inc(measured.value)
+        self._services.metrics.measured(measured.name, measured.value, measured.label)
+        if measured.name == "items_trimmed":
+            _log.info("history_trimmed", session=self.session, items=int(measured.value))
 
     def _feed_encoder(self, tag: Tag, item: Item, units: int) -> None:
         with self._ending_where_unresponsive():

@@ -8,11 +8,22 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from media.chunk import ms_to_samples, samples_to_ms, samples_to_ms_above
-from sessions.effects import Save, SaveDeletion, SaveHeard, SaveItem, SaveSpeaking
+from sessions.effects import (
+    Save,
+    SaveCallBegun,
+    SaveCallSettled,
+    SaveDeletion,
+    SaveHeard,
+    SaveItem,
+    SaveSpeaking,
+)
 from sessions.items import Item
 from sessions.log import Log, compact, replay
 from sessions.records import (
     SPOKEN,
+    CallBegun,
+    CallRecord,
+    CallSettled,
     Compacted,
     ConfigChanged,
     Conversation,
@@ -31,6 +42,7 @@ from sessions.records import (
 from sessions.reply import SpokenWord, Unsure
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from sessions.store import Snapshot
+from sessions.tool_calls import BegunCall
 
 _TYPED = ""
 
@@ -107,6 +119,10 @@ def _item_of(record: ItemRecord) -> Item:
     )
 
 
+def call_record(call: BegunCall) -> CallRecord:
+    return CallRecord(call.id, call.item, call.name, call.digest, call.safe)
+
+
 def encode_settings(settings: SessionSettings) -> bytes:
     """Settings as JSON."""
     return msgspec.json.encode(settings)
@@ -124,30 +140,45 @@ class Recorder:
     is saved one entry after the other, and a compaction between two of them must not hold the second.
     """
 
-    def __init__(self, items: Iterable[Item], settings: SessionSettings, epoch: int) -> None:
+    def __init__(
+        self, items: Iterable[Item], settings: SessionSettings, epoch: int, calls: Iterable[BegunCall] = ()
+    ) -> None:
         records: list[ItemRecord] = []
         for item in items:
             records.append(item_record(item, records[-1].id if records else None))
         self._known = {record.id for record in records}
-        self._log = Log(Conversation(tuple(records), encode_settings(settings), epoch))
+        begun = tuple(call_record(call) for call in calls)
+        self._log = Log(Conversation(tuple(records), encode_settings(settings), epoch, calls=begun))
 
     def saved(self, effect: Save) -> TurnRecord:
+        return self._entry(self._entry_of(effect))
+
+    def _entry_of(self, effect: Save) -> TurnRecord:  # noqa: PLR0911 - the table, one line per effect
         match effect:
             case SaveItem(item, previous):
-                return self._entry(self._item(item_record(item, previous)))
+                return self._item(item_record(item, previous))
             case SaveDeletion(item_id):
                 self._known.discard(item_id)
-                return self._entry(ItemDeleted(item_id))
+                return ItemDeleted(item_id)
             case SaveSpeaking(item_id, response, epoch, previous, rate, part):
                 words = _word_records(part.words)
-                spoken = ReplySpeaking(
+                return ReplySpeaking(
                     item_id, response, epoch, previous, rate, part.number, part.first, words, part.rest
                 )
-                return self._entry(spoken)
             case SaveHeard(item_id, samples, basis, error):
-                return self._entry(ReplyHeard(item_id, samples, basis, error))
+                return ReplyHeard(item_id, samples, basis, error)
+            case SaveCallBegun(call):
+                return CallBegun(call_record(call))
+            case SaveCallSettled(call_id, outcome, output, previous):
+                return CallSettled(call_id, outcome, self._output(output, previous))
             case _:
-                return self._entry(EpochAdvanced(effect.epoch))
+                return EpochAdvanced(effect.epoch)
+
+    def _output(self, output: Item | None, previous: str | None) -> ItemRecord | None:
+        if output is None:
+            return None
+        self._known.add(output.id)
+        return item_record(output, previous)
 
     def _item(self, record: ItemRecord) -> TurnRecord:
         if record.id in self._known:
@@ -169,15 +200,18 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A conversation as it was stored; `epoch` is where its new owner begins."""
+    """A conversation as it was stored; `epoch` is where its new owner begins. `calls`: those that the owner before was
+    to carry out, and has not told the end of."""
 
     items: tuple[Item, ...]
     settings: SessionSettings
     epoch: int
+    calls: tuple[BegunCall, ...] = ()
 
 
 def restored(snapshot: Snapshot) -> Restored:
     """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
     stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
     items = tuple(item_of(record) for record in stored.items)
-    return Restored(items, decode_settings(stored.config), stored.epoch)
+    calls = tuple(BegunCall(call.id, call.item, call.name, call.digest, call.safe) for call in stored.calls)
+    return Restored(items, decode_settings(stored.config), stored.epoch, calls)

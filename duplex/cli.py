@@ -16,6 +16,7 @@ from pydantic import ValidationError  # noqa: E402
 from duplex import call_command, config, console, doctor, logs  # noqa: E402
 from duplex.child import StartError  # noqa: E402
 from duplex.pipeline import graph_of  # noqa: E402
+from duplex.service_tools import service_tools  # noqa: E402
 from duplex.supervisor import Supervisor  # noqa: E402
 from sessions.embedded_valkey import EmbeddedStoreError  # noqa: E402
 from stages.graph import GraphError  # noqa: E402
@@ -49,6 +50,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             tls_dev=arguments.tls_dev or None,
         )
         config.check_files(settings)
+        service_tools(settings)
         logs.configure(settings.log_level, "supervisor")
         supervisor = Supervisor(settings, graph_of(settings))
     except (config.ConfigError, GraphError, ValidationError, StartError, EmbeddedStoreError) as error:

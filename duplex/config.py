@@ -84,6 +84,7 @@ class Config(BaseModel):
     instructions: str | None = None
     max_output_tokens: int = Field(default=96, ge=1, le=4096)
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
+    tools_file: Path | None = None
     context_characters: int = Field(default=2_400, ge=500, le=30_000)
     prepare_replies: bool = True
     silence_ms: int = Field(default=500, ge=100, le=5000)
@@ -143,7 +144,11 @@ def load(environment: Mapping[str, str] | None = None, **overrides: object) -> C
 
 def check_files(config: Config) -> None:
     """Raises `ConfigError` where a setting names a file that is not there."""
-    single = ("thinker_gguf", config.thinker_gguf), ("synthetic_profile", config.synthetic_profile)
+    single = (
+        ("thinker_gguf", config.thinker_gguf),
+        ("synthetic_profile", config.synthetic_profile),
+        ("tools_file", config.tools_file),
+    )
     wanted = [(name, path) for name, path in single if path is not None]
     for voice in config.voice:
         wanted += [("voice", voice), ("voice", voice.with_name(voice.name + ".json"))]

@@ -25,6 +25,7 @@ import structlog
 
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
+from duplex.call_figures import note_calls
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.errands import Errands, What
@@ -36,10 +37,12 @@ from duplex.metrics import Metrics
 from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.places import OwnPlaces, Places
+from duplex.service_tools import HttpTool
 from duplex.session_watch import SessionWatch
 from duplex.stage_pool import PoolCallbacks, StagePool
 from duplex.store_watch import StoreWatch
 from duplex.tasks import see_through, stop_task
+from duplex.tool_client import ToolClient
 from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
 from duplex.waiting_room import WaitingRoom
@@ -131,7 +134,7 @@ def new_id(prefix: str) -> str:
 class Gateway:
     """`load_turn_sound` gives the model that hears whether a turn sounds finished; None: words alone end turns.
     `places`: what is left of them for calls here; None: all that the configuration allows. `replica`: which one of its
-    service's gateways this is; `name` is that of this life of it."""
+    service's gateways this is; `name` is that of this life of it. `tools`: those that `defaults` has as well."""
 
     def __init__(
         self,
@@ -144,6 +147,7 @@ class Gateway:
         load_turn_sound: Callable[[], TurnSoundModel] | None = None,
         places: Places | None = None,
         replica: str = GATEWAY,
+        tools: Sequence[HttpTool] = (),
     ) -> None:
         self.config = config
         self.replica = replica
@@ -176,7 +180,8 @@ class Gateway:
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
         self._doubts: set[asyncio.Task[None]] = set()
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt)
+        self.tools = ToolClient(tools, self.metrics)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
 
     def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
         """The stage's pool, which knows those behind it; each is made once."""
@@ -204,7 +209,7 @@ class Gateway:
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
         tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
-        tasks.append(asyncio.create_task(self.errands.run()))
+        tasks += [asyncio.create_task(self.errands.run()), asyncio.create_task(self.tools.run())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -475,6 +480,7 @@ class Gateway:
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
             items=stored.items,
+            calls=stored.calls,
             route=self._route,
             events=self.events,
         )
@@ -580,14 +586,7 @@ class Gateway:
         calls = self._all_calls()
         self.metrics.store_ready.set(self.store_watch.trouble is None)
         self.metrics.store_durable.set(self.store_watch.is_durable)
-        self.metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
-        self.metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
-        ledgers = [ledger for call in calls for ledger in call.ledgers()]
-        self.metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))
-        self.metrics.encoder_credit_out_samples.set(sum(call.listening.credit_out for call in calls))
-        now_ns = time.monotonic_ns()
-        leads_ns = (call.conversation.speaking.lead_ns(now_ns) for call in calls)
-        self.metrics.lead_seconds.set(max(leads_ns, default=0) / 1e9)
+        note_calls(self.metrics, calls, time.monotonic_ns())
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
         for name, stage in self._stages.items():
             self.metrics.pool_streams.labels(name).set(stage.streams)

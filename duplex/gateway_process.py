@@ -40,6 +40,7 @@ from duplex.pipeline import graph_of, voices_of
 from duplex.places import SharedPlaces
 from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
+from duplex.service_tools import HttpTool, service_tools
 from duplex.tasks import stop_task
 from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.turn_sound_service import TurnSoundModel
@@ -171,7 +172,7 @@ def _turn_sound_loader(config: Config) -> Callable[[], TurnSoundModel] | None:
     return lambda: SmartTurn(weights.locate("smart-turn-v3.2"))
 
 
-def _defaults(config: Config) -> ReplyDefaults:
+def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
     examples: tuple[Message, ...] = ()
     if config.engine == "local" and config.thinker == "local" and config.thinker_gguf is None:
         examples = persona.EXAMPLES
@@ -183,6 +184,7 @@ def _defaults(config: Config) -> ReplyDefaults:
         config.prepare_replies,
         config.context_characters,
         voices_of(config),
+        tuple(tool.served for tool in tools),
     )
 
 
@@ -211,7 +213,8 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
     assert config.redis_url, "the supervisor has started a store where none was configured"
     store = RedisSessionStore(config.redis_url, retention_ms=config.retention_hours * 3_600_000)
     await store.verify()
-    vad, defaults, load_turn_sound = _vad_model(config), _defaults(config), _turn_sound_loader(config)
+    tools = service_tools(config)
+    vad, defaults, load_turn_sound = _vad_model(config), _defaults(config, tools), _turn_sound_loader(config)
     places = SharedPlaces(config.run_dir, config.calls_max)
     gateway = Gateway(
         config,
@@ -222,6 +225,7 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
         load_turn_sound=load_turn_sound,
         places=places,
         replica=spec.replica,
+        tools=tools,
     )
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()

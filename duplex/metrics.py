@@ -93,6 +93,16 @@ class Metrics:
         self.store_errors = Counter(
             "duplex_store_errors", "Writes to the store that failed", ["kind"], registry=registry
         )
+        self.service_calls = Counter(
+            "duplex_service_calls", "Calls of tools that the service carries out", ["outcome"], registry=registry
+        )
+        self.tool_request_seconds = Histogram(
+            "duplex_tool_request_seconds",
+            "Request of a tool to its answer",
+            ["tool", "outcome"],
+            buckets=_LATENCY_S,
+            registry=registry,
+        )
         self.items_trimmed = Counter(
             "duplex_items_trimmed", "Items that left a conversation since it was too long", registry=registry
         )
@@ -183,6 +193,32 @@ class Metrics:
         self.audits.labels(stage, "held" if answer.found else "clean").inc()
         for kind, count in answer.found.items():
             self.audit_found.labels(stage, kind).inc(count)
+
+    def measured(self, name: str, value: float, label: str) -> None:
+        """Enter a figure that a conversation has measured (`sessions.effects.Measured`)."""
+        match name:
+            case "first_audio_seconds":
+                self.first_audio_seconds.observe(value)
+            case "encoder_wait_seconds":
+                self.encoder_wait_seconds.observe(value)
+            case "drain_lag_seconds":
+                self.drain_lag_seconds.labels(label).observe(value)
+            case "epochs_ended":
+                self.epochs_ended.labels(label).inc(value)
+            case "holds":
+                self.holds.labels(label).inc(value)
+            case "items_trimmed":
+                self.items_trimmed.inc(value)
+            case "service_calls":
+                self.service_calls.labels(label).inc(value)
+            case "answers_dropped":
+                self.stale_dropped.labels("tools").inc(value)
+            case "responses_retried":
+                self.responses_retried.inc()
+            case "prepared_replies":
+                self.prepared_replies.labels(label).inc(value)
+            case "wasted_audio_seconds":
+                self.wasted_audio_seconds.inc(value)
 
     def render(self) -> bytes:
         """The exposition text."""

@@ -38,22 +38,24 @@ from sessions.effects import (
 from sessions.events import (
     CommandRefused,
     InputCleared,
-    InputCommitted,
     TurnHeld,
     TurnResumed,
 )
 from sessions.hearing import Hearing, Turn, Understood
-from sessions.idle import IdlePrompts
 from sessions.items import Item
 from sessions.making import Making
-from sessions.owed import ASKED_ALREADY, Owed, withdrawn
+from sessions.owed import ASKED_ALREADY, Owing
 from sessions.plan import Marks
 from sessions.planner import Identity, ReplyDefaults
 from sessions.remembered import Remembered
 from sessions.response import Deadlines, Phase
 from sessions.route import Route, line
+from sessions.service_calls import Failure, Result
+from sessions.serving import Serving
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
+from sessions.silence import Silence
 from sessions.speaking import CALL_ENDED, Speaking
+from sessions.tool_calls import BegunCall, service_answers
 from stages.contracts import Event, Tag, Transcript
 from stages.event_log import EventLog
 
@@ -62,8 +64,8 @@ StopWhy = Literal["client_cancelled", "dtmf"]
 
 
 class Conversation:
-    """`recalls`: what its client has not played yet can be taken back. `events`: the log of the process; without one,
-    nothing is recorded."""
+    """`recalls`: what its client has not played yet can be taken back. `calls`: those that the service was to carry out
+    under the owner before. `events`: the log of the process; without one, nothing is recorded."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class Conversation:
         transport_lead_ms: int,
         recalls: bool = True,
         items: tuple[Item, ...] = (),
+        calls: tuple[BegunCall, ...] = (),
         route: Route | None = None,
         deadlines: Deadlines | None = None,
         events: EventLog | None = None,
@@ -92,8 +95,26 @@ class Conversation:
             speaking=self._speaking,
             remembered=self._remembered,
         )
-        self._idle = IdlePrompts()
-        self._owed: Owed | None = None
+        self._owing = Owing(
+            hearing=self._hearing, speaking=self._speaking, remembered=self._remembered, making=self._making
+        )
+        self._serving = Serving(
+            defaults.service_tools,
+            calls,
+            hearing=self._hearing,
+            speaking=self._speaking,
+            remembered=self._remembered,
+            making=self._making,
+            owing=self._owing,
+        )
+        self._silence = Silence(
+            identity.new_id,
+            hearing=self._hearing,
+            speaking=self._speaking,
+            remembered=self._remembered,
+            making=self._making,
+            owing=self._owing,
+        )
         self._is_over = False
 
     # ---- what can be asked -------------------------------------------------------------------------
@@ -115,6 +136,16 @@ class Conversation:
         return self._remembered.items
 
     @property
+    def begun_calls(self) -> tuple[BegunCall, ...]:
+        """Those that the service carries out, and of which nothing has come yet."""
+        return self._serving.calls.pending
+
+    @property
+    def is_serving(self) -> bool:
+        """The service is carrying out a call."""
+        return self._serving.calls.is_running
+
+    @property
     def route(self) -> Route:
         return self._route
 
@@ -133,13 +164,16 @@ class Conversation:
 
     def next_deadline_ns(self) -> int | None:
         hearing, speaking = self._hearing, self._speaking
-        waits = (hearing.next_deadline_ns(), speaking.next_deadline_ns(), self._owed_due_ns, self._idle_due_ns)
+        waits = [hearing.next_deadline_ns(), speaking.next_deadline_ns(), self._serving.next_deadline_ns()]
+        waits += [self._owing.due_ns, self._silence.due_ns]
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int, input_end: int) -> list[Effect]:
         """Act on deadlines that have passed. `input_end`: so much of the input has come in (16 kHz samples)."""
-        effects = self._settle(self._hearing.tick(now_ns) + self._speaking.tick(now_ns), now_ns)
-        return [*effects, *self._prompt_the_idle(input_end, now_ns)]
+        ticked = [*self._hearing.tick(now_ns), *self._speaking.tick(now_ns), *self._serving.tick(now_ns)]
+        effects = self._settle(ticked, now_ns)
+        prompted = self._silence.prompt(input_end, now_ns)
+        return [*effects, *self._settle(prompted, now_ns)] if prompted else effects
 
     def update(self, settings: SessionSettings, input_end: int, now_ns: int) -> list[Effect]:
         """New settings, when the input has come up to `input_end`. The shell tells its detector of speech, which
@@ -179,7 +213,7 @@ class Conversation:
     def _hear(self, onset: int, *, provisional: bool = False) -> list[Effect]:
         detection = self.settings.turn_detection
         assert detection is not None, "speech is detected because that was asked for"
-        self._idle.disturbed()
+        self._silence.prompts.disturbed()
         padding = ms_to_samples(detection.prefix_padding_ms, INPUT_RATE)
         return self._hearing.start(
             onset, max(0, onset - padding), self.epoch, answer=detection.create_response, provisional=provisional
@@ -309,44 +343,13 @@ class Conversation:
         # Where nothing was said, it was a cough or a door, and what it cut short is answered again.
         effects = self._remembered.understand(turn.item, text)
         if text:
-            self._idle.caller_is_there()
-        asked = self._owed.spec if self._owed and self._owed.turn == turn.tag.turn else None
-        if asked or (turn.answer and (text or not self._owed)):
-            since_ns = self._owed.since_ns if self._owed else now_ns
-            self._owed = Owed(Marks(turn.speech_end_ns, turn.ended_ns, now_ns), turn.tag.turn, since_ns, asked)
+            self._silence.prompts.caller_is_there()
+            self._serving.said()
+            effects += self._serving.interrupt() if self.settings.speech_interrupts else []
+        self._owing.understood(turn, text, now_ns)
         if not turn.answer:
             effects += self._speaking.withdraw(now_ns)
         return effects
-
-    @property
-    def _owed_due_ns(self) -> int | None:
-        """When what is owed begins though somebody speaks; None where that is not what it waits for."""
-        if self._owed is None or self._waits_for_more or self._hearing.current is None:
-            return None
-        return self._owed.due_ns
-
-    @property
-    def _waits_for_more(self) -> bool:
-        """Something else than speech comes before what is owed, and has an end of its own."""
-        return self._speaking.active is not None or self._speaking.is_full or self._hearing.is_awaited
-
-    def _answer_owed(self, now_ns: int) -> list[Effect]:
-        """Begin what is owed, once nobody speaks and no other turn is still being understood."""
-        owed = self._owed
-        if self._speaking.active or self._hearing.is_awaited:
-            return []
-        if self._hearing.current and (owed is None or now_ns < owed.due_ns):
-            return []
-        if owed is None or self._is_over or not (owed.spec or self._remembered.is_unanswered):
-            self._owed = None
-            return self._speaking.withdraw(now_ns)  # the turn that it was prepared for came to nothing
-        if self._speaking.is_full:
-            return []
-        self._owed = None
-        spec = owed.spec or ResponseSpec()
-        if self._making.is_prepared(spec):
-            return [*self._speaking.confirm(self._remembered.last_id, owed.marks, now_ns), *self._enter_ended()]
-        return self._making.start(spec, owed.marks, owed.turn, now_ns)
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []
@@ -388,13 +391,31 @@ class Conversation:
 
     def create_item(self, item: Item, previous: str | None) -> list[Effect]:
         if item.role == "user":
-            self._idle.caller_is_there()
+            self._silence.prompts.caller_is_there()
         return self._remembered.create(item, previous)
 
     def answer_call(self, output: Item, now_ns: int) -> list[Effect]:
         """The client says what came of a call, however late. No response is started by it; one that has not begun yet
         reads it."""
+        if self._serving.calls.knows(output.call_id):
+            return [Tell(service_answers(output.call_id))]
         return self._settle([*self._remembered.create(output, None), *self._making.ask_again(now_ns)], now_ns)
+
+    # ---- calls that the service carries out ---------------------------------------------------------
+
+    def call_stored(self, call_id: str, now_ns: int) -> list[Effect]:
+        """The store has what `SaveCallBegun` was to tell it."""
+        return self._settle(self._serving.calls.stored(call_id), now_ns)
+
+    def call_answered(self, call_id: str, answer: Result | Failure, now_ns: int) -> list[Effect]:
+        """What has come of a `RequestTool` or `FollowTool`."""
+        return self._settle(self._serving.answered(call_id, answer), now_ns)
+
+    def recover_calls(self, now_ns: int) -> list[Effect]:
+        """The client is there: go on with what the owner before was carrying out."""
+        return self._settle(self._serving.recover(now_ns), now_ns)
+
+    # ---- items ---------------------------------------------------------------------------------------
 
     def delete_item(self, item_id: str) -> list[Effect]:
         return self._remembered.delete(item_id)
@@ -409,12 +430,13 @@ class Conversation:
     def create_response(self, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         """Begin a response; one that is asked for amid the words before a call, or the caller's, begins behind them."""
         refusal = self._speaking.why_not(in_conversation=spec.in_conversation)
+        self._serving.said()
         if spec.in_conversation:
             turn = None if refusal else self._hearing.amid_speech
-            if self._owed and self._owed.spec:
+            if self._owing.is_asked_for:
                 refusal = refusal or ASKED_ALREADY
             elif turn or self._speaking.has_called:
-                self._owed = Owed(Marks(), turn.tag.turn if turn else self._hearing.next_turn(), now_ns, spec)
+                self._owing.ask(spec, turn, now_ns)
                 return []
         if refusal:
             return [Tell(refusal)]
@@ -423,9 +445,10 @@ class Conversation:
     def cancel_response(self, response_id: str | None, now_ns: int) -> list[Effect]:
         """End a response: the active one, or the one named. Who ends the active one wants no other in its place."""
         active = self._speaking.active
-        if active is None and response_id is None and self._owed and self._owed.spec:
-            stopped = self._stop("client_cancelled", now_ns)  # the stages are told first
-            return self._settle([*stopped, *self._withdraw_owed("client_cancelled")], now_ns)
+        is_coming = self._owing.is_asked_for or self._serving.calls.is_waited_for
+        if active is None and response_id is None and is_coming:
+            stopped = [*self._stop("client_cancelled", now_ns), *self._serving.interrupt()]  # the stages are told first
+            return self._settle([*stopped, *self._owing.withdraw("client_cancelled")], now_ns)
         wanted = response_id or (active.id if active else None)
         if wanted is None and self._speaking.is_sounding(now_ns):
             return self.stop_speaking("client_cancelled", now_ns)
@@ -446,13 +469,8 @@ class Conversation:
         """
         is_active = self._speaking.active is not None
         stopped = self._stop(why, now_ns)
-        stopped += self._withdraw_owed(why) if is_active else []
+        stopped += self._owing.withdraw(why) if is_active else []
         return self._settle(stopped, now_ns) if stopped else []
-
-    def _withdraw_owed(self, reason: str) -> list[Effect]:
-        """What is owed never begins."""
-        owed, self._owed = self._owed, None
-        return withdrawn(self._making.plan(owed.spec, owed.turn), reason) if owed and owed.spec else []
 
     def close(self, now_ns: int) -> list[Effect]:
         """The call is over: everything that runs for it ends. What is still understood is saved and not answered."""
@@ -466,7 +484,8 @@ class Conversation:
             effects += [*self._raise_epoch(CALL_ENDED, now_ns), *self._cancel_active(CALL_ENDED, now_ns)]
         for view in self._speaking.running:
             effects += self._speaking.cancel(view.id, CALL_ENDED, now_ns)
-        effects += [*self._cut_off(now_ns, gone=True), *self._withdraw_owed(CALL_ENDED)]  # the stages are told first
+        effects += [*self._cut_off(now_ns, gone=True), *self._owing.withdraw(CALL_ENDED)]  # the stages are told first
+        effects += self._serving.calls.close()
         return self._settle(effects, now_ns)
 
     # ---- sound goes out ----------------------------------------------------------------------------
@@ -475,7 +494,7 @@ class Conversation:
         """The client reports that its caller has heard so much of `response`."""
         self._speaking.heard(response, samples, now_ns)
         if self._speaking.is_sounding(now_ns):
-            self._idle.put_off(now_ns)
+            self._silence.prompts.put_off(now_ns)
         return self._refine(now_ns)
 
     def _refine(self, now_ns: int) -> list[Effect]:
@@ -508,7 +527,7 @@ class Conversation:
 
     def _cancel_active(self, reason: str, now_ns: int) -> list[Effect]:
         active = self._speaking.active
-        return [*self._speaking.cancel(active.id, reason, now_ns), *self._enter_ended()] if active else []
+        return [*self._speaking.cancel(active.id, reason, now_ns), *self._enter_ended(now_ns)] if active else []
 
     def _stop(self, reason: str, now_ns: int, before: Sequence[Effect] = ()) -> list[Effect]:
         """End the epoch of what is being said, or of what the caller still hears the end of; empty where that is
@@ -517,7 +536,8 @@ class Conversation:
         if self._speaking.active is None and not cut_off:
             return []
         cut = self._remembered.cut_off(cut_off)
-        return [*self._raise_epoch(reason, now_ns), *before, *cut, *self._cancel_active(reason, now_ns)]
+        effects = [*self._raise_epoch(reason, now_ns), *before, *cut, *self._cancel_active(reason, now_ns)]
+        return effects + self._serving.interrupt()
 
     def _cut_off(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[Effect]:
         """The rest of replies that are over is heard no more. All of it was sent, so no epoch ends with it."""
@@ -528,53 +548,22 @@ class Conversation:
         written = self._speaking.take_written()
         if written:  # and now being said: what the next prompt begins with is read while there is time
             effects = effects + self._making.read(self._remembered.read_ahead(*written))
-        effects = effects + self._enter_ended() + self._refine(now_ns)
+        effects = effects + self._enter_ended(now_ns) + self._serving.settle(now_ns) + self._refine(now_ns)
         for turn in self._hearing.take_failed():
-            if turn.answer and self._owed is None:
-                # Its words are lost, but what it cut short can still be answered.
-                self._owed = Owed(Marks(), turn.tag.turn, now_ns)
-        effects = effects + self._answer_owed(now_ns)
-        self._look_whether_idle(now_ns)
+            self._owing.failed(turn, now_ns)
+        effects = effects + self._owing.begin(now_ns, is_over=self._is_over) + self._enter_ended(now_ns)
+        self._silence.look(now_ns, is_over=self._is_over)
         return effects + self._making.admit_accepted(now_ns)
 
-    def _enter_ended(self) -> list[Effect]:
+    def _enter_ended(self, now_ns: int) -> list[Effect]:
         """Enter responses and calls that have just ended into the history."""
         ended = [ended for ended in self._speaking.take_ended() if ended.plan.view.in_conversation]
         for one in ended:
-            self._idle.reply_ended(can_speak=one.phase in (Phase.SUCCEEDED, Phase.CANCELLED))
+            self._silence.prompts.reply_ended(can_speak=one.phase in (Phase.SUCCEEDED, Phase.CANCELLED))
         remembered = [effect for one in ended for effect in self._remembered.remember(one)]
-        called = self._speaking.take_called()
-        return remembered + [effect for one in called for effect in self._remembered.remember_call(one)]
-
-    # ---- nobody says anything ------------------------------------------------------------------------
-
-    @property
-    def _idle_due_ns(self) -> int | None:
-        """When the caller's silence has lasted as long as it may."""
-        detection = self.settings.turn_detection
-        return self._idle.due_ns(detection.idle_timeout_ms if detection else None)
-
-    def _look_whether_idle(self, now_ns: int) -> None:
-        """Where nobody speaks and nothing is understood, made or owed, the silence begins as our sound ends."""
-        hearing, speaking = self._hearing, self._speaking
-        is_heard = bool(hearing.current) or hearing.is_awaited
-        is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
-        if is_heard or is_said or self._owed or self._is_over or self._remembered.is_waited_for:
-            self._idle.disturbed()
-        else:
-            self._idle.silent_since(max(now_ns, speaking.played_out_ns))
-
-    def _prompt_the_idle(self, input_end: int, now_ns: int) -> list[Effect]:
-        """Speak again where the caller has been silent for too long. Their silence is an item without words."""
-        due_ns = self._idle_due_ns
-        if due_ns is None or now_ns < due_ns:
-            return []
-        item = Item(self._identity.new_id("item"), "user", "", spoken=True)
-        idle = self._idle.silence(item.id, input_end, now_ns)
-        self._idle.prompted()
-        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id)), *self._remembered.add_turn(item)]
-        response = self._making.start(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
-        return self._settle([*told, *response], now_ns)
+        for called in self._speaking.take_called():
+            remembered += [*self._remembered.remember_call(called), *self._serving.called(called, now_ns)]
+        return remembered
 
     # ---- prefill -----------------------------------------------------------------------------------
 

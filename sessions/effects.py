@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from media.playout import Basis
 from sessions.events import Event
 from sessions.items import Item
+from sessions.records import Outcome
 from sessions.saving import Part
+from sessions.tool_calls import BegunCall
 from stages.contracts import Item as StageItem
 from stages.contracts import Options, Tag
 
@@ -160,6 +162,46 @@ class SaveLate:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveCallBegun:
+    """`call` is about to be carried out by the service; `stored` is to be told once that is stored."""
+
+    call: BegunCall
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCallSettled:
+    """What came of the call `call_id`, and the item that says so, behind `previous`; None: nobody asks any more."""
+
+    call_id: str
+    outcome: Outcome
+    output: Item | None
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTool:
+    """Carry out call `call_id` of the tool `name`. Where this process does already, its answer is that of this one."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class FollowTool:
+    """Have the answer to call `call_id`, where this process carries it out; else say that it is lost."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTool:
+    """Nobody wants the answer to call `call_id`."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A figure for the metrics: `name` as in `duplex.metrics`, `labels` closed sets only."""
 
@@ -168,7 +210,8 @@ class Measured:
     label: str = ""
 
 
-Save = SaveItem | SaveDeletion | SaveEpoch | SaveSpeaking | SaveHeard
+Save = SaveItem | SaveDeletion | SaveEpoch | SaveSpeaking | SaveHeard | SaveCallBegun | SaveCallSettled
+ToolOrder = RequestTool | FollowTool | CancelTool
 
 Effect = (
     Tell
@@ -185,5 +228,6 @@ Effect = (
     | Overheard
     | Save
     | SaveLate
+    | ToolOrder
     | Measured
 )

@@ -138,7 +138,8 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class ResponseView:
     """A response as its client sees it. `status` as on the wire; `reason` completes it. `cut`: where history ends in
-    its sound, unless that was said to its end. `may_call`: it may make `calls` of tools, and then have no words."""
+    its sound, unless that was said to its end. `may_call`: it may make calls of tools, and then have no words; once it
+    has ended, `has_called`. `calls`: those of its client."""
 
     id: str
     item: str
@@ -155,6 +156,7 @@ class ResponseView:
     turn: int = 0
     cut: Cut | None = None
     may_call: bool = False
+    has_called: bool = False
     calls: tuple[Item, ...] = ()
 
 
@@ -224,6 +226,14 @@ class CallFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class CallUnknown:
+    """Nobody knows what came of a call that the service carried out, and that is not repeated."""
+
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseFinished:
     """The terminal, once. `timings`: parts of the way from the caller's last sound to the first reply frame, ms."""
 
@@ -282,6 +292,7 @@ Event = (
     | CallStarted
     | CallArguments
     | CallFinished
+    | CallUnknown
     | ResponseFinished
     | ResponseLost
     | ResponseDrained

@@ -2,7 +2,7 @@
 
 Rules
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls, a clause of a reply
-  that is over) is refused.
+  that is over, a call that is begun twice or settled and not begun) is refused.
 * Whose item has come is no reply under way any more. A reply of which nothing was heard leaves no item: its deletion
   ends it.
 * What is left of a reply stands where its item would: behind the one that it was to follow, first where that is gone.
@@ -17,6 +17,9 @@ import msgspec
 from media.chunk import samples_to_ms, samples_to_ms_above
 from sessions.records import (
     SPOKEN,
+    CallBegun,
+    CallRecord,
+    CallSettled,
     Compacted,
     ConfigChanged,
     Conversation,
@@ -52,7 +55,9 @@ def replay(record: SessionRecord, entries: Iterable[TurnRecord]) -> Conversation
 
 def compact(conversation: Conversation) -> Compacted:
     """One entry that replays to `conversation`."""
-    return Compacted(conversation.items, conversation.config, conversation.epoch, conversation.speaking)
+    return Compacted(
+        conversation.items, conversation.config, conversation.epoch, conversation.speaking, conversation.calls
+    )
 
 
 class Log:
@@ -63,6 +68,7 @@ class Log:
         self._order: list[str] = []
         self._items: dict[str, ItemRecord] = {}
         self._speaking: dict[str, SpokenRecord] = {}
+        self._calls: dict[str, CallRecord] = {}
         self._reset(compact(begins))
 
     def apply(self, entry: TurnRecord) -> None:
@@ -78,6 +84,10 @@ class Log:
                 self._speak(entry)
             case ReplyHeard():
                 self._hear(entry)
+            case CallBegun(call=call):
+                self._begin_call(call)
+            case CallSettled(id=settled, output=output):
+                self._settle_call(settled, output)
             case EpochAdvanced(epoch=epoch):
                 if epoch <= self._epoch:
                     raise CorruptLog(f"epoch {epoch} follows {self._epoch}")
@@ -94,7 +104,8 @@ class Log:
             msgspec.structs.replace(self._items[name], previous=previous)
             for name, previous in zip(self._order, before, strict=False)
         )
-        return Conversation(items, self._config, self._epoch, tuple(self._speaking.values()))
+        speaking, calls = tuple(self._speaking.values()), tuple(self._calls.values())
+        return Conversation(items, self._config, self._epoch, speaking, calls)
 
     def break_off(self) -> None:
         """Nobody says any more what was being said: items are made of it."""
@@ -159,12 +170,26 @@ class Log:
             spoken, heard=entry.samples, heard_basis=entry.basis, heard_error=entry.error_samples
         )
 
+    # ---- calls that the service carries out ----------------------------------------------------------
+
+    def _begin_call(self, call: CallRecord) -> None:
+        if call.id in self._calls:
+            raise CorruptLog(f"call {call.id} is begun twice")
+        self._calls[call.id] = call
+
+    def _settle_call(self, call_id: str, output: ItemRecord | None) -> None:
+        if self._calls.pop(call_id, None) is None:
+            raise CorruptLog(f"call {call_id} was not begun")
+        if output is not None:
+            self._append(output)
+
     def _reset(self, entry: Compacted) -> None:
         self._config = entry.config
         self._epoch = entry.epoch
         self._order = [item.id for item in entry.items]
         self._items = {item.id: item for item in entry.items}
         self._speaking = {spoken.item: spoken for spoken in entry.speaking}
+        self._calls = {call.id: call for call in entry.calls}
         names = len(self._order) + len(entry.speaking)
         if len(self._items.keys() | self._speaking.keys()) != names:
             raise CorruptLog("a compacted entry holds an item twice")

@@ -58,7 +58,8 @@ class Making:
         """Keep the Thinker's KV in step with the usual prompt, as the history stands, or as it will with `history`."""
         # A number of its own: the stage may still be leaving the prefill before it.
         turn = self._hearing.next_turn()
-        return self._prefill.start(self.epoch, turn, self._messages(history), self.settings.tools)
+        tools, _ = self._planner.tooling(ResponseSpec(), self.settings)
+        return self._prefill.start(self.epoch, turn, self._messages(history), tools)
 
     def stop_reading(self) -> list[Effect]:
         return self._prefill.stop()
@@ -116,6 +117,13 @@ class Making:
         effects = [*self._speaking.withdraw(now_ns), *self._prefill.stop()]
         return effects + self._speaking.accept(self.plan(spec, turn), marks, now_ns)
 
+    def say(self, words: str, previous: str | None, now_ns: int) -> list[Effect]:
+        """Begin a response of these words, which stand behind the item `previous`."""
+        spec, turn = ResponseSpec(words=words), self._hearing.next_turn()
+        plan = self._planner.plan(spec, self.settings, (), epoch=self.epoch, turn=turn, previous=previous)
+        accepted = self._speaking.accept(plan, Marks(), now_ns)
+        return accepted + self._speaking.admit(plan.tag.response, plan.stages, now_ns)
+
     def is_prepared(self, spec: ResponseSpec) -> bool:
         """What is prepared is what `spec` asks for, as the conversation stands."""
         prepared = self._speaking.prepared
@@ -127,7 +135,7 @@ class Making:
         """Have responses made that need not wait for words which are still being understood."""
         effects: list[Effect] = []
         for plan in self._speaking.accepted:
-            if plan.spec.messages is not None or not self._hearing.is_awaited:
+            if not plan.spec.reads_history or not self._hearing.is_awaited:
                 effects += self._speaking.admit(plan.tag.response, self._stages_now(plan), now_ns)
         return effects
 
@@ -142,7 +150,7 @@ class Making:
         """The history has changed where a reply was cut. What answers it, and has not begun yet, reads it as it is
         now; what has begun is not made again."""
         plan = self._speaking.unbegun
-        if plan is None or plan.spec.messages is not None:
+        if plan is None or not plan.spec.reads_history:
             return []
         stages = self._stages_now(plan)
         return self._speaking.ask_again(stages, now_ns) if stages != plan.stages else []

@@ -16,7 +16,7 @@ from stages.contracts import Options, Tag
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a response is made of: the legs of its way, head first, with their options. `spec` is what was asked for,
-    `output_format` what its sound travels in."""
+    `output_format` what its sound travels in, `served` the tools whose calls the service carries out itself."""
 
     spec: ResponseSpec
     tag: Tag
@@ -26,6 +26,7 @@ class Plan:
     with_audio: bool
     view: ResponseView
     output_format: FormatName = "audio/pcm"
+    served: frozenset[str] = frozenset()
 
     @property
     def sample_rate(self) -> int:

@@ -6,6 +6,8 @@ Rules
 * The instructions are those of the moment in which the response was asked for.
 * Tools stand in every prompt, also where none may be called now: a prompt's beginning stays put. What prompts a caller
   who says nothing calls none.
+* Those that the service carries out itself come first, and go by their names before what a client has declared. Out of
+  band there are none: no history would hold what came of them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from sessions.events import ResponseView
 from sessions.plan import Plan
 from sessions.prompt import IDLE
 from sessions.route import Leg, LegKind, Route
-from sessions.settings import ResponseSpec, SessionSettings
+from sessions.service_calls import ServiceTool
+from sessions.settings import Modality, ResponseSpec, SessionSettings
 from stages.contracts import (
     OUT_OF_BAND,
     Message,
@@ -40,6 +43,7 @@ class ReplyDefaults:
 
     `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
     much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
+    `service_tools`: those that the service carries out itself.
     """
 
     instructions: str
@@ -49,6 +53,7 @@ class ReplyDefaults:
     prepare: bool = True
     context_characters_max: int = 2_400
     voices: tuple[str, ...] = ()
+    service_tools: tuple[ServiceTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Planner:
         """A new response of `turn`, that follows the item `previous` and has read `history`."""
         # Settings that change while it waits are for the next one.
         spec = replace(spec, instructions=spec.instructions or settings.instructions)
-        modalities = spec.modalities or settings.modalities
+        modalities = self._modalities(spec, settings)
         epoch = epoch if spec.in_conversation else OUT_OF_BAND
         tag = Tag(self._identity.session, epoch, turn, self._identity.new_id("resp"))
         item = self._identity.new_id("item")
@@ -96,11 +101,12 @@ class Planner:
             spec.in_conversation,
             spec.metadata,
             turn=turn,
-            may_call=bool(tools) and choice.mode != "none",
+            may_call=bool(tools) and choice.mode != "none" and not spec.words,
         )
         stages = self.stages(spec, settings, history)
         with_audio = "audio" in modalities
-        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format)
+        served = frozenset(tool.name for tool in self._served(spec))
+        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format, served)
 
     def stages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]
@@ -120,7 +126,11 @@ class Planner:
             "vocoder": VocoderOptions(settings.output_rate, voice),
             "observer": ObserverOptions(),
         }
-        legs = self._route.legs_of(with_audio="audio" in (spec.modalities or settings.modalities))
+        legs = (
+            self._route.voice()
+            if spec.words
+            else self._route.legs_of(with_audio="audio" in self._modalities(spec, settings))
+        )
         return tuple((leg, options[leg.kind]) for leg in legs)
 
     def would_make(
@@ -140,12 +150,23 @@ class Planner:
         return ((head, structs.replace(options, messages=messages)), *followers)
 
     @staticmethod
-    def tooling(spec: ResponseSpec, settings: SessionSettings) -> tuple[tuple[Tool, ...], ToolChoice]:
+    def _modalities(spec: ResponseSpec, settings: SessionSettings) -> tuple[Modality, ...]:
+        return ("audio",) if spec.words else spec.modalities or settings.modalities
+
+    def _served(self, spec: ResponseSpec) -> tuple[Tool, ...]:
+        return tuple(each.tool for each in self._defaults.service_tools) if spec.in_conversation else ()
+
+    def tooling(self, spec: ResponseSpec, settings: SessionSettings) -> tuple[tuple[Tool, ...], ToolChoice]:
         """The tools that are told to the model, and whether one is to be called."""
-        tools = settings.tools if spec.tools is None else spec.tools
-        if spec.idle or not tools:
-            return tools, ToolChoice("none") if tools else ToolChoice()
-        return tools, spec.tool_choice or settings.tool_choice
+        served = self._served(spec)
+        names = {tool.name for tool in served}
+        declared = settings.tools if spec.tools is None else spec.tools
+        # Names were free when they were declared; a session may outlive the configuration.
+        tools = (*served, *(tool for tool in declared if tool.name not in names))
+        choice = spec.tool_choice or settings.tool_choice
+        if not tools or (choice.name and all(tool.name != choice.name for tool in tools)):
+            choice = ToolChoice()
+        return tools, ToolChoice("none") if spec.idle and tools else choice
 
     def messages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]

@@ -9,9 +9,13 @@ Theory of operation
     clause (`ReplySpeaking`), and how much of it was heard (`ReplyHeard`); the item stands in their place. Where none
     came, since the gateway died, `replay` makes one of them: the words that were heard, and as `unsure` all others.
 
+    A call that the service itself carries out is written before it is begun (`CallBegun`), and once it is answered,
+    together with the item that holds the answer (`CallSettled`). One that lacks the second may have been carried out.
+
 Rules
 * Everything is stored as the msgpack array `[schema version, body]`. Versions that are not `READABLE` are refused,
-  never guessed at. Version 1 has no replies under way, and is else the same.
+  never guessed at. Version 1 has no replies under way, 2 no calls that the service carries out; else they are the
+  same.
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls) is refused:
   a conversation that cannot be trusted is not shown to a model.
 * The resume token is never stored, only its SHA-256 digest.
@@ -27,8 +31,8 @@ import msgspec
 from media.playout import Basis
 from stages.contracts import EPOCHS_PER_FENCE
 
-SCHEMA_VERSION = 2
-READABLE = frozenset({1, SCHEMA_VERSION})
+SCHEMA_VERSION = 3
+READABLE = frozenset({1, 2, SCHEMA_VERSION})
 
 # The fence of a session's first owner; 0 stays free for "no owner yet".
 FIRST_FENCE = 1
@@ -36,6 +40,7 @@ FIRST_FENCE = 1
 Role = Literal["user", "assistant", "system"]
 ItemKind = Literal["message", "function_call", "function_call_output"]
 ItemStatus = Literal["completed", "incomplete"]
+Outcome = Literal["succeeded", "failed", "cancelled", "unknown"]
 
 # The `name` of a message that was spoken; one that was typed has none.
 SPOKEN = "spoken"
@@ -49,7 +54,7 @@ class UnsupportedSchema(StoredDataError):
     """Written by another version of this service: `found` is none of those that this one reads."""
 
     def __init__(self, found: int) -> None:
-        known = " and ".join(map(str, sorted(READABLE)))
+        known = ", ".join(map(str, sorted(READABLE)))
         super().__init__(f"stored schema version {found}; this release reads versions {known}")
         self.found = found
 
@@ -140,6 +145,17 @@ class SpokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     heard_error: int = 0
 
 
+class CallRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call that the service carries out: its id, which is the idempotency key, its item, its tool, SHA-256 of its
+    arguments, and whether to repeat it does no harm."""
+
+    id: str
+    item: str
+    name: str
+    digest: bytes
+    safe: bool
+
+
 class Entry(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of what a log is made of."""
 
@@ -189,6 +205,20 @@ class ReplyHeard(Entry, frozen=True):
     error_samples: int
 
 
+class CallBegun(Entry, frozen=True):
+    """Before anything of it is done: the service carries out `call`."""
+
+    call: CallRecord
+
+
+class CallSettled(Entry, frozen=True, omit_defaults=True):
+    """What came of the call `id`; `output`: the item that says so, where there is still one."""
+
+    id: str
+    outcome: Outcome
+    output: ItemRecord | None = None
+
+
 class EpochAdvanced(Entry, frozen=True):
     """Output of every lesser epoch is void."""
 
@@ -208,21 +238,32 @@ class Compacted(Entry, frozen=True):
     config: bytes
     epoch: int
     speaking: tuple[SpokenRecord, ...] = ()
+    calls: tuple[CallRecord, ...] = ()
 
 
 TurnRecord = (
-    ItemAppended | ItemChanged | ItemDeleted | ReplySpeaking | ReplyHeard | EpochAdvanced | ConfigChanged | Compacted
+    ItemAppended
+    | ItemChanged
+    | ItemDeleted
+    | ReplySpeaking
+    | ReplyHeard
+    | CallBegun
+    | CallSettled
+    | EpochAdvanced
+    | ConfigChanged
+    | Compacted
 )
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """What a log amounts to: items in order, the configuration (encoded JSON), the epoch now in force, and the replies
-    that are being said."""
+    """What a log amounts to: items in order, the configuration (encoded JSON), the epoch now in force, the replies that
+    are being said, and the calls that are being carried out."""
 
     items: tuple[ItemRecord, ...]
     config: bytes
     epoch: int
     speaking: tuple[SpokenRecord, ...] = ()
+    calls: tuple[CallRecord, ...] = ()
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from media.chunk import ms_to_samples
-from sessions.effects import Effect, Measured, SaveDeletion, SaveItem, Tell
+from sessions.effects import Effect, Measured, SaveCallSettled, SaveDeletion, SaveItem, Tell
 from sessions.events import (
     CommandRefused,
     HistoryTrimmed,
@@ -29,8 +29,9 @@ from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, ROOT, 
 from sessions.plan import Ended, Plan
 from sessions.prompt import PromptWindow
 from sessions.response import Phase
+from sessions.service_calls import Settled
 from sessions.speaking import Speaking
-from sessions.tool_calls import Called, check_call, outputs, place_of
+from sessions.tool_calls import Called, check_call, output_item, outputs, place_of
 from stages.contracts import Message
 
 _PARAMS = {ITEM_EXISTS: "item.id", ITEM_NOT_FOUND: "previous_item_id"}  # of all others, item.call_id
@@ -207,8 +208,24 @@ class Remembered:
         return self._saved(item, self._history.add(item, self._place_behind((ended.plan.previous_item,))))
 
     def remember_call(self, called: Called) -> list[Effect]:
-        """Enter a call that has ended, whole or not."""
-        return self._saved(called.item, self._history.add(called.item, self._place_behind(called.after)))
+        """Enter a call that has ended, whole or not. The client has been told of its own."""
+        item = called.item
+        saved = self._saved(item, self._history.add(item, self._place_behind(called.after)))
+        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *saved] if called.by_service else saved
+
+    def settle(self, settled: Settled) -> list[Effect]:
+        """Enter what came of a call that the service has carried out. Where the call is gone, nobody asks any more."""
+        call = settled.call
+        output = output_item(f"{call.item}_output", call.id, settled.text)
+        try:
+            left = self._history.add(output, place_of(output, self._history.items))
+        except ItemError:
+            return [SaveCallSettled(call.id, settled.outcome, None, None)] if settled.is_begun else []
+        previous = self._history.previous_of(output.id)
+        if not settled.is_begun:
+            return [Tell(ItemAdded(output, previous)), *self._saved(output, left)]
+        saved = SaveCallSettled(call.id, settled.outcome, output, previous)
+        return [Tell(ItemAdded(output, previous)), saved, *self._left(left)]
 
     def _place_behind(self, names: Sequence[str | None]) -> str:
         """The last of these items that there is."""
@@ -240,5 +257,10 @@ class Remembered:
         return [SaveItem(item, self._history.previous_of(item.id))]
 
     def _saved(self, item: Item, left: tuple[str, ...]) -> list[Effect]:
-        saved: list[Effect] = [SaveItem(item, self._history.previous_of(item.id)), *map(SaveDeletion, left)]
-        return [*saved, Tell(HistoryTrimmed(left)), Measured("items_trimmed", len(left))] if left else saved
+        return [SaveItem(item, self._history.previous_of(item.id)), *self._left(left)]
+
+    def _left(self, items: tuple[str, ...]) -> list[Effect]:
+        """These had to leave."""
+        if not items:
+            return []
+        return [*map(SaveDeletion, items), Tell(HistoryTrimmed(items)), Measured("items_trimmed", len(items))]

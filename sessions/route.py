@@ -7,6 +7,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,9 +47,18 @@ class Route:
 
     def legs_of(self, *, with_audio: bool) -> tuple[Leg, ...]:
         """The legs that a response uses, each with those of its edges that it uses."""
-        used = tuple(leg for leg in self.legs if with_audio or not leg.spoken)
-        names = {leg.stage for leg in used}
-        return tuple(replace(leg, edges=tuple(name for name in leg.edges if name in names)) for leg in used)
+        return _among(leg for leg in self.legs if with_audio or not leg.spoken)
+
+    def voice(self) -> tuple[Leg, ...]:
+        """The legs that are used by words which nobody has to think of."""
+        return _among(leg for leg in self.legs[1:] if not leg.observes)
+
+
+def _among(legs: Iterable[Leg]) -> tuple[Leg, ...]:
+    """`legs`, with those edges alone that lead from one to another."""
+    used = tuple(legs)
+    names = {leg.stage for leg in used}
+    return tuple(replace(leg, edges=tuple(name for name in leg.edges if name in names)) for leg in used)
 
 
 def line(encoder: str = "encoder", thinker: str = "thinker", talker: str = "talker", vocoder: str = "vocoder") -> Route:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from sessions.effects import AuditStream, Effect, Measured, SaveSpeaking, Tell
-from sessions.events import CallFinished, ReplyText, ReplyWords, ResponseView, Usage
+from sessions.events import CallArguments, CallFinished, CallStarted, ReplyText, ReplyWords, ResponseView, Usage
 from sessions.heard import Cut
+from sessions.items import Item
 from sessions.plan import Marks, Plan
 from sessions.reply import Reply
 from sessions.response import Done, Phase, Response
@@ -109,15 +110,22 @@ class Run:
         return [Tell(ReplyWords(self.plan.tag.response, self.plan.item, words, rate))] if words else []
 
     def news_of_calls(self) -> tuple[list[Effect], list[Called]]:
-        """What is new of its calls, and those that have ended with that, where they belong to the conversation."""
+        """What is new of its calls, and those that have ended with that, where they belong to the conversation. Of what
+        the service carries out its client is told by the history."""
         if self.is_prepared:
             return [], []
         previous = self.plan.item if self.reply.raw_text else self.plan.previous_item
         events = self.calls.news(previous)
         ended = [event.item for event in events if isinstance(event, CallFinished)]
+        served = {item.id for item in self.calls.items if item.name in self.plan.served}
+        of_client = [event for event in events if _item_of(event) not in served]
         is_kept = self.plan.view.in_conversation
-        called = [self.calls.called(item, self.plan.previous_item) for item in ended if is_kept]
-        return [Tell(event) for event in events], called
+        called = [self._called(item, by_service=item.id in served) for item in ended if is_kept]
+        return [Tell(event) for event in of_client], called
+
+    def _called(self, item: Item, *, by_service: bool) -> Called:
+        place = self.calls.called(item, self.plan.previous_item)
+        return replace(place, spec=self.plan.spec, by_service=by_service)
 
     def terminal(self, done: Done, cut: Cut, *, was_cut: bool) -> ResponseView:
         """The response as it ended, with the words that history has of it."""
@@ -131,5 +139,10 @@ class Run:
             message=done.message,
             usage=self.usage,
             cut=cut if was_cut else None,
-            calls=self.calls.items,
+            calls=tuple(call for call in self.calls.items if call.name not in self.plan.served),
+            has_called=bool(self.calls.items),
         )
+
+
+def _item_of(event: CallStarted | CallArguments | CallFinished) -> str:
+    return event.item if isinstance(event, CallArguments) else event.item.id

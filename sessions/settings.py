@@ -73,7 +73,8 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
-    """What one response shall be. None: as the session says. `messages` replaces the history as input.
+    """What one response shall be. None: as the session says. `messages` replaces the history as input. `words`: what it
+    says, word for word, without asking a model.
 
     `in_conversation` False is an out-of-band response: outside the epochs, its answer joins no history. `idle`: nobody
     has asked for it, it prompts a caller who says nothing.
@@ -89,3 +90,9 @@ class ResponseSpec:
     idle: bool = False
     tools: tuple[Tool, ...] | None = None
     tool_choice: ToolChoice | None = None
+    words: str = ""
+
+    @property
+    def reads_history(self) -> bool:
+        """What it says depends on what was said before."""
+        return self.messages is None and not self.words

@@ -36,6 +36,7 @@ from sessions.effects import (
     CancelStream,
     CutStream,
     Effect,
+    FeedStream,
     GrantCredit,
     Measured,
     OpenStream,
@@ -44,32 +45,38 @@ from sessions.effects import (
     Tell,
 )
 from sessions.events import (
-    CommandRefused,
     ReplyAudio,
     ResponseDrained,
     ResponseFinished,
     ResponseStarted,
-    ResponseView,
 )
 from sessions.heard import Cut
 from sessions.plan import Ended, Marks, Plan
 from sessions.response import Deadlines, Phase, Response
+from sessions.responses import Responses
 from sessions.route import Leg
 from sessions.run import Run
-from sessions.sounding import Sounding
 from sessions.tool_calls import Called, CallError
-from stages.contracts import AudioOut, CallDelta, CallDone, Options, Tag, TextDelta, TextDone, WordTimes, label_of
+from stages.contracts import (
+    AudioOut,
+    CallDelta,
+    CallDone,
+    Clause,
+    Options,
+    Tag,
+    TextDelta,
+    TextDone,
+    WordTimes,
+    label_of,
+)
 from stages.event_log import EventKind, EventLog, Trail
 
-# What is recognised as ours began at most so long ago: a provisional turn lasts up to 10 s, and its echo comes late.
-ECHO_MS = 12_000
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
-DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 
 Published = TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 
 
-class Speaking(Sounding):
+class Speaking(Responses):
     """`events`: the log of the process, for which the responses are those of `tenant`; without one, nothing is
     recorded."""
 
@@ -86,96 +93,14 @@ class Speaking(Sounding):
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
-        self._runs: dict[str, Run] = {}
-        self._active: str | None = None
-        self._prepared: str | None = None
         self._stale = 0
         self._ended: list[Ended] = []
         self._called: list[Called] = []
         self._store_is_away = False
 
     @property
-    def active(self) -> ResponseView | None:
-        """The conversation's response that has not ended."""
-        return self._runs[self._active].plan.view if self._active else None
-
-    @property
-    def has_called(self) -> bool:
-        """The active response has made a call, which the client may have carried out by now."""
-        run = self._runs.get(self._active or "")
-        return run is not None and any(call.status == "completed" for call in run.calls.items)
-
-    @property
     def stale_dropped(self) -> int:
         return self._stale
-
-    @property
-    def running(self) -> tuple[ResponseView, ...]:
-        """Every response that has not ended, in or out of the conversation."""
-        return tuple(run.plan.view for run in self._runs.values() if not run.life.ended and not run.is_prepared)
-
-    @property
-    def prepared(self) -> Plan | None:
-        """The response that waits to be confirmed; None also where it has failed."""
-        run = self._runs.get(self._prepared or "")
-        return run.plan if run and not run.life.ended else None
-
-    @property
-    def accepted(self) -> tuple[Plan, ...]:
-        """Responses that the client knows of and that are not being made yet."""
-        return tuple(run.plan for run in self._runs.values() if run.life.phase is Phase.ACCEPTED)
-
-    @property
-    def unbegun(self) -> Plan | None:
-        """The active response while nothing of it has come yet, and it may still be asked for in other words."""
-        run = self._runs.get(self._active or "")
-        return run.plan if run and run.life.may_ask_again else None
-
-    @property
-    def undrained(self) -> int:
-        return len(self._runs)
-
-    def why_not(self, *, in_conversation: bool) -> CommandRefused | None:
-        """Why the client can have no response begun now; None where it can."""
-        if in_conversation and self.active:
-            message = f"response {self.active.id} is still in progress; cancel it or wait for its end"
-            return CommandRefused("conversation_already_has_active_response", message)
-        if not in_conversation and any(not view.in_conversation for view in self.running):
-            message = "one out-of-band response at a time; another is still in progress"
-            return CommandRefused("out_of_band_response_active", message)
-        if self.is_full:
-            message = "too many responses have yet to give back what they hold; wait for one to drain"
-            return CommandRefused("too_many_responses", message)
-        return None
-
-    def knows(self, response: str) -> bool:
-        """`response` has not drained yet."""
-        return response in self._runs
-
-    def is_untouched(self, tag: Tag) -> bool:
-        """Nothing that was made for `tag` has come yet or is on its way, so that a stage which is lost before it has
-        answered may be asked for it once more. Of input nothing is seen before its stage has answered."""
-        run = self._runs.get(tag.response)
-        if run is None or run.plan.tag != tag:
-            return not tag.response
-        return not run.is_touched and not run.life.is_head_asked
-
-    @property
-    def is_full(self) -> bool:
-        """So many responses have yet to drain that no other can be started."""
-        return len(self._runs) >= DRAINING_MAX
-
-    def is_sounding(self, now_ns: int) -> bool:
-        """A reply of the conversation is being made or said, or the caller still hears the end of one."""
-        return self._active is not None or bool(self._heard.unplayed(now_ns))
-
-    def words_about(self, now_ns: int) -> str:
-        """The words that the caller has heard of us in the last `ECHO_MS`, or is about to hear."""
-        if self._active is None or not self._runs[self._active].plan.with_audio:
-            return self._heard.last_words(now_ns)
-        run = self._runs[self._active]
-        sent = self._playout.view(self._active, now_ns).sent
-        return run.reply.words_between(sent - ms_to_samples(ECHO_MS, run.plan.sample_rate), sent)
 
     def take_ended(self) -> list[Ended]:
         """Responses that have ended since the last call; history is made of them."""
@@ -352,6 +277,14 @@ class Speaking(Sounding):
         run.is_touched = True
         samples = len(event.pcm) // BYTES_PER_SAMPLE if isinstance(event, AudioOut) else 0
         self._trail(run, now_ns).add(EventKind.RECEIVED, samples, state=label_of(event))
+        return [*self._begin_words(run, now_ns), *self._take(run, event, now_ns)]
+
+    def _begin_words(self, run: Run, now_ns: int) -> list[Effect]:
+        """What nobody has to write is its text once something of it has come."""
+        words = "" if run.reply.raw_text or run.life.ended else run.plan.spec.words
+        return self._text(run, words, now_ns) if words else []
+
+    def _take(self, run: Run, event: Published, now_ns: int) -> list[Effect]:
         match event:
             case TextDelta(text):
                 return self._text(run, text, now_ns)
@@ -371,9 +304,6 @@ class Speaking(Sounding):
         if cut is not None and not cut.whole:
             self._refined.append(run.plan.item)
         return [*self._save(run, now_ns), *run.news()]
-
-    def _sent(self, run: Run, now_ns: int) -> int:
-        return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
 
     def _text(self, run: Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
@@ -439,6 +369,8 @@ class Speaking(Sounding):
                     tag = structs.replace(run.plan.tag, attempt=attempt)
                     self._trail(run, now_ns).add(EventKind.ASKED, attempt, stage)
                     effects.append(OpenStream(stage, tag, options, leg.edges, run.life.lasts_ns_max(stage, now_ns)))
+                    if run.plan.spec.words and stage == run.plan.stages[0][0].stage:
+                        effects.append(FeedStream(stage, tag, Clause(0, run.plan.spec.words, final=True)))
                 case life.Abort(stage, attempt):
                     self._trail(run, now_ns).add(EventKind.CANCELLED, attempt, stage, cause="abort")
                     effects.append(CancelStream(stage, structs.replace(run.plan.tag, attempt=attempt)))
@@ -480,7 +412,7 @@ class Speaking(Sounding):
         rest = run.reply.rest_of(cut.text)
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, was_cut=was_cut)
-        has_calls = bool(view.calls)
+        has_calls = view.has_called
         known, is_stored = cut if was_cut else None, run.saving.is_begun
         self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, is_stored=is_stored))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
@@ -565,10 +497,6 @@ class Speaking(Sounding):
 
     # ---- the ear -----------------------------------------------------------------------------------
 
-    def is_making(self, item: str) -> bool:
-        """`item` is of a reply, and not over yet."""
-        return any(run.is_making(item) for run in self._runs.values())
-
     def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
         """The client has stopped playing a reply there that is not over yet. Gives where that is in what was sent so
         far, in ms; None where there is none such."""
@@ -578,13 +506,3 @@ class Speaking(Sounding):
         samples = min(ms_to_samples(audio_end_ms, run.plan.sample_rate), self._sent(run, now_ns))
         self._heard.want(item, samples)
         return samples_to_ms(samples, run.plan.sample_rate)
-
-    def lead_ns(self, now_ns: int) -> int:
-        """How far ahead of the ear what is being said was sent, at most."""
-        sounding = (run.plan for run in self._runs.values() if run.plan.with_audio and not run.life.ended)
-        return max((self._playout.lead_ns(plan.tag.response, now_ns) for plan in sounding), default=0)
-
-    def ledger(self, response: str, now_ns: int) -> LedgerView | None:
-        """Where the audio of `response` stands, or None once it has drained or where it has none."""
-        run = self._runs.get(response)
-        return self._playout.view(response, now_ns) if run and run.plan.with_audio else None

@@ -18,16 +18,18 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from sessions.events import CallArguments, CallFinished, CallStarted
+from sessions.events import CallArguments, CallFinished, CallStarted, CommandRefused
 from sessions.items import Item, ItemError, ItemStatus
+from sessions.settings import ResponseSpec
 from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone
 
 CALL_NOT_FOUND = "invalid_tool_call_id"
 CALL_INCOMPLETE = "tool_call_incomplete"
 CALL_ANSWERED = "tool_call_already_answered"
 CALL_EXISTS = "tool_call_id_exists"
+CALL_SERVED = "tool_call_of_service"
 
 
 class CallError(ValueError):
@@ -36,10 +38,25 @@ class CallError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call whose end the client knows of. It stands behind the last of the items `after` that there is."""
+    """A call that has ended. It stands behind the last of the items `after` that there is. `spec`: of the response that
+    has made it. `by_service`: the service carries it out, and its client knows nothing of it yet."""
 
     item: Item
     after: tuple[str | None, ...]
+    spec: ResponseSpec = field(default_factory=ResponseSpec)
+    by_service: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BegunCall:
+    """What is written down before the service carries out call `id`, the item `item`. `digest`: SHA-256 of its
+    arguments; `safe`: to repeat it does no harm."""
+
+    id: str
+    item: str
+    name: str
+    digest: bytes
+    safe: bool
 
 
 @dataclass(slots=True)
@@ -138,16 +155,49 @@ def check_call(call: Item, items: Iterable[Item]) -> None:
         raise ItemError(CALL_EXISTS, f"there is a call {call.call_id!r}")
 
 
+def service_answers(call_id: str) -> CommandRefused:
+    """Why its client cannot say what came of a call."""
+    return CommandRefused(CALL_SERVED, f"the service itself carries out call {call_id!r}", "item.call_id")
+
+
 def place_of(output: Item, items: tuple[Item, ...]) -> str:
     """The item behind which `output` is to stand. Raises `ItemError` where no call waits for it."""
-    calls = (at for at, item in enumerate(items) if item.kind == "function_call" and item.call_id == output.call_id)
-    at = next(calls, None)
+    at = _place_of_call(output.call_id, items)
     if at is None:
         raise ItemError(CALL_NOT_FOUND, f"no call {output.call_id!r} is in the conversation")
     if items[at].status != "completed":
         raise ItemError(CALL_INCOMPLETE, f"call {output.call_id!r} was broken off, and is not to be carried out")
     if output.call_id in outputs(items):
         raise ItemError(CALL_ANSWERED, f"call {output.call_id!r} has its output already")
-    while at + 1 < len(items) and items[at + 1].kind == "function_call":
-        at += 1
-    return items[at].id
+    return items[_beside(at, items).stop - 1].id
+
+
+def _beside(at: int, items: tuple[Item, ...]) -> range:
+    """The places of the calls that follow each other directly and among which is that at `at`."""
+    first, last = at, at
+    while first and items[first - 1].kind == "function_call":
+        first -= 1
+    while last + 1 < len(items) and items[last + 1].kind == "function_call":
+        last += 1
+    return range(first, last + 1)
+
+
+def before_calls(call_id: str, items: tuple[Item, ...]) -> str | None:
+    """The item behind which words stand that were said while `call_id` was carried out: a reply's words come before its
+    calls. None: nothing does, or the call is gone."""
+    at = _place_of_call(call_id, items)
+    first = 0 if at is None else _beside(at, items).start
+    return items[first - 1].id if first else None
+
+
+def is_alone(call_id: str, items: tuple[Item, ...]) -> bool:
+    """The call is there and answered, and so are all beside it."""
+    at = _place_of_call(call_id, items)
+    answered = outputs(items)
+    beside = () if at is None else [items[place] for place in _beside(at, items)]
+    return bool(beside) and all(call.call_id in answered or call.status != "completed" for call in beside)
+
+
+def _place_of_call(call_id: str, items: tuple[Item, ...]) -> int | None:
+    calls = (at for at, item in enumerate(items) if item.kind == "function_call" and item.call_id == call_id)
+    return next(calls, None)

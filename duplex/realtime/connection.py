@@ -341,7 +341,7 @@ class RealtimeConnection:
             case ask.SessionUpdate():
                 self._update(command)
             case ask.ResponseCreate():
-                spec = response_spec(command.response, call.conversation.settings)
+                spec = response_spec(command.response, call.conversation.settings, call.tools.tools)
                 call.carry_out(call.conversation.create_response(spec, now_ns))
             case ask.ResponseCancel():
                 call.carry_out(call.conversation.cancel_response(command.response_id, now_ns))
@@ -423,14 +423,15 @@ class RealtimeConnection:
         return () if sent is None else (Position(report.response_id, min(report.played_samples, sent), sent),)
 
     def _update(self, command: ask.SessionUpdate) -> None:
-        settings = apply_patch(self._call.conversation.settings, command.session)
+        served = self._call.tools.tools
+        settings = apply_patch(self._call.conversation.settings, command.session, served)
         if self._medium is not None:
             check_medium(settings)
         if command.session.extensions is not msgspec.UNSET:
             self._dialect.extensions = command.session.extensions
         self._dialect.transcription = settings.transcription
         self._call.update(settings)
-        self._outbox.post({"type": "session.updated", "session": session_dict(self._call.session, settings)})
+        self._outbox.post({"type": "session.updated", "session": session_dict(self._call.session, settings, served)})
 
 
 class Allowance:
@@ -459,9 +460,9 @@ def _whole_ms(asked: float) -> int:
     return int(asked)
 
 
-def created_message(session: str, settings: SessionSettings, resume_token: str, dialect: RealtimeDialect) -> Message:
+def created_message(call: Call, settings: SessionSettings, resume_token: str, dialect: RealtimeDialect) -> Message:
     """`session.created`, with what a client needs to come back where it opted in."""
-    body = session_dict(session, settings)
+    body = session_dict(call.session, settings, call.tools.tools)
     if dialect.extensions:
         body["resume_token"] = resume_token
     return {"type": "session.created", "session": body}
@@ -472,7 +473,7 @@ def resumed_message(call: Call, resume_token: str, items: list[Message], *, hist
 
     `history_lost`: the store has lost the last of them.
     """
-    body = session_dict(call.session, call.conversation.settings) | {"resume_token": resume_token}
+    body = session_dict(call.session, call.conversation.settings, call.tools.tools) | {"resume_token": resume_token}
     received = {"input_samples_received": call.listening.received_samples, "epoch": call.conversation.epoch}
     lost = {"history_lost": True} if history_lost else {}
     return {"type": "session.resumed", "session": body, "items": items, **received, **lost}

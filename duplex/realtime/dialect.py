@@ -102,6 +102,8 @@ class RealtimeDialect:
                 return [*announced, *sound]
             case events.CallStarted() | events.CallArguments() | events.CallFinished():
                 return self._call(event)
+            case events.CallUnknown():
+                return [_unknown(event)] if self.extensions else []
             case events.ResponseFinished(response, timings):
                 return [*self._finished(response, timings), *self._sound_ended(response)]
             case events.ResponseLost(response_id):
@@ -159,7 +161,7 @@ class RealtimeDialect:
 
     def _finished(self, response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
         # What ends without having said anything, and without a call, has an empty message.
-        announced = [] if response.calls and not response.text else self._announced(response.id)
+        announced = [] if response.has_called and not response.text else self._announced(response.id)
         # Whose beginning was not told here, its message was announced where it was.
         outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, [response.item])
         items = {call.id: item_dict(call) for call in response.calls}
@@ -400,6 +402,10 @@ def _held(event: events.TurnHeld | events.TurnResumed) -> Message:
 def _trimmed(event: events.HistoryTrimmed) -> Message:
     limits = {"items_max": ITEMS_MAX, "characters_max": CHARACTERS_MAX}
     return {"type": "conversation.trimmed", "item_ids": list(event.items), **limits}
+
+
+def _unknown(event: events.CallUnknown) -> Message:
+    return {"type": "service_tool.outcome_unknown", "call_id": event.call_id, "name": event.name}
 
 
 def _lost(response_id: str) -> Message:

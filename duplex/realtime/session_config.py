@@ -5,6 +5,7 @@ Limits follow the Realtime API; what this service cannot do is refused by name i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from sessions.items import Item, Role
 from sessions.prompt import PROMPT_CHARACTERS_MAX
 from sessions.settings import Modality, ResponseSpec, SessionSettings, TurnDetection
 from sessions.tool_calls import call_item, output_item
-from stages.contracts import CALL_CHARACTERS_MAX
+from stages.contracts import CALL_CHARACTERS_MAX, Tool
 
 INSTRUCTIONS_CHARACTERS_MAX = 16_384
 TEXT_CHARACTERS_MAX = 16_384
@@ -45,8 +46,9 @@ NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 CALL_ID_CHARACTERS_MAX = 64
 
 
-def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
-    """`settings` as `patch` changes them; raises `ClientEventError` and changes nothing where a value is wrong."""
+def apply_patch(settings: SessionSettings, patch: SessionPatch, served: Sequence[Tool] = ()) -> SessionSettings:
+    """`settings` as `patch` changes them; raises `ClientEventError` and changes nothing where a value is wrong.
+    `served`: the tools of the service."""
     if patch.model is not UNSET:
         _check_length(patch.model, NAME_CHARACTERS_MAX, "session.model")
         settings = replace(settings, model=patch.model)
@@ -60,16 +62,16 @@ def apply_patch(settings: SessionSettings, patch: SessionPatch) -> SessionSettin
         settings = replace(settings, max_output_tokens=limit)
     if patch.temperature is not UNSET:
         settings = replace(settings, temperature=_between(patch.temperature, 0.0, 2.0, "session.temperature"))
-    settings = _apply_tools(settings, patch)
+    settings = _apply_tools(settings, patch, served)
     return _apply_audio(settings, patch.audio) if patch.audio is not UNSET else settings
 
 
-def _apply_tools(settings: SessionSettings, patch: SessionPatch) -> SessionSettings:
+def _apply_tools(settings: SessionSettings, patch: SessionPatch, served: Sequence[Tool]) -> SessionSettings:
     if patch.tools is not UNSET:
-        settings = replace(settings, tools=tools_of(patch.tools, "session.tools"))
+        settings = replace(settings, tools=tools_of(patch.tools, "session.tools", served))
     if patch.tool_choice is not UNSET:
         settings = replace(settings, tool_choice=choice_of(patch.tool_choice, "session.tool_choice"))
-    check_choice(settings.tool_choice, settings.tools, "session.tool_choice")
+    check_choice(settings.tool_choice, (*served, *settings.tools), "session.tool_choice")
     return settings
 
 
@@ -134,13 +136,17 @@ def _idle_timeout(kind: str, asked: int | None, param: str) -> int | None:
     return int(_between(asked, IDLE_MS_MIN, IDLE_MS_MAX, param))
 
 
-def response_spec(body: ResponseBody, settings: SessionSettings) -> ResponseSpec:
-    """What `response.create` asks for in a session with these `settings`; raises `ClientEventError`."""
+def response_spec(body: ResponseBody, settings: SessionSettings, served: Sequence[Tool] = ()) -> ResponseSpec:
+    """What `response.create` asks for in a session with these `settings`, of a service that has the tools `served`;
+    raises `ClientEventError`."""
     if body.instructions is not None:
         _check_length(body.instructions, INSTRUCTIONS_CHARACTERS_MAX, "response.instructions")
-    tools = None if body.tools is None else tools_of(body.tools, "response.tools")
+    tools = None if body.tools is None else tools_of(body.tools, "response.tools", served)
     choice = None if body.tool_choice is None else choice_of(body.tool_choice, "response.tool_choice")
-    check_choice(choice or settings.tool_choice, settings.tools if tools is None else tools, "response.tool_choice")
+    # Out of band the service's own cannot be called; a session's choice of one is then none.
+    of_service = served if choice is None or body.conversation == "auto" else ()
+    usable = (*of_service, *(settings.tools if tools is None else tools))
+    check_choice(choice or settings.tool_choice, usable, "response.tool_choice")
     metadata = tuple((body.metadata or {}).items())
     _check_metadata(metadata, "response.metadata")
     messages = None
@@ -262,9 +268,11 @@ def _format_dict(name: FormatName) -> dict[str, Any]:
     return {"type": name} if known.is_telephone else {"type": name, "rate": known.sample_rate}
 
 
-def session_dict(session: str, settings: SessionSettings) -> dict[str, Any]:
-    """The session as `session.created` and `session.updated` show it."""
+def session_dict(session: str, settings: SessionSettings, served: Sequence[Tool] = ()) -> dict[str, Any]:
+    """The session as `session.created` and `session.updated` show it. `served`: the tools of the service."""
+    names = {"service_tools": [tool.name for tool in served]} if served else {}
     return {
+        **names,
         "type": "realtime",
         "object": "realtime.session",
         "id": session,

@@ -1,8 +1,8 @@
 """Tools and what becomes of calls, to and from the wire, and the checks of what a client sets.
 
 Rules
-* Every refusal names the field. What this service cannot offer, such as tools that it would have to call itself, is
-  refused by name.
+* Every refusal names the field. What this service cannot offer, such as tools of other types, is refused by name.
+* The service's own tools, `served`, come first: their names are taken, and their size counts.
 * All tools together are small: they stand in every prompt.
 """
 
@@ -25,19 +25,26 @@ SCHEMA_DEPTH_MAX = 16  # of lists and objects: five levels of properties
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-def tools_of(bodies: Sequence[FunctionBody], param: str) -> tuple[Tool, ...]:
+def tools_of(bodies: Sequence[FunctionBody], param: str, served: Sequence[Tool] = ()) -> tuple[Tool, ...]:
     """The tools that a client offers; raises `ClientEventError`."""
-    if len(bodies) > TOOLS_MAX:
-        raise ClientEventError("too_many_tools", f"{len(bodies)} tools, {TOOLS_MAX} are allowed", param)
+    if len(bodies) + len(served) > TOOLS_MAX:
+        message = f"{len(bodies)} tools, {TOOLS_MAX - len(served)} are allowed"
+        raise ClientEventError("too_many_tools", message, param)
     tools = tuple(_tool_of(body, f"{param}[{at}]") for at, body in enumerate(bodies))
     for at, tool in enumerate(tools):
         if any(tool.name == other.name for other in tools[:at]):
             raise ClientEventError("duplicate_tool", f"{tool.name!r} is there twice", f"{param}[{at}].name")
-    size = sum(len(f"{tool.name}{tool.description}{tool.parameters}".encode()) for tool in tools)
-    if size > TOOLS_BYTES_MAX:
-        message = f"{size} bytes of names, descriptions and schemas, {TOOLS_BYTES_MAX} are allowed"
+        if any(tool.name == other.name for other in served):
+            raise ClientEventError("tool_name_taken", f"the service has a tool {tool.name!r}", f"{param}[{at}].name")
+    size, left = _bytes(tools), TOOLS_BYTES_MAX - _bytes(served)
+    if size > left:
+        message = f"{size} bytes of names, descriptions and schemas, {left} are allowed"
         raise ClientEventError("tools_too_large", message, param)
     return tools
+
+
+def _bytes(tools: Sequence[Tool]) -> int:
+    return sum(len(f"{tool.name}{tool.description}{tool.parameters}".encode()) for tool in tools)
 
 
 def _tool_of(body: FunctionBody, param: str) -> Tool:

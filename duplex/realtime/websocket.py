@@ -136,6 +136,9 @@ class _Visit:
             reason = error.code if error.code in _CLOSE_CODES else "refused"
             self._outbox.post(error_message(error.code, str(error), kind=kind, event_id=self._dialect.answered))
             await self._close(reason)
+        except ClientEventError as error:  # what came with its secret is not what the service can do by now
+            self._outbox.post(error_message(error.code, str(error), param=error.param))
+            await self._close("refused")
         except SocketClosedError:
             pass
         except TimeoutError:
@@ -148,9 +151,9 @@ class _Visit:
             turn_detection=TurnDetection(silence_duration_ms=config.silence_ms),
         )
         if self._grant is not None and self._grant.session is not None:
-            settings = apply_patch(settings, self._grant.session)
+            settings = apply_patch(settings, self._grant.session, self._gateway.tools.tools)
         async with self._gateway.new_call(settings) as admitted:
-            created = created_message(admitted.call.session, settings, admitted.resume_token, self._dialect)
+            created = created_message(admitted.call, settings, admitted.resume_token, self._dialect)
             first = await self._first_command(admitted.call, created)
             if not isinstance(first, ask.SessionResume):
                 await self._converse(admitted, first)

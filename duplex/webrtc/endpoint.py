@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -32,6 +32,7 @@ from duplex.webrtc.offer import OFFER_BYTES_MAX, checked_offer
 from duplex.webrtc.rtp import OfferError
 from duplex.webrtc.visit import Asked, RtcVisit, gateway_of
 from sessions.settings import SessionSettings, TurnDetection
+from stages.contracts import Tool
 
 SESSION_BYTES_MAX = 64 << 10
 BODY_BYTES_MAX = OFFER_BYTES_MAX + SESSION_BYTES_MAX + 4_096  # the form around them
@@ -160,7 +161,7 @@ class CallsEndpoint:
         )
         extensions = request.query_params.get("extensions") == "1"
         if body.session is not None:
-            check_medium(apply_patch(settings, body.session))
+            check_medium(apply_patch(settings, body.session, self._gateway.tools.tools))
             extensions = extensions or body.session.extensions is True
         return Asked(body.offer, settings, extensions)
 
@@ -170,7 +171,7 @@ class CallsEndpoint:
         with ExitStack() as place:
             place.callback(self._gateway.leave)
             grant = await self._authority.spend(request.headers)
-            settings = _patched(asked.settings, grant, body.session)
+            settings = _patched(asked.settings, grant, body.session, self._gateway.tools.tools)
             visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions))
             task = asyncio.create_task(visit.run())
             place.pop_all()  # from here on the end of the task gives it back
@@ -188,12 +189,14 @@ class CallsEndpoint:
             _log.error("call_failed", exc_info=error)
 
 
-def _patched(settings: SessionSettings, grant: Grant | None, session: SessionPatch | None) -> SessionSettings:
+def _patched(
+    settings: SessionSettings, grant: Grant | None, session: SessionPatch | None, served: Sequence[Tool]
+) -> SessionSettings:
     """What came with the secret, then what the page itself asks for. Both were checked, but a secret knows no
     transport: raises `ClientEventError` where its settings are for another one."""
     for patch in (grant.session if grant else None, session):
         if patch is not None:
-            settings = apply_patch(settings, patch)
+            settings = apply_patch(settings, patch, served)
     check_medium(settings)
     return settings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from duplex.webrtc.endpoint import SESSION_BYTES_MAX, body_of, error_response, r
 from duplex.webrtc.rtp import OfferError
 from sessions.settings import SessionSettings
 from sessions.store import StoreError
+from stages.contracts import Tool
 
 
 class _ExpiresAfter(msgspec.Struct, frozen=True):
@@ -34,9 +36,12 @@ _wanted = msgspec.json.Decoder(_Wanted)
 
 
 class SecretsEndpoint:
-    def __init__(self, authority: Authority, client_secrets: ClientSecrets) -> None:
+    """`served`: the tools of the service."""
+
+    def __init__(self, authority: Authority, client_secrets: ClientSecrets, served: Sequence[Tool] = ()) -> None:
         self._authority = authority
         self._client_secrets = client_secrets
+        self._served = served
 
     async def mint(self, request: Request) -> Response:
         """For whoever has the service's token; a secret makes no other secret."""
@@ -45,7 +50,7 @@ class SecretsEndpoint:
             return refusal_response(refusal)
         try:
             wanted = _wanted.decode(await body_of(request, SESSION_BYTES_MAX) or b"{}")
-            settings = apply_patch(SessionSettings(), wanted.session or SessionPatch())
+            settings = apply_patch(SessionSettings(), wanted.session or SessionPatch(), self._served)
             secret = await self._client_secrets.mint(wanted.expires_after.seconds, wanted.session)
         except OfferError as error:
             return error_response(error.status, error.code, str(error))
@@ -59,4 +64,6 @@ class SecretsEndpoint:
             message = str(error) if is_full else f"the secret could not be kept ({type(error).__name__}); ask again"
             return error_response(503, code, message, retry_after_s=RETRY_AFTER_S)
         expires_at = int(datetime.now(UTC).timestamp()) + wanted.expires_after.seconds
-        return JSONResponse({"value": secret, "expires_at": expires_at, "session": session_dict("", settings)})
+        return JSONResponse(
+            {"value": secret, "expires_at": expires_at, "session": session_dict("", settings, self._served)}
+        )

@@ -217,7 +217,7 @@ class RtcVisit:
                 self._end("not_connected")
                 return
             self._outbox.post(
-                created_message(admitted.call.session, self._asked.settings, admitted.resume_token, self._dialect)
+                created_message(admitted.call, self._asked.settings, admitted.resume_token, self._dialect)
             )
             asked = await self._converse(admitted)
         if asked is not None:

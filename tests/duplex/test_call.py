@@ -16,8 +16,10 @@ from duplex.call import Call, Services
 from duplex.journal import Journal
 from duplex.listening import RING_SECONDS
 from duplex.metrics import Metrics
+from duplex.service_tools import HttpTool
 from duplex.stage_pool import StagePool, StageUnresponsiveError
 from duplex.tasks import stop_task
+from duplex.tool_client import ToolClient
 from duplex.vad_service import VadService, Window
 from media.audio_format import FormatName
 from media.chunk import samples_to_ms
@@ -26,7 +28,6 @@ from media.rtp_map import Position
 from sessions.conversation import Conversation
 from sessions.effects import CutStream, OpenStream
 from sessions.events import (
-    CommandRefused,
     Event,
     ReplyAudio,
     ResponseDrained,
@@ -63,7 +64,6 @@ from stages.messages import (
     Refused,
     SessionOpened,
     SessionRefused,
-    StepDone,
 )
 from stages.pool import PoolLimits
 from tests.duplex.pool_bench import NOBODY
@@ -135,7 +135,12 @@ class Client:
 
 
 class Bench:
-    def __init__(self, settings: SessionSettings, limits: LogLimits | None) -> None:
+    """`tools`: those of the service."""
+
+    def __init__(
+        self, settings: SessionSettings, limits: LogLimits | None = None, tools: tuple[HttpTool, ...] = ()
+    ) -> None:
+        self.tools = tools
         self.log: list[tuple[str, object]] = []
         self.metrics = Metrics()
         self.stages = {name: Stage(name, self.log) for name in STAGES}
@@ -149,16 +154,24 @@ class Bench:
         record = SessionRecord(SESSION, "default", 0, b"{}", token_digest("x"))
         self.journal = Journal(self.store, await self.store.create(record, "gw_1", 10_000))
         self._identity = Identity(SESSION, EPOCH, self._new_id)
-        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=60_000)
-        self.call = Call(talk, SESSION, Services(self.stages, self.vad, self.metrics), self.journal)
+        self.client_of_tools = ToolClient(self.tools, self.metrics)
+        self.call = Call(self._talk(60_000), SESSION, self._services(), self.journal)
         self.call.attach(self.client)
         self.call.begin()
 
-    def another(self, *, responses: Sequence[str]) -> Call:
-        """The same session, taken up by a client that holds `responses` open."""
-        talk = Conversation(self._identity, self._settings, ReplyDefaults("Hi.", 10), transport_lead_ms=0)
-        services = Services(self.stages, self.vad, self.metrics)
-        return Call(talk, SESSION, services, self.journal, responses=responses)
+    def _talk(self, lead_ms: int, before: Conversation | None = None) -> Conversation:
+        defaults = ReplyDefaults("Hi.", 10, service_tools=tuple(tool.served for tool in self.tools))
+        items, calls = (before.items, before.begun_calls) if before else ((), ())
+        return Conversation(
+            self._identity, self._settings, defaults, transport_lead_ms=lead_ms, items=items, calls=calls
+        )
+
+    def _services(self) -> Services:
+        return Services(self.stages, self.vad, self.metrics, tools=self.client_of_tools if self.tools else None)
+
+    def another(self, *, responses: Sequence[str] = (), before: Conversation | None = None) -> Call:
+        """The same session, taken up by a client that holds `responses` open; it goes on where `before` is."""
+        return Call(self._talk(0, before), SESSION, self._services(), self.journal, responses=responses)
 
     def _new_id(self, prefix: str) -> str:
         self._ids[prefix] += 1
@@ -199,11 +212,12 @@ def play(
     scenario: Callable[[Bench], Coroutine[None, None, None]],
     settings: SessionSettings | None = None,
     limits: LogLimits | None = None,
+    tools: tuple[HttpTool, ...] = (),
 ) -> None:
     async def run() -> None:
-        one = Bench(settings or SessionSettings(), limits)
+        one = Bench(settings or SessionSettings(), limits, tools)
         await one.open()
-        tasks = [asyncio.create_task(one.vad.run()), asyncio.create_task(one.journal.run())]
+        tasks = [asyncio.create_task(each.run()) for each in (one.vad, one.journal, one.client_of_tools)]
         try:
             async with asyncio.timeout(S_MAX):
                 await scenario(one)
@@ -557,28 +571,6 @@ def test_a_turn_that_was_thrown_away_while_the_encoder_was_gone_holds_nobody_up(
         one.call.carry_out(one.call.conversation.clear_input(0))
         assert any(isinstance(frame, Cancel) for frame in one.at("encoder"))
         await one.call.listening.hear(silence(RING_SECONDS * 1_000 + 2_000))
-
-    play(scenario)
-
-
-def test_faults_of_the_client_are_counted() -> None:
-    async def scenario(one: Bench) -> None:
-        one.call.commit_input()
-        one.call.client_failed("invalid_json")
-        assert len(one.told(CommandRefused)) == 1
-        assert one.metric('duplex_errors_total{code="input_audio_buffer_commit_empty",owner="client"}') == 1
-        assert one.metric('duplex_errors_total{code="invalid_json",owner="client"}') == 1
-
-    play(scenario)
-
-
-def test_figures_of_the_stages() -> None:
-    async def scenario(one: Bench) -> None:
-        tag = one.start_reply()
-        one.call.frame("vocoder", StepDone(tag, "chunk", 1_000_000, 2_000_000, 3))
-        assert one.metric('duplex_stage_queue_seconds_sum{kind="chunk",stage="vocoder"}') == 0.001
-        assert one.metric('duplex_stage_service_seconds_sum{kind="chunk",stage="vocoder"}') == 0.002
-        assert one.metric('duplex_stage_batch_steps_sum{kind="chunk",stage="vocoder"}') == 3
 
     play(scenario)
 

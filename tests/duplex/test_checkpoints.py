@@ -19,10 +19,20 @@ from duplex.checkpoints import (
     restored,
 )
 from media.audio_format import FORMATS
-from sessions.effects import SaveDeletion, SaveEpoch, SaveHeard, SaveItem, SaveSpeaking
+from sessions.effects import (
+    SaveCallBegun,
+    SaveCallSettled,
+    SaveDeletion,
+    SaveEpoch,
+    SaveHeard,
+    SaveItem,
+    SaveSpeaking,
+)
 from sessions.items import Item
 from sessions.log import replay
 from sessions.records import (
+    CallRecord,
+    CallSettled,
     ConfigChanged,
     EpochAdvanced,
     ItemAppended,
@@ -42,7 +52,7 @@ from sessions.reply import SpokenWord, Unsure
 from sessions.saving import Part
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
 from sessions.store import Snapshot
-from sessions.tool_calls import call_item, output_item
+from sessions.tool_calls import BegunCall, call_item, output_item
 from stages.contracts import Tool, ToolChoice
 
 MS = 24  # output samples
@@ -227,6 +237,27 @@ def test_a_reply_under_way_is_stored_as_it_is_said_and_kept_by_a_compaction() ->
     assert recorder.compacted().speaking == (spoken,)
     recorder.saved(SaveItem(Item("item", "assistant", "Well, yes.", spoken=True), None))
     assert recorder.compacted().speaking == ()
+
+
+def test_a_call_is_known_to_whoever_comes_next_until_it_is_settled() -> None:
+    begun = BegunCall("call_1", "item", "book", b"digest", safe=False)
+    call, output = call_item("item", "call_1", "book", "{}"), output_item("out", "call_1", "booked")
+    recorder = new_recorder()
+    entries = [recorder.saved(SaveItem(call, None)), recorder.saved(SaveCallBegun(begun))]
+    record = SessionRecord("sess", "default", 0, encode_settings(SessionSettings()), token_digest("x"))
+    assert restored(Snapshot(record, tuple(map(encode_entry, entries)))).calls == (begun,)
+    next_one = Recorder((call,), SessionSettings(), 2 << 20, (begun,))
+    assert next_one.compacted().calls == (CallRecord("call_1", "item", "book", b"digest", False),)
+    settled = next_one.saved(SaveCallSettled("call_1", "succeeded", output, "item"))
+    assert settled == CallSettled("call_1", "succeeded", item_record(output, "item"))
+    assert next_one.compacted().calls == ()
+    assert next_one.saved(SaveItem(output, "item")) == ItemChanged(item_record(output, "item"))
+
+
+def test_a_call_may_be_settled_without_an_item() -> None:
+    begun = BegunCall("call_1", "item", "book", b"digest", safe=False)
+    recorder = Recorder((), SessionSettings(), 1 << 20, (begun,))
+    assert recorder.saved(SaveCallSettled("call_1", "failed", None, None)) == CallSettled("call_1", "failed")
 
 
 @pytest.mark.parametrize("rate", [8_000, 24_000])

@@ -95,13 +95,13 @@ def test_the_model_of_turn_ends_is_installed() -> None:
     ],
 )
 def test_examples_are_for_the_small_model_alone(settings: dict[str, object], examples: tuple[object, ...]) -> None:
-    defaults = gateway_process._defaults(configuration.load({}, **settings))
+    defaults = gateway_process._defaults(configuration.load({}, **settings), ())
     assert defaults.examples == examples
     assert defaults.instructions == persona.SYSTEM_PROMPT
 
 
 def test_instructions_come_from_the_configuration() -> None:
-    defaults = gateway_process._defaults(Config(instructions="Be brief.", max_output_tokens=7, temperature=0.5))
+    defaults = gateway_process._defaults(Config(instructions="Be brief.", max_output_tokens=7, temperature=0.5), ())
     assert (defaults.instructions, defaults.max_output_tokens, defaults.temperature) == ("Be brief.", 7, 0.5)
 
 

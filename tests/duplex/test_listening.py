@@ -9,10 +9,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from duplex import listening
 from duplex.asked_streams import UNOPENED_FEEDS_MAX
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS, Listening, ListeningPorts, detector_settings
@@ -439,17 +441,21 @@ def our_sound() -> bytes:
     return pcm
 
 
-def send(ears: Ears, pcm: bytes) -> None:
-    """It has gone out during the last second."""
-    began_ns = time.monotonic_ns() - SECOND_NS
+def send(ears: Ears, pcm: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has gone out during the last second. No time passes from now on: what is heard comes in at once."""
+    clock = SimpleNamespace(monotonic_ns=lambda: 9 * SECOND_NS)
+    monkeypatch.setattr(listening, "time", clock)
+    began_ns = clock.monotonic_ns() - SECOND_NS
     for place in range(0, len(pcm), 960):
         ears.listening.sent(pcm[place : place + 960], OUTPUT_RATE, began_ns + place * SECOND_NS // len(pcm))
 
 
 @pytest.mark.parametrize("was_sent", [True, False])
-def test_our_own_sound_that_comes_back_when_we_are_silent_is_no_turn(was_sent: bool) -> None:
+def test_our_own_sound_that_comes_back_when_we_are_silent_is_no_turn(
+    was_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(ears: Ears) -> None:
-        send(ears, our_sound() if was_sent else b"")
+        send(ears, our_sound() if was_sent else b"", monkeypatch)
         await ears.listening.hear(our_sound() + silence(700))
 
     told = [type(event) for event in play(scenario).events()]
@@ -457,11 +463,13 @@ def test_our_own_sound_that_comes_back_when_we_are_silent_is_no_turn(was_sent: b
 
 
 @pytest.mark.parametrize(("gap_ms", "first_ms"), [(60, 1_060 - 300), (200, 1_000), (400, 1_400 - 300)])
-def test_the_callers_turn_has_nothing_of_our_echo_before_it(gap_ms: int, first_ms: int) -> None:
+def test_the_callers_turn_has_nothing_of_our_echo_before_it(
+    gap_ms: int, first_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Unless it follows so soon that the caller may have begun in it."""
 
     async def scenario(ears: Ears) -> None:
-        send(ears, our_sound())
+        send(ears, our_sound(), monkeypatch)
         await ears.listening.hear(our_sound() + silence(gap_ms) + tone(600) + silence(700))
 
     assert abs(play(scenario).span()[0] - at(first_ms)) <= 2 * WINDOW_SAMPLES

@@ -11,10 +11,14 @@ from duplex.realtime.dialect import Message as WireMessage
 from duplex.realtime.dialect import RealtimeDialect
 from sessions.effects import (
     CancelStream,
+    CancelTool,
     Effect,
     EndEpoch,
     FeedStream,
     OpenStream,
+    RequestTool,
+    SaveCallBegun,
+    SaveCallSettled,
     SaveDeletion,
     SaveEpoch,
     SaveItem,
@@ -32,7 +36,8 @@ from sessions.events import (
     ResponseStarted,
 )
 from sessions.items import Item
-from stages.contracts import OUT_OF_BAND, Message, Prompt, Tag, ThinkerOptions
+from sessions.tool_calls import BegunCall
+from stages.contracts import OUT_OF_BAND, Clause, Message, Prompt, Tag, ThinkerOptions
 
 Held = tuple[str, Tag]  # a stage, and what it may hold something of
 
@@ -69,6 +74,9 @@ class Watch:
     answers: dict[str, _Answer] = field(default_factory=dict)
     calls: dict[str, Item] = field(default_factory=dict)
     saved: list[Item] = field(default_factory=list)
+    begun: dict[str, BegunCall] = field(default_factory=dict)  # of the service, and not settled
+    requested: dict[str, bool] = field(default_factory=dict)  # and whether it is still under way
+    said: set[Tag] = field(default_factory=set)  # words that nobody has to write
     _unsaved_epoch: bool = False
     _dialect: RealtimeDialect = field(init=False)
     _places: list[int] = field(default_factory=list)
@@ -88,6 +96,8 @@ class Watch:
                     self.held.add((stage, tag))
                 case FeedStream(item=Prompt(messages)):
                     _check_prompt(messages)
+                case SaveCallBegun() | SaveCallSettled() | RequestTool() | CancelTool() | FeedStream(item=Clause()):
+                    self._serves(effect)
                 case CancelStream(stage, tag):
                     self.cancelled.add((stage, tag))
                 case EndEpoch(epoch):
@@ -96,10 +106,8 @@ class Watch:
                 case SaveEpoch(epoch):
                     assert epoch == self.epoch
                     self._unsaved_epoch = False
-                case SaveItem(item, previous):
-                    self._save(item, previous)
-                case SaveDeletion(name):
-                    self.saved = [item for item in self.saved if item.id != name]
+                case SaveItem() | SaveDeletion():
+                    self._keep(effect)
                 case Tell(event):
                     assert not self._unsaved_epoch, "an epoch is saved before anybody is told of its end"
                     self._told(event)
@@ -107,6 +115,32 @@ class Watch:
                         self._on_the_wire(self._dialect.stamp(message))
                 case _:
                     pass
+
+    def _keep(self, effect: SaveItem | SaveDeletion) -> None:
+        if isinstance(effect, SaveItem):
+            self._save(effect.item, effect.previous)
+        else:
+            self.saved = [item for item in self.saved if item.id != effect.item]
+
+    def _serves(self, effect: SaveCallBegun | SaveCallSettled | RequestTool | CancelTool | FeedStream) -> None:
+        match effect:
+            case FeedStream(tag=tag):
+                self.said.add(tag)
+            case SaveCallBegun(call):
+                assert any(item.id == call.item for item in self.saved), "the call itself comes first"
+                self.begun[call.id] = call
+            case RequestTool(call_id):
+                assert call_id in self.begun, "it is written down, and not settled"
+                assert call_id not in self.requested, "it is asked for once"
+                self.requested[call_id] = True
+            case CancelTool(call_id):
+                assert self.begun[call_id].safe
+                self.requested[call_id] = False
+            case SaveCallSettled(call_id, outcome, output, previous):
+                del self.begun[call_id]
+                assert outcome != "cancelled" or not self.requested.get(call_id), "what is cancelled is stopped first"
+                if output is not None:
+                    self._save(output, previous)
 
     @property
     def are_answering(self) -> bool:

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from sessions.conversation import Conversation
-from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, SaveSpeaking, Tell
+from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, SaveCallBegun, SaveSpeaking, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
 from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
 from sessions.route import Route
+from sessions.service_calls import ServiceTool
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
-from sessions.tool_calls import output_item
+from sessions.tool_calls import BegunCall, output_item
 from stages.contracts import (
     AudioOut,
     CallDelta,
@@ -95,21 +96,30 @@ class Talk:
         examples: tuple[Message, ...] = (),
         route: Route | None = None,
         ids_from: int = 1,
+        service_tools: tuple[ServiceTool, ...] = (),
+        calls: tuple[BegunCall, ...] = (),
     ) -> None:
         self._ids: Counter[str] = Counter()
         self._ids_from = ids_from
         self.now_ns = 1_000 * MS
         self.effects: list[Effect] = []
-        self.is_stored = True  # the store takes what is said at once
+        self.is_stored = True  # the store takes what is said at once,
+        self.are_calls_stored = True  # and that a call is about to be carried out
         self.core = Conversation(
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
             ReplyDefaults(
-                INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare, voices=("joe", "amy")
+                INSTRUCTIONS,
+                max_output_tokens=100,
+                examples=examples,
+                prepare=prepare,
+                voices=("joe", "amy"),
+                service_tools=service_tools,
             ),
             transport_lead_ms=lead_ms,
             recalls=recalls,
             items=items,
+            calls=calls,
             deadlines=deadlines,
             route=route,
         )
@@ -123,6 +133,8 @@ class Talk:
         self.effects += effects
         for saved in of(effects, SaveSpeaking) if self.is_stored else ():
             self.core.speaking.saved(saved.item, saved.part.number)
+        for begun in of(effects, SaveCallBegun) if self.is_stored and self.are_calls_stored else ():
+            self.do(self.core.call_stored(begun.call.id, self.now_ns))
         return effects
 
     def later(self, ms: float) -> None:
@@ -243,6 +255,11 @@ class Talk:
         """A call of the weather is written as a whole."""
         begun = self.calling(response, arguments, index)
         return begun + self.publish(response, CallDone(index, arguments))
+
+    def publish_call(self, response: str, name: str, index: int) -> list[Effect]:
+        """A call of another tool is written as a whole."""
+        begun = self.publish(response, CallDelta(index, name, "{}"))
+        return begun + self.publish(response, CallDone(index, "{}"))
 
     def words(self, response: str, text: str, first: int = 0, clause: int = 0) -> list[Effect]:
         """`text` is spoken from word number `first` on, `WORD_SAMPLES` each."""

@@ -17,8 +17,8 @@ from sessions.events import (
 )
 from sessions.heard import REPLIES_MAX, Cut
 from sessions.items import ROOT, Item
+from sessions.responses import DRAINING_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
-from sessions.speaking import DRAINING_MAX
 from stages.contracts import OUT_OF_BAND, Message, TalkerOptions, ThinkerOptions, VocoderOptions
 from tests.sessions.talk import EPOCH, SYSTEM, WORD_SAMPLES, Talk, kinds, of, told, without_interruption
 

@@ -14,6 +14,7 @@ from sessions.effects import Effect
 from sessions.events import CallerIdle
 from sessions.items import ROOT, Item
 from sessions.response import Deadlines
+from sessions.service_calls import Failure, Result, ServiceTool
 from sessions.settings import OUTPUT_RATE, ResponseSpec, SessionSettings, TurnDetection
 from sessions.tool_calls import output_item
 from stages.contracts import AudioOut, CallDelta, CallDone, Tag, TextDelta, TextDone, Transcript, Word, WordTimes
@@ -31,6 +32,8 @@ SPECS = (
     ResponseSpec(in_conversation=False),
     ResponseSpec(in_conversation=False, modalities=("text",), messages=(("user", "say it"),)),
 )
+WAIT = "w1 w2 w3"
+SERVED = ((ServiceTool(WEATHER, True, WAIT),), (ServiceTool(WEATHER, False, WAIT),))
 DEADLINES = Deadlines(5_000 * MS, 5_000 * MS, 20_000 * MS, 4_000 * MS, 500 * MS, 500 * MS, 2_000 * MS)
 
 
@@ -53,11 +56,17 @@ class ConversationMachine(RuleBasedStateMachine):
         self.input_sample = 16_000
         self.items = 0
 
-    @initialize(interrupts=st.booleans(), prepare=st.booleans(), recalls=st.booleans())
-    def begin(self, interrupts: bool, prepare: bool, recalls: bool) -> None:
+    @initialize(
+        interrupts=st.booleans(), prepare=st.booleans(), recalls=st.booleans(), tools=st.sampled_from((*SERVED, ()))
+    )
+    def begin(self, interrupts: bool, prepare: bool, recalls: bool, tools: tuple[ServiceTool, ...]) -> None:
+        """A tool is the client's, or the service's own."""
         self.detection = TurnDetection(interrupt_response=interrupts, idle_timeout_ms=1_000)
-        chosen = SessionSettings(turn_detection=self.detection, tools=(WEATHER,))
-        self.talk = Talk(chosen, deadlines=DEADLINES, prepare=prepare, recalls=recalls, lead_ms=LEAD_MS)
+        chosen = SessionSettings(turn_detection=self.detection, tools=() if tools else (WEATHER,))
+        self.talk = Talk(
+            chosen, deadlines=DEADLINES, prepare=prepare, recalls=recalls, lead_ms=LEAD_MS, service_tools=tools
+        )
+        self.talk.are_calls_stored = False
         self.watch = Watch(EPOCH)
         self.see(self.talk.core.warm_up())
 
@@ -164,12 +173,30 @@ class ConversationMachine(RuleBasedStateMachine):
                 self.see(core.create_item(item, places[choice % len(places)]))
             case "answer":
                 self.items += 1
-                calls = ["call_never", *(call.call_id for call in self.watch.calls.values())]
+                calls = ["call_never", *(call.call_id for call in self.watch.calls.values()), *self.watch.begun]
                 output = output_item(f"output_{self.items}", calls[choice % len(calls)], "sunny")
                 self.see(core.answer_call(output, self.now_ns))
             case _:
                 names = ["item_never", *items]
                 self.see(core.delete_item(names[choice % len(names)]))
+
+    # ---- tools of the service ------------------------------------------------------------------------
+
+    @precondition(lambda self: bool(self.watch.begun))
+    @rule(choice=CHOICE)
+    def store_call(self, choice: int) -> None:
+        begun = [*self.watch.begun]
+        self.see(self.talk.core.call_stored(begun[choice % len(begun)], self.now_ns))
+
+    @precondition(lambda self: bool(self.watch.requested))
+    @rule(choice=CHOICE, fails=st.booleans())
+    def answer_call(self, choice: int, fails: bool) -> None:
+        """Or somebody answers once more."""
+        asked = [*self.watch.requested]
+        call = asked[choice % len(asked)]
+        self.watch.requested[call] = False
+        answer = Failure("timeout") if fails else Result("sunny")
+        self.see(self.talk.core.call_answered(call, answer, self.now_ns))
 
     # ---- the stages --------------------------------------------------------------------------------
 
@@ -219,6 +246,22 @@ class ConversationMachine(RuleBasedStateMachine):
             return
         made.called += 1
         self.see(self.talk.core.published(tag, CallDone(made.called - 1, CITY), self.now_ns))
+
+    @precondition(lambda self: self.held("thinker", answers=True))
+    @rule(choice=CHOICE, words=st.sampled_from((0, 0, 2)), waits=st.booleans())
+    def call_a_tool(self, choice: int, words: int, waits: bool) -> None:
+        """As a whole, and perhaps nothing happens for a while."""
+        self.open_all()
+        self.think(choice, words, True, 1)
+        for _ in range(3):
+            self.write(choice, words or 1)
+        if self.held("vocoder", answers=True):
+            self.sound(choice, 2 * WORD_SAMPLES, timed=True)
+        self.play(4)
+        for call in [*self.watch.begun]:
+            self.see(self.talk.core.call_stored(call, self.now_ns))
+        if waits:
+            self.wait(3_000)
 
     @precondition(lambda self: self.held("thinker", answers=True))
     @rule(choice=CHOICE, done=st.booleans())
@@ -278,7 +321,10 @@ class ConversationMachine(RuleBasedStateMachine):
                 self.see(self.talk.core.refused(tag, stage, "capacity", "full", self.now_ns))
 
     def making(self, held: Held) -> Made:
-        return self.made.setdefault(held[1], Made())
+        made = self.made.setdefault(held[1], Made())
+        if held[1] in self.watch.said:
+            made.words, made.text_done, made.text_told = len(WAIT.split()), True, True
+        return made
 
     # ---- sound and time ----------------------------------------------------------------------------
 

@@ -11,6 +11,9 @@ from msgspec import structs
 
 from sessions.log import Log, compact, replay
 from sessions.records import (
+    CallBegun,
+    CallRecord,
+    CallSettled,
     Compacted,
     ConfigChanged,
     Conversation,
@@ -136,6 +139,34 @@ def test_a_log_that_contradicts_itself_is_refused(entries: list[TurnRecord]) -> 
         replay(RECORD, entries)
 
 
+# ---- calls that the service carries out ---------------------------------------------------------------
+
+CALL = CallRecord("call_1", "b", "book", b"digest", False)
+OUTPUT = ItemRecord("out", "system", "function_call_output", "booked", call_id="call_1", previous="b")
+
+
+def test_a_call_is_pending_until_it_is_settled_with_what_came_of_it() -> None:
+    begun: list[TurnRecord] = [*ABC, CallBegun(CALL)]
+    assert replay(RECORD, begun).calls == (CALL,)
+    settled = replay(RECORD, [*begun, CallSettled("call_1", "succeeded", OUTPUT)])
+    assert settled.calls == ()
+    assert [kept.id for kept in settled.items] == ["a", "b", "out", "c"]
+
+
+def test_a_call_may_be_settled_though_nobody_asks() -> None:
+    begun: list[TurnRecord] = [*ABC, CallBegun(CALL), ItemDeleted("b"), CallSettled("call_1", "failed")]
+    assert (replay(RECORD, begun).calls, names(begun)) == ((), ["a", "c"])
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [[CallBegun(CALL), CallBegun(CALL)], [CallSettled("call_1", "failed")], [CallSettled("call_2", "failed")]],
+)
+def test_a_call_that_contradicts_itself_is_refused(entries: list[TurnRecord]) -> None:
+    with pytest.raises(CorruptLog):
+        replay(RECORD, [*ABC, *entries])
+
+
 # ---- an owner dies amid a reply ---------------------------------------------------------------------
 
 
@@ -252,6 +283,12 @@ class LogBuilder:
             name = self.speaking.pop(pick % len(self.speaking))
             self.entries.append(ItemAppended(item(name, chosen)) if pick % 2 else ItemDeleted(name))
             self.present += [name] if pick % 2 else []
+        elif choice == 7:
+            call, output = f"call_{self.made}", f"out{self.made}"
+            self.entries.append(CallBegun(CallRecord(call, chosen, "book", b"", False)))
+            if pick % 2:
+                self.entries.append(CallSettled(call, "succeeded", item(output, chosen)))
+                self.present.append(output)
         elif choice == 3:
             self.epoch += 1 + pick
             self.entries.append(EpochAdvanced(self.epoch))
@@ -260,7 +297,7 @@ class LogBuilder:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=30), st.integers(0, 30))
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30), st.integers(0, 30))
 def test_compaction_anywhere_changes_nothing(choices: list[tuple[int, int]], cut: int) -> None:
     log = LogBuilder()
     for choice, pick in choices:

@@ -172,3 +172,13 @@ def test_the_messages_of_the_usual_prompt() -> None:
     (_, fed) = bench.making.read()
     assert isinstance(fed, FeedStream)
     assert fed.item == Prompt((Message("system", "Be brief."), user("hello")))
+
+
+def test_words_are_said_behind_an_item_without_a_prompt() -> None:
+    bench = Bench()
+    effects = bench.making.say("Wait.", "first", 0)
+    (started,) = told(effects, ResponseStarted)
+    assert started.previous_item == "first"
+    assert [opened.stage for opened in of(effects, OpenStream)] == ["vocoder"]
+    assert bench.making.ask_again(0) == []
+    assert bench.making.admit_accepted(0) == []

@@ -7,12 +7,12 @@ import pytest
 from sessions.effects import EndEpoch, OpenStream
 from sessions.events import CommandRefused, ResponseDrained, ResponseFinished, ResponseStarted
 from sessions.hearing import TRANSCRIPT_NS_MAX
-from sessions.owed import OWED_NS_MAX, Owed
+from sessions.owed import OWED_NS_MAX, Owed, Owing
 from sessions.plan import Marks
+from sessions.responses import DRAINING_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
-from sessions.speaking import DRAINING_MAX
 from stages.contracts import Message
-from tests.sessions.talk import EPOCH, MS, Talk, kinds, of, user, with_tools, without_interruption
+from tests.sessions.talk import EPOCH, MS, Talk, kinds, of, told, user, with_tools, without_interruption
 
 OUTSIDE = ResponseSpec(in_conversation=False)
 SILENT = SessionSettings(turn_detection=TurnDetection(create_response=False))
@@ -262,3 +262,23 @@ def test_what_has_yet_to_drain_comes_first() -> None:
     assert talk.started() == outside
     talk.let_go(outside[0])
     assert len(talk.started()) == DRAINING_MAX + 1
+
+
+# ---- what came of calls that the service carries out ---------------------------------------------------
+
+
+def owing(talk: Talk) -> Owing:
+    core = talk.core
+    return Owing(hearing=core._hearing, speaking=core._speaking, remembered=core._remembered, making=core._making)
+
+
+def test_what_came_of_calls_is_said_unless_something_else_is_owed() -> None:
+    talk = Talk()
+    owed = owing(talk)
+    owed.follow(TOLD, talk.now_ns)
+    assert (owed.is_owed, owed.is_asked_for) == (True, False), "no client waits for it"
+    assert owed.withdraw("client_cancelled") == []
+    owed.ask(TOLD, None, talk.now_ns)
+    owed.follow(ResponseSpec(), talk.now_ns)
+    assert owed.is_asked_for
+    assert told(owed.withdraw("client_cancelled"), ResponseFinished)[0].response.reason == "client_cancelled"

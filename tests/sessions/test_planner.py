@@ -10,6 +10,7 @@ import pytest
 from sessions.planner import Identity, Planner, ReplyDefaults
 from sessions.prompt import IDLE
 from sessions.route import Leg, Route, line
+from sessions.service_calls import ServiceTool
 from sessions.settings import ResponseSpec, SessionSettings
 from stages.contracts import (
     OUT_OF_BAND,
@@ -148,3 +149,41 @@ def test_tools_are_the_responses_or_the_sessions(
     assert (options.tools, options.tool_choice) == (tools, choice)
     plan = planner().plan(spec, settings, HISTORY, epoch=8, turn=3, previous=None)
     assert plan.view.may_call == (bool(tools) and choice.mode != "none")
+
+
+# ---- tools of the service, and words that nobody has to write ---------------------------------------------
+
+BOOK = ServiceTool(Tool("book"), safe=False)
+
+
+def serving() -> Planner:
+    return Planner(Identity("sess", 7, lambda prefix: prefix), replace(DEFAULTS, service_tools=(BOOK,)), line())
+
+
+def test_tools_of_the_service_come_first_and_have_their_names() -> None:
+    settings = SessionSettings(tools=(Tool("look"), Tool("book", "Another.")))
+    assert serving().tooling(ResponseSpec(), settings) == ((BOOK.tool, Tool("look")), ToolChoice())
+    assert serving().tooling(ResponseSpec(tools=()), settings)[0] == (BOOK.tool,)
+
+
+def test_a_choice_of_what_there_is_no_more_is_none() -> None:
+    chosen = SessionSettings(tools=(Tool("look"),), tool_choice=ToolChoice("required", "book"))
+    assert serving().tooling(ResponseSpec(), chosen)[1] == chosen.tool_choice
+    assert planner().tooling(ResponseSpec(), chosen)[1] == ToolChoice()
+    outside = ResponseSpec(in_conversation=False)
+    assert serving().tooling(outside, chosen) == ((Tool("look"),), ToolChoice())
+
+
+def test_a_plan_knows_which_calls_are_the_services() -> None:
+    for outside, served in ((False, frozenset({"book"})), (True, frozenset())):
+        spec = ResponseSpec(in_conversation=not outside)
+        plan = serving().plan(spec, SessionSettings(), HISTORY, epoch=8, turn=3, previous=None)
+        assert (plan.served, plan.view.may_call) == (served, bool(served))
+
+
+def test_words_are_spoken_without_a_model() -> None:
+    written = SessionSettings(modalities=("text",))
+    plan = serving().plan(ResponseSpec(words="Wait."), written, (), epoch=8, turn=3, previous=None)
+    assert [leg.stage for leg, _ in plan.stages] == ["talker", "vocoder"]
+    assert (plan.with_audio, plan.view.modalities, plan.view.may_call) == (True, ("audio",), False)
+    assert (plan.finals, plan.spec.reads_history) == ({"audio": "vocoder"}, False)

@@ -10,6 +10,9 @@ from msgspec import structs
 
 from sessions.records import (
     SCHEMA_VERSION,
+    CallBegun,
+    CallRecord,
+    CallSettled,
     Compacted,
     ConfigChanged,
     CorruptRecord,
@@ -61,6 +64,8 @@ CUT = ItemRecord(
 WORDS = (WordRecord("Well,", 0, 4_800), WordRecord("yes.", 4_800, 9_600))
 SPOKEN = SpokenRecord("i", "resp_1", FIRST_EPOCH, "a", 24_000, WORDS, "and", 480, "acked", 24)
 
+CALL = CallRecord("call_1", "f", "book", b"digest", False)
+
 ENTRIES: list[TurnRecord] = [
     ItemAppended(ItemRecord("a", "assistant", content="hello", audio_ms_total=900, audio_ms_cut=450, truncated=True)),
     ItemChanged(ItemRecord("f", "assistant", "function_call", "{}", "incomplete", call_id="call_1", name="weather")),
@@ -72,6 +77,10 @@ ENTRIES: list[TurnRecord] = [
     ItemAppended(structs.replace(A, unsure=UnsureRecord("resp_1", 24_000, 480, WORDS, "and more"))),
     ReplySpeaking("i", "resp_1", FIRST_EPOCH, "a", 8_000, 2, 1, WORDS, "and more"),
     ReplyHeard("i", 4_800, "acked", 960),
+    CallBegun(CALL),
+    CallSettled("call_1", "unknown", B),
+    CallSettled("call_1", "cancelled"),
+    Compacted((A,), b"{}", FIRST_EPOCH, (), (CALL,)),
 ]
 
 # As version 1 stored a session and its log.
@@ -151,13 +160,19 @@ def test_a_record_of_version_1_is_read() -> None:
     assert decode_record(bytes.fromhex(RECORD_1)) == wanted
 
 
-def test_what_is_written_is_of_version_2() -> None:
-    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 2
+@pytest.mark.parametrize("entry", [ENTRIES[0], ReplySpeaking("i", "r", 1, None, 8_000, 1, 0), Compacted((A,), b"", 1)])
+def test_what_version_2_stored_is_read(entry: TurnRecord) -> None:
+    """It differs by what it does not have."""
+    assert decode_entry(msgspec.msgpack.encode((2, entry))) == entry
+
+
+def test_what_is_written_is_of_version_3() -> None:
+    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 3
 
 
 def test_a_refusal_names_the_version_and_those_that_are_read() -> None:
-    with pytest.raises(UnsupportedSchema, match="stored schema version 3; this release reads versions 1 and 2"):
-        decode_entry(msgspec.msgpack.encode((3, {})))
+    with pytest.raises(UnsupportedSchema, match="stored schema version 4; this release reads versions 1, 2, 3"):
+        decode_entry(msgspec.msgpack.encode((4, {})))
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])

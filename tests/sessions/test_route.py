@@ -39,3 +39,8 @@ def test_a_text_uses_no_edge_of_speech() -> None:
 
 def test_the_head_is_asked_last_and_named_first() -> None:
     assert (BRANCHED.head, BRANCHED.encoder) == ("mind", "ears")
+
+
+def test_words_that_nobody_thinks_of_use_the_voice_alone() -> None:
+    tongue, throat = BRANCHED.voice()
+    assert [(leg.stage, leg.edges) for leg in (tongue, throat)] == [("tongue", ("throat",)), ("throat", ())]

@@ -19,9 +19,10 @@ from sessions.events import (
 from sessions.heard import Cut
 from sessions.plan import Ended, Marks, Plan
 from sessions.response import Deadlines, Phase
+from sessions.responses import DRAINING_MAX
 from sessions.route import Leg, line
 from sessions.settings import OUTPUT_RATE, ResponseSpec
-from sessions.speaking import DRAINING_MAX, Speaking
+from sessions.speaking import Speaking
 from stages.contracts import (
     OUT_OF_BAND,
     AudioOut,

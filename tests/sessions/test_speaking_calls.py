@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sessions.events import CallFinished, CallStarted, CommandRefused, ResponseFinished
 from sessions.plan import Marks
-from sessions.speaking import DRAINING_MAX
+from sessions.responses import DRAINING_MAX
 from stages.contracts import CallDelta, CallDone, TextDelta, TextDone
 from tests.sessions.talk import kinds, told
 from tests.sessions.test_speaking import audio, plan, send_all, speaking, started

@@ -19,11 +19,14 @@ from sessions.tool_calls import (
     Called,
     CallError,
     Calls,
+    before_calls,
     call_item,
     check_call,
+    is_alone,
     output_item,
     outputs,
     place_of,
+    service_answers,
 )
 from stages.contracts import CALL_CHARACTERS_MAX, CALLS_MAX, CallDelta, CallDone
 
@@ -174,3 +177,30 @@ def test_a_calls_id_is_used_once() -> None:
     with pytest.raises(ItemError) as raised:
         check_call(call("c"), [call("c")])
     assert raised.value.code == CALL_EXISTS
+
+
+# ---- what stands beside each other -------------------------------------------------------------------------
+
+ASKED = Item("asked", "user", "hello", spoken=True)
+LOOK, GO = (replace(each, status="completed") for each in (FIRST, SECOND))
+
+
+def test_words_of_a_wait_stand_before_the_calls_that_are_waited_for() -> None:
+    history = (ASKED, LOOK, GO)
+    assert before_calls(LOOK.call_id, history) == before_calls(GO.call_id, history) == "asked"
+    assert before_calls(GO.call_id, (LOOK, GO)) is None
+    assert before_calls("gone", history) is None
+
+
+def test_a_call_is_done_with_when_all_beside_it_are() -> None:
+    of_look, of_go = output_item("a", LOOK.call_id, "seen"), output_item("b", GO.call_id, "gone")
+    assert not is_alone(LOOK.call_id, (LOOK, GO, of_look))
+    assert is_alone(LOOK.call_id, (LOOK, GO, of_look, of_go))
+    assert is_alone(LOOK.call_id, (LOOK, replace(GO, status="incomplete"), of_look))
+    assert is_alone(LOOK.call_id, (LOOK, of_look, ASKED, GO))
+    assert not is_alone("gone", (LOOK, of_look))
+
+
+def test_who_may_not_answer_is_told_why() -> None:
+    refused = service_answers("call_1")
+    assert (refused.code, refused.param) == ("tool_call_of_service", "item.call_id")

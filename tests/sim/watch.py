@@ -43,8 +43,8 @@ from sessions.hearing import AWAITING_MAX
 from sessions.items import ITEMS_MAX, Item
 from sessions.records import Conversation as Stored
 from sessions.response import Phase, Response
+from sessions.responses import DRAINING_MAX
 from sessions.settings import SessionSettings
-from sessions.speaking import DRAINING_MAX
 from stages.contracts import OUT_OF_BAND, Tag, ThinkerOptions
 from tests.sim.clock import Clock
 from tests.sim.heard_watch import HeardWatch

@@ -566,11 +566,15 @@ def test_who_sends_more_than_a_second_ahead_is_read_more_slowly() -> None:
 
 
 def test_a_session_is_created_with_a_token_for_those_who_can_use_it() -> None:
-    for extensions in (False, True):
-        message = created_message("sess_1", SessionSettings(), "sess_1.x", RealtimeDialect(str, extensions=extensions))
-        assert message["type"] == "session.created"
-        assert message["session"]["id"] == "sess_1"
-        assert ("resume_token" in message["session"]) == extensions
+    async def scenario(one: Bench) -> None:
+        for extensions in (False, True):
+            dialect = RealtimeDialect(str, extensions=extensions)
+            message = created_message(one.call, SessionSettings(), "sess_1.x", dialect)
+            assert message["type"] == "session.created"
+            assert message["session"]["id"] == "sess_1"
+            assert ("resume_token" in message["session"]) == extensions
+
+    play(scenario)
 
 
 def test_a_session_is_resumed_as_it_stands() -> None:

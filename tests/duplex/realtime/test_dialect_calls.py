@@ -53,7 +53,7 @@ def types(messages: list[Message]) -> list[str]:
 
 
 def finished(*calls: Item, text: str = "", status: str = "completed") -> events.ResponseFinished:
-    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls))
+    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls, has_called=bool(calls)))
 
 
 def test_a_call_alone() -> None:
@@ -141,3 +141,19 @@ def test_what_came_of_a_call_as_an_item() -> None:
         "call_id": "call_1",
         "output": "it",
     }
+
+
+# ---- calls that the service carries out ----------------------------------------------------------------
+
+
+def test_a_reply_of_the_services_calls_alone_has_no_item() -> None:
+    ended = events.ResponseFinished(replace(VIEW, status="completed", has_called=True))
+    done = told(STARTED, ended)[-1]
+    assert (done["type"], done["response"]["output"]) == ("response.done", [])
+
+
+def test_an_outcome_that_nobody_knows_is_told_to_those_who_can_use_it() -> None:
+    unknown = events.CallUnknown("call_1", "book")
+    assert RealtimeDialect(str).encode(unknown) == []
+    (message,) = RealtimeDialect(str, extensions=True).encode(unknown)
+    assert message == {"type": "service_tool.outcome_unknown", "call_id": "call_1", "name": "book"}

@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from duplex.realtime.client_events import ClientEventError, FunctionBody, ItemBody, ResponseBody, SessionPatch
+from duplex.realtime.client_events import (
+    ClientEventError,
+    FunctionBody,
+    ItemBody,
+    NamedChoice,
+    ResponseBody,
+    SessionPatch,
+)
 from duplex.realtime.session_config import apply_patch, item_of, response_spec, session_dict
 from duplex.realtime.tool_config import (
     DESCRIPTION_CHARACTERS_MAX,
@@ -181,3 +188,51 @@ def test_what_is_no_item_of_a_call_is_named(body: dict[str, Any], code: str, par
     with pytest.raises(ClientEventError) as raised:
         item(**body)
     assert (raised.value.code, raised.value.param) == (code, f"item.{param}")
+
+
+# ---- tools of the service ----------------------------------------------------------------------------
+
+SERVED = (Tool("book", "Books a table."),)
+
+
+def with_service(settings: SessionSettings | None = None, **patch: Any) -> SessionSettings:
+    return apply_patch(settings or SessionSettings(), msgspec.convert(patch, SessionPatch), SERVED)
+
+
+def test_a_name_of_the_service_is_taken() -> None:
+    with pytest.raises(ClientEventError) as raised:
+        with_service(tools=[LOOK, {"type": "function", "name": "book"}])
+    assert (raised.value.code, raised.value.param) == ("tool_name_taken", "session.tools[1].name")
+
+
+def test_a_choice_may_be_of_the_service() -> None:
+    named = {"type": "function", "name": "book"}
+    assert with_service(tools=[LOOK], tool_choice=named).tool_choice == ToolChoice("required", "book")
+    asked = ResponseBody(tool_choice=NamedChoice("function", "book"))
+    assert response_spec(asked, SessionSettings(), SERVED).tool_choice == ToolChoice("required", "book")
+
+
+def test_out_of_band_the_service_has_none() -> None:
+    asked = ResponseBody(conversation="none", tool_choice=NamedChoice("function", "book"))
+    with pytest.raises(ClientEventError) as raised:
+        response_spec(asked, SessionSettings(), SERVED)
+    assert raised.value.code == "unknown_tool"
+    chosen = with_service(tool_choice={"type": "function", "name": "book"})
+    assert response_spec(ResponseBody(conversation="none"), chosen, SERVED).tool_choice is None
+
+
+def test_what_the_service_has_counts() -> None:
+    many = [{"type": "function", "name": f"tool_{at}"} for at in range(TOOLS_MAX)]
+    assert len(patched(tools=many).tools) == TOOLS_MAX
+    with pytest.raises(ClientEventError) as raised:
+        with_service(tools=many)
+    assert raised.value.code == "too_many_tools"
+    large = Tool("large", "x" * TOOLS_BYTES_MAX)
+    with pytest.raises(ClientEventError) as raised:
+        apply_patch(SessionSettings(), msgspec.convert({"tools": [LOOK]}, SessionPatch), (large,))
+    assert raised.value.code == "tools_too_large"
+
+
+def test_a_session_shows_their_names() -> None:
+    assert session_dict("s", SessionSettings(), SERVED)["service_tools"] == ["book"]
+    assert "service_tools" not in session_dict("s", SessionSettings())

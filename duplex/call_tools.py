@@ -1,0 +1,36 @@
+"""The calls of tools that the service carries out for one conversation."""
+
+from __future__ import annotations
+
+import asyncio
+
+from duplex.tool_client import Deliver, ToolClient, ToolRequest
+from sessions import effects as do
+from sessions.service_calls import Failure
+from stages.contracts import Tool
+
+
+class CallTools:
+    """`client` None: the service has no tools. `deliver` is told what has come of each call."""
+
+    def __init__(self, session: str, client: ToolClient | None, deliver: Deliver) -> None:
+        self._session = session
+        self._client = client
+        self._deliver = deliver
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return self._client.tools if self._client is not None else ()
+
+    def order(self, effect: do.ToolOrder) -> None:
+        client = self._client
+        match effect:
+            case do.RequestTool(call_id, name, arguments) if client is not None:
+                client.request(ToolRequest(self._session, call_id, name, arguments), self._deliver)
+            case do.CancelTool(call_id):
+                if client is not None:
+                    client.cancel(call_id)
+            case _:
+                if client is None or not client.follow(effect.call_id, self._deliver):
+                    # Behind the effects that are being carried out.
+                    asyncio.get_running_loop().call_soon(self._deliver, effect.call_id, Failure("lost"))

@@ -1,0 +1,71 @@
+"""What a conversation does where nobody says anything: when that begins, and the words to a caller who keeps silent.
+
+Rules
+* Where nobody speaks and nothing is understood, made, owed or waited for, the silence begins as our sound ends.
+* The caller's silence is an item without words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sessions.effects import Effect, Tell
+from sessions.events import InputCommitted
+from sessions.hearing import Hearing
+from sessions.idle import IdlePrompts
+from sessions.items import Item
+from sessions.making import Making
+from sessions.owed import Owing
+from sessions.plan import Marks
+from sessions.remembered import Remembered
+from sessions.settings import ResponseSpec
+from sessions.speaking import Speaking
+
+
+class Silence:
+    """Of the conversation that is made of these."""
+
+    def __init__(
+        self,
+        new_id: Callable[[str], str],
+        *,
+        hearing: Hearing,
+        speaking: Speaking,
+        remembered: Remembered,
+        making: Making,
+        owing: Owing,
+    ) -> None:
+        self.prompts = IdlePrompts()
+        self._new_id = new_id
+        self._hearing = hearing
+        self._speaking = speaking
+        self._remembered = remembered
+        self._making = making
+        self._owing = owing
+
+    @property
+    def due_ns(self) -> int | None:
+        """When the caller's silence has lasted as long as it may."""
+        detection = self._making.settings.turn_detection
+        return self.prompts.due_ns(detection.idle_timeout_ms if detection else None)
+
+    def look(self, now_ns: int, *, is_over: bool) -> None:
+        """See whether there is one. `is_over`: the call is."""
+        hearing, speaking = self._hearing, self._speaking
+        is_heard = bool(hearing.current) or hearing.is_awaited
+        is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
+        if is_heard or is_said or self._owing.is_owed or is_over or self._remembered.is_waited_for:
+            self.prompts.disturbed()
+        else:
+            self.prompts.silent_since(max(now_ns, speaking.played_out_ns))
+
+    def prompt(self, input_end: int, now_ns: int) -> list[Effect]:
+        """Speak again where the caller has been silent for too long."""
+        due_ns = self.due_ns
+        if due_ns is None or now_ns < due_ns:
+            return []
+        item = Item(self._new_id("item"), "user", "", spoken=True)
+        idle = self.prompts.silence(item.id, input_end, now_ns)
+        self.prompts.prompted()
+        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id)), *self._remembered.add_turn(item)]
+        return told + self._making.start(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)

@@ -1,0 +1,199 @@
+"""The shell around calls of the service's own tools: first in the store, then over HTTP, whenever the call ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+
+from duplex.call import Call
+from duplex.call_tools import CallTools
+from duplex.service_tools import HttpTool
+from duplex.webhook_signature import SigningSecret
+from sessions.conversation import Conversation
+from sessions.effects import CancelTool, FollowTool, RequestTool
+from sessions.events import CallUnknown, ItemAdded
+from sessions.records import CallBegun, CallSettled
+from sessions.service_calls import Failure, Result, ServiceTool
+from sessions.settings import ResponseSpec, SessionSettings
+from stages.contracts import CallDelta, CallDone, Tag, TextDone, Tool
+from stages.messages import Closed, Open, Opened, Published
+from tests.duplex.test_call import Bench, play
+from tests.duplex.tool_server import S_MAX, SECRET, Gate, ToolServer, gate, tool_server
+
+CALL = "call_0_resp_1"
+WRITTEN = SessionSettings(modalities=("text",))
+Scenario = Callable[[Bench, ToolServer, Gate], Coroutine[None, None, None]]
+
+
+def play_with(scenario: Scenario, *, safe: bool = False) -> None:
+    """A call whose tool answers once its gate is open."""
+    with tool_server() as server:
+        held = gate()
+        server.answer = held.then(b"booked")
+        secret = SigningSecret.of(SECRET)
+        tool = HttpTool(ServiceTool(Tool("book"), safe), f"http://{server.host}/", secret, time_limit_s=S_MAX)
+
+        async def run(one: Bench) -> None:
+            try:
+                await scenario(one, server, held)
+            finally:
+                held.open()
+
+        play(run, WRITTEN, tools=(tool,))
+
+
+async def called(one: Bench, server: ToolServer) -> Tag:
+    """A response has called the tool, whose server has been asked."""
+    one.call.carry_out(one.call.conversation.create_response(ResponseSpec(), 0))
+    tag = next(frame.tag for frame in one.at("thinker") if isinstance(frame, Open) and frame.tag.response)
+    one.call.frame("thinker", Opened(tag))
+    for event in (CallDelta(0, "book", "{}"), CallDone(0, "{}"), TextDone("", "stop", 1, 0, 1)):
+        one.call.frame("thinker", Published(tag, event))
+    await asyncio.to_thread(server.until_asked)
+    one.call.frame("thinker", Closed(tag, "finished", {}))
+    return tag
+
+
+def outputs(talk: Conversation) -> list[str]:
+    return [item.text for item in talk.items if item.kind == "function_call_output"]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0.001)
+
+
+def entries(stored: list[object]) -> list[type]:
+    return [type(entry) for entry in stored if isinstance(entry, CallBegun | CallSettled)]
+
+
+def test_a_call_is_in_the_store_before_its_server_is_asked_and_with_what_came_of_it() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        assert entries([*await one.stored()]) == [CallBegun]
+        assert server.asked[0].key == CALL
+        held.open()
+        await until(lambda: bool(outputs(one.call.conversation)))
+        assert outputs(one.call.conversation) == ["booked"]
+        assert one.metric('duplex_service_calls_total{outcome="succeeded"}') == 1
+        assert [event.item.kind for event in one.told(ItemAdded)] == ["function_call", "function_call_output"]
+
+    play_with(scenario)
+
+
+def test_a_compaction_that_stands_for_it_counts_as_well() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        held.open()
+        await until(lambda: bool(outputs(one.call.conversation)))
+        one.call._stored(one.call._recorder.compacted())
+        assert len(server.asked) == 1
+
+    play_with(scenario)
+
+
+def test_what_comes_after_the_end_is_recorded_and_waited_for() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.call.end("client_closed")
+        draining = asyncio.create_task(one.call.until_drained())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        held.open()
+        await draining
+        assert entries([*await one.stored()]) == [CallBegun, CallSettled]
+
+    play_with(scenario)
+
+
+def test_what_does_no_harm_is_not_waited_for() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.call.end("client_closed")
+        await one.call.until_drained()
+        assert one.client_of_tools.under_way == 0
+        assert entries([*await one.stored()]) == [CallBegun], "whoever comes next does it again"
+
+    play_with(scenario, safe=True)
+
+
+def test_a_call_does_not_leave_while_a_tool_is_at_work() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.call.end_in_pause("service_shutdown", 1 << 62)
+        one.call.pace(1)
+        assert one.call.end_reason is None
+
+    play_with(scenario)
+
+
+def taken_over(one: Bench) -> Call:
+    """The session goes on in another call of this process."""
+    before = one.call.conversation
+    one.call.end("session_replaced")
+    call = one.another(before=before)
+    call.attach(one.client)
+    return call
+
+
+def test_who_comes_back_to_the_same_process_finds_it_at_work() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        call = taken_over(one)
+        await one.call.until_drained()
+        held.open()
+        await until(lambda: bool(outputs(call.conversation)))
+        assert (outputs(call.conversation), outputs(one.call.conversation)) == (["booked"], [])
+        assert len(server.asked) == 1
+        assert one.told(CallUnknown) == []
+
+    play_with(scenario)
+
+
+def test_elsewhere_nobody_knows_what_came_of_it() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.client_of_tools.cancel(CALL)  # as the end of its process does
+        call = taken_over(one)
+        await until(lambda: bool(outputs(call.conversation)))
+        assert one.told(CallUnknown) == [CallUnknown(CALL, "book")]
+        assert len(server.asked) == 1
+
+    play_with(scenario)
+
+
+def test_what_can_be_recorded_no_more_is_dropped_and_counted() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.journal.failed.set_result("session_replaced")
+        one.call.end("session_replaced")
+        await one.call.until_drained()
+        held.open()
+        line = 'duplex_stale_dropped_total{where="tools"}'
+        await until(lambda: one.metric(line) == 1)
+        assert outputs(one.call.conversation) == []
+
+    play_with(scenario)
+
+
+def test_a_service_without_tools_has_lost_what_it_finds() -> None:
+    async def scenario(one: Bench) -> None:
+        told: list[tuple[str, Result | Failure]] = []
+        tools = CallTools("sess_1", None, lambda *answer: told.append(answer))
+        for order in (FollowTool("call_1"), RequestTool("call_2", "book", "{}"), CancelTool("call_3")):
+            tools.order(order)
+        assert (told, tools.tools) == ([], ()), "behind what is being carried out"
+        await asyncio.sleep(0)
+        assert told == [("call_1", Failure("lost")), ("call_2", Failure("lost"))]
+
+    play(scenario)
+
+
+def test_nobody_can_be_kept_from_cancelling() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.call.tools.order(replace(CancelTool("x"), call_id=CALL))
+        assert one.client_of_tools.under_way == 0
+
+    play_with(scenario)
