@@ -40,6 +40,7 @@ from duplex.places import SharedPlaces
 from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.tasks import stop_task
+from duplex.tenant_directory import TenantDirectory
 from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.turn_sound_service import TurnSoundModel
 from duplex.vad_service import SpeechModel
@@ -211,15 +212,18 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
     await store.verify()
     vad, defaults, load_turn_sound = _vad_model(config), _defaults(config), _turn_sound_loader(config)
     places = SharedPlaces(config.run_dir, config.calls_max)
+    directory = TenantDirectory(config.tenants_file)
+    weights = directory.tenants.weights if directory.tenants else {}
     gateway = Gateway(
         config,
-        graph_of(config),
+        graph_of(config, weights),
         store,
         vad,
         defaults,
         load_turn_sound=load_turn_sound,
         places=places,
         replica=spec.replica,
+        directory=directory,
     )
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()
