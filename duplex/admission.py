@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import structlog
+
+from duplex.metrics import Metrics
+from sessions.store import ClientError, StoreError, StoreFull
+
 RETRY_AFTER_S = 15
+
+_log = structlog.get_logger("duplex.gateway")
 
 
 class RefusedError(RuntimeError):
@@ -16,3 +23,14 @@ class RefusedError(RuntimeError):
         self.code = code
         self.retry_after_s = retry_after_s
         self.status = status
+
+
+def store_refusal(error: StoreError, metrics: Metrics) -> RefusedError:
+    """Why a session could not be opened in the store."""
+    if isinstance(error, ClientError):
+        message = "there is no such session, or the token is not its own"
+        return RefusedError("session_not_resumable", message, retry_after_s=None)
+    metrics.store_errors.labels(type(error).__name__).inc()
+    _log.error("store_refused", error=type(error).__name__)
+    code = "store_full" if isinstance(error, StoreFull) else "store_unavailable"
+    return RefusedError(code, f"the session could not be opened: {error}")

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
-from duplex.admission import RefusedError
+from duplex.admission import RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import encode_settings, restored
@@ -30,7 +30,7 @@ from duplex.config import Config
 from duplex.errands import Errands, What
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
-from duplex.gauges import note_report, read_gauges
+from duplex.gauges import note_audit, note_report, read_gauges
 from duplex.inspection import Inspection
 from duplex.journal import Journal
 from duplex.metrics import Metrics
@@ -55,7 +55,6 @@ from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
 from sessions.store import (
-    ClientError,
     Notice,
     NoticeKind,
     Ownership,
@@ -63,7 +62,6 @@ from sessions.store import (
     SessionUnknown,
     Snapshot,
     StoreError,
-    StoreFull,
 )
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
@@ -238,7 +236,8 @@ class Gateway:
             self._inspection.take(stage, frame)
             return
         if isinstance(frame, Audited):
-            self._audited(stage, frame)
+            self.events.at(time.monotonic_ns())
+            note_audit(self.metrics, self.events, stage, frame)
             return
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
@@ -252,16 +251,6 @@ class Gateway:
         before = call.conversation.speaking.stale_dropped
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
-
-    def _audited(self, stage: str, answer: Audited) -> None:
-        """What had been given back was looked for; anything that is there is a fault of ours."""
-        self.metrics.audited(stage, answer)
-        self.events.at(time.monotonic_ns())
-        trail = self.events.of(answer.session, answer.stream)
-        for kind, count in (answer.found or {"": 0}).items():
-            trail.add(EventKind.AUDITED, count, stage, kind, answer.replica)
-        if answer.found:
-            _log.error("audit_found", stage=stage, **msgspec.structs.asdict(answer))
 
     def _call_of(self, session: str, tag: Tag | None) -> Call | None:
         """The session's present call, unless a former one still holds the response of `tag`."""
@@ -363,7 +352,7 @@ class Gateway:
             retention_ms = tenancy.tenant.retention_ms
             ownership = await self.store.create(record, self.name, LEASE_TTL_MS, retention_ms=retention_ms)
         except StoreError as error:
-            raise self._store_refused(error) from error
+            raise store_refusal(error, self.metrics) from error
         conversation = self._conversation(ownership, record.epoch, settings, transport, tenancy)
         async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
             yield Admitted(call, f"{session}.{secret}")
@@ -402,7 +391,7 @@ class Gateway:
             )
             conversation = self._restored(ownership, snapshot, transport, tenancy)
         except StoreError as error:
-            raise self._store_refused(error) from error
+            raise store_refusal(error, self.metrics) from error
         except (StoredDataError, msgspec.DecodeError) as error:
             _log.error("session_unreadable", session=session, error=type(error).__name__)
             raise RefusedError("session_unreadable", "the session is damaged", retry_after_s=None) from error
@@ -450,15 +439,6 @@ class Gateway:
             await self.store.delete(session)
         except StoreError as error:
             _log.warning("session_not_deleted", session=session, error=type(error).__name__)
-
-    def _store_refused(self, error: StoreError) -> RefusedError:
-        if isinstance(error, ClientError):
-            message = "there is no such session, or the token is not its own"
-            return RefusedError("session_not_resumable", message, retry_after_s=None)
-        self.metrics.store_errors.labels(type(error).__name__).inc()
-        _log.error("store_refused", error=type(error).__name__)
-        code = "store_full" if isinstance(error, StoreFull) else "store_unavailable"
-        return RefusedError(code, f"the session could not be opened: {error}")
 
     def _journal(self, ownership: Ownership, earlier: Sequence[bytes] = ()) -> Journal:
         return Journal(self.store, ownership, earlier, outage_ns_max=self.config.store_outage_s * 1_000_000_000)

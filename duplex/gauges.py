@@ -1,4 +1,4 @@
-"""What of a gateway is read when its metrics are asked for."""
+"""What of a gateway is read when its metrics are asked for, and what its workers and its supervisor tell it of that."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
+import structlog
+
 from duplex.call import Call
 from duplex.metrics import Metrics
 from duplex.stage_pool import StagePool
-from stages.messages import ReplicaReport
+from stages.event_log import EventKind, EventLog
+from stages.messages import Audited, ReplicaReport
 from stages.replica import ReplicaState
+
+_log = structlog.get_logger("duplex.gateway")
 
 
 def read_gauges(metrics: Metrics, calls: Sequence[Call], stages: Mapping[str, StagePool]) -> None:
@@ -28,6 +34,16 @@ def read_gauges(metrics: Metrics, calls: Sequence[Call], stages: Mapping[str, St
         metrics.pool_streams.labels(name).set(stage.streams)
     metrics.threads.set(threading.active_count())
     metrics.tasks.set(len(asyncio.all_tasks()))
+
+
+def note_audit(metrics: Metrics, events: EventLog, stage: str, answer: Audited) -> None:
+    """What had been given back was looked for; anything that is there is a fault of ours."""
+    metrics.audited(stage, answer)
+    trail = events.of(answer.session, answer.stream)
+    for kind, count in (answer.found or {"": 0}).items():
+        trail.add(EventKind.AUDITED, count, stage, kind, answer.replica)
+    if answer.found:
+        _log.error("audit_found", stage=stage, **msgspec.structs.asdict(answer))
 
 
 def note_report(metrics: Metrics, report: ReplicaReport) -> None:
