@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duplex.usage_meter import UsageMeter
-from sessions.quotas import Allowance, Amounts, Quotas
+from sessions.quotas import Allowance, Quotas
 
 ALL = Quotas(audio_seconds_per_day=100, bytes_per_day=1_000, tool_calls_per_day=1)
 
