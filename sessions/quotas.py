@@ -51,15 +51,14 @@ class Quotas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def of_day(self, kind: Kind) -> int | None:
         """The day's quota of `kind`."""
-        match kind:
-            case "audio_ms":
-                return None if self.audio_seconds_per_day is None else self.audio_seconds_per_day * 1_000
-            case "tokens":
-                return self.tokens_per_day
-            case "bytes":
-                return self.bytes_per_day
-            case "tool_calls":
-                return self.tool_calls_per_day
+        seconds = self.audio_seconds_per_day
+        days: dict[Kind, int | None] = {
+            "audio_ms": None if seconds is None else seconds * 1_000,
+            "tokens": self.tokens_per_day,
+            "bytes": self.bytes_per_day,
+            "tool_calls": self.tool_calls_per_day,
+        }
+        return days[kind]
 
 
 NO_QUOTAS = Quotas()

@@ -140,6 +140,24 @@ def test_a_permission_that_is_taken_back_ends_its_calls_and_no_other(tmp_path: P
 
 
 @pytest.mark.usefixtures("ordered")
+def test_a_permission_that_is_taken_back_while_the_store_is_asked_begins_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(house: House) -> None:
+        open_account = house.store.open_account
+
+        async def amid(*asked: object) -> object:
+            house.rewrite(key_digest(KEY), key_digest("dk_next"))
+            return await open_account(*asked)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(house.store, "open_account", amid)
+        async with house.here.place(ACME) as mine, house.here.new_call(SessionSettings(), tenancy=mine) as one:
+            assert one.call.end_reason == "permission_revoked"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
 def test_while_permissions_are_not_known_calls_go_on_and_none_begins(tmp_path: Path) -> None:
     async def scenario(house: House) -> None:
         async with house.here.place(OTHER) as tenancy, house.here.new_call(SessionSettings(), tenancy=tenancy) as one:
