@@ -24,6 +24,7 @@ from benchmarks import (  # noqa: E402
     resume,
     scheduler,
     series,
+    tenants,
     vocoder_batches,
     webrtc_cpu,
 )
@@ -107,6 +108,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "checkpoints": lambda turns, _: checkpoints.checkpoints(_say, turns or checkpoints.TURNS),
     "events": lambda replies, _: events.events(_say, replies or events.REPLIES),
     "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
+    "tenants": lambda turns, _: tenants.tenants(_say, turns=turns or tenants.TURNS),
     "vocoder-batches": lambda _turns, _calls: vocoder_batches.vocoder_batches(_say),
 }
 

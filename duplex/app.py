@@ -8,11 +8,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 
+from duplex.admission import RETRY_AFTER_S
 from duplex.auth import Authority
 from duplex.client_secrets import ClientSecrets
 from duplex.events_endpoint import EventsEndpoint
-from duplex.gateway import RETRY_AFTER_S, Gateway
+from duplex.gateway import Gateway
 from duplex.operations import Operations
 from duplex.pages import page_routes
 from duplex.realtime.websocket import RealtimeEndpoint
@@ -22,9 +24,10 @@ from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
 
 def build_app(gateway: Gateway) -> Starlette:
-    """Routes over `gateway`. Metrics and events are for whoever may call, sessions for operators."""
+    """Routes over `gateway`. Metrics and events are for whoever may call where there is one tenant, else for operators;
+    sessions for these, and for the tenant that they are of."""
     client_secrets = ClientSecrets(gateway.store)
-    authority = Authority(gateway.config, client_secrets)
+    authority = Authority(gateway.config, client_secrets, gateway.directory)
     realtime = RealtimeEndpoint(gateway, authority)
     calls = CallsEndpoint(gateway, authority)
     events = EventsEndpoint(gateway.event_reader, authority)
@@ -49,7 +52,7 @@ def build_app(gateway: Gateway) -> Starlette:
         return JSONResponse({"object": "capabilities", "voices": gateway.voices})
 
     async def metrics(request: Request) -> Response:
-        refusal = authority.refusal(request.headers)
+        refusal = authority.overview_refusal(request.headers)
         if refusal is not None:
             return JSONResponse({"error": {"code": refusal.code, "message": refusal.message}}, refusal.status)
         await gateway.measure()
@@ -65,21 +68,31 @@ def build_app(gateway: Gateway) -> Starlette:
             *sessions.routes(),
             WebSocketRoute("/v1/realtime", realtime.serve),
             Route("/v1/realtime/client_secrets", minting.mint, methods=["POST"]),
+            Route("/v1/realtime/join_tokens", minting.mint_join_token, methods=["POST"]),
             Route("/v1/realtime/calls", calls.begin, methods=["POST"]),
             Route("/v1/realtime/calls/{call_id}", calls.hang_up, methods=["DELETE"]),
             Route("/v1/realtime/calls/{call_id}/hangup", calls.hang_up, methods=["POST"]),
             *page_routes(),
         ],
-        middleware=[_cross_origin(gateway.config.allowed_origins)],
+        middleware=[_cross_origin(authority)],
     )
 
 
-def _cross_origin(origins: tuple[str, ...]) -> Middleware:
-    """Pages of the allowed origins may read what they are answered."""
-    return Middleware(
-        CORSMiddleware,
-        allow_origins=origins,
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["Authorization", "Content-Type"],
-        expose_headers=["Location", "Retry-After"],
-    )
+class _CrossOrigin(CORSMiddleware):
+    """Pages that may connect may read what they are answered."""
+
+    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+        super().__init__(
+            app,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Location", "Retry-After"],
+        )
+        self._authority = authority
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        return self._authority.names_origin(origin)
+
+
+def _cross_origin(authority: Authority) -> Middleware:
+    return Middleware(_CrossOrigin, authority=authority)

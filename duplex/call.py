@@ -35,6 +35,7 @@ from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
 from duplex.turn_sound_service import TurnSoundService
+from duplex.usage_meter import UsageMeter
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
 from media.heard_estimate import Path
@@ -128,7 +129,7 @@ class Services:
 
 class Call:
     """`input_format`: of the client's sound; None: as the session asks for. `responses`: those that it holds open from
-    before."""
+    before. `draw`: look whether more of the tenant's quotas is to be drawn."""
 
     def __init__(
         self,
@@ -139,8 +140,11 @@ class Call:
         input_format: AudioFormat | None = None,
         *,
         responses: Sequence[str] = (),
+        draw: Callable[[], None] = lambda: None,
     ) -> None:
         self.session = session
+        self._draw = draw
+        self._usage = UsageMeter(conversation.allowance)
         self.conversation = conversation
         self._services = services
         self._journal = journal
@@ -159,7 +163,7 @@ class Call:
             client_format=input_format,
             turn_sound=services.turn_sound,
         )
-        self.tools = CallTools(session, services.tools, self._tool_answered)
+        self.tools = CallTools(session, services.tools, self._usage.may_call_tool, self._tool_answered)
         self._takeover = Takeover(responses, services.stages)
         self._last_sent_ns = 0
         self._underruns = 0
@@ -346,6 +350,8 @@ class Call:
         self._look_along_path(now_ns)
         self._send_due(now_ns)
         self._paced_ns = now_ns
+        self._usage.heard(self.listening.newest)
+        self._draw()
         self._end_if_leaving(now_ns)
         self._look_whether_drained()
 
@@ -368,6 +374,14 @@ class Call:
             _log.warning("stood_still", session=self.session, ms=(now_ns - self._paced_ns) // 1_000_000)
             self._services.doubt(self)
         return not self._is_in_doubt
+
+    def allowance_drawn(self) -> None:
+        """More of the tenant's quotas is at hand, or it is known that there is none."""
+        self._safely(lambda: self.carry_out(self.conversation.allowance_drawn(time.monotonic_ns())))
+
+    def message_passed(self, wire_bytes: int) -> None:
+        """The client has sent a message of so many bytes, or was sent one."""
+        self._usage.message(wire_bytes)
 
     def trust(self) -> None:
         """The session is ours."""
@@ -528,6 +542,7 @@ class Call:
             self._last_sent_ns = time.monotonic_ns()
             frame = event.frame
             self.listening.sent(frame.pcm, FORMATS[event.format].sample_rate, frame.sounds_ns)
+            self._usage.said(frame.samples, FORMATS[event.format].sample_rate)
         elif isinstance(event, TurnHeld):
             held_ns = max(0, time.monotonic_ns() - self.listening.speech_onset_ns)
             self._services.metrics.hold_seconds.observe(held_ns / 1e9)

@@ -1,4 +1,4 @@
-"""The command line: `duplex serve`, `duplex call`, `duplex doctor`."""
+"""The command line: `duplex serve`, `duplex call`, `duplex tenant-key`, `duplex doctor`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ telemetry_off.apply()
 
 import argparse  # noqa: E402 - telemetry is switched off before anything else is imported
 import asyncio  # noqa: E402
+import secrets  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 
 from pydantic import ValidationError  # noqa: E402
 
-from duplex import call_command, config, console, doctor, logs  # noqa: E402
+from duplex import call_command, config, console, doctor, logs, tenants  # noqa: E402
 from duplex.child import StartError  # noqa: E402
 from duplex.pipeline import graph_of  # noqa: E402
 from duplex.service_tools import service_tools  # noqa: E402
@@ -35,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--data-dir", help="where the store, sockets and caches are kept (default .duplex)")
     serve.add_argument("--engine", choices=("local", "scripted", "synthetic"), help="what computes (default local)")
     call_command.add_call_parser(commands)
+    commands.add_parser("tenant-key", help="make a key for a tenant, and the hash by which tenants_file names it")
     commands.add_parser("doctor", help="check this machine, and say how to mend what is wrong")
     return parser
 
@@ -73,6 +75,13 @@ async def _until_interrupted(supervisor: Supervisor) -> None:
     await supervisor.run(stopped)
 
 
+def _tenant_key() -> int:
+    """The key goes to standard output, and is kept nowhere."""
+    key = tenants.KEY_PREFIX + secrets.token_urlsafe(tenants.KEY_BYTES)
+    sys.stdout.write(f"key       {key}\nkey hash  {tenants.key_digest(key)}\n")
+    return 0
+
+
 def _doctor() -> int:
     try:
         settings = config.load()
@@ -98,6 +107,8 @@ def main() -> int:
             return _serve(arguments)
         case "call":
             return call_command.run_call(arguments)
+        case "tenant-key":
+            return _tenant_key()
         case _:
             return _doctor()
 

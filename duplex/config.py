@@ -42,6 +42,7 @@ class Config(BaseModel):
     gateways: int = Field(default=1, ge=1, le=GATEWAYS_MAX)
     gateway_port: int = Field(default=0, ge=0, le=65535)
     token: SecretStr | None = Field(default=None, min_length=1)
+    tenants_file: Path | None = None
     operator_token: SecretStr | None = Field(default=None, min_length=1)
     operator_reads_words: bool = False
     allowed_origins: tuple[str, ...] = ()
@@ -102,7 +103,9 @@ class Config(BaseModel):
     def _check(self) -> Self:
         if self.thinker == "openai" and not (self.openai_base_url and self.openai_model):
             raise ValueError("thinker=openai needs openai_base_url and openai_model")
-        if self.host not in LOOPBACK_HOSTS and self.token is None:
+        if self.token is not None and self.tenants_file is not None:
+            raise ValueError("token and tenants_file: with tenants, each has keys of its own; unset token")
+        if self.host not in LOOPBACK_HOSTS and self.token is None and self.tenants_file is None:
             raise ValueError(f"host {self.host} can be reached from outside: set token (DUPLEX_TOKEN) as well")
         own_ports = range(self.gateway_port, self.gateway_port + self.gateways)
         if self.gateways > 1 and self.gateway_port and (self.port in own_ports or own_ports[-1] > 65535):

@@ -35,7 +35,7 @@ class EventsEndpoint:
         self._authority = authority
 
     async def read(self, request: Request) -> Response:
-        refusal = self._authority.refusal(request.headers)
+        refusal = self._authority.overview_refusal(request.headers)
         if refusal is not None:
             return _refused(refusal.status, refusal.code, refusal.message)
         try:

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
+from duplex.admission import RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
-from duplex.call_figures import note_calls
 from duplex.checkpoints import encode_settings, restored
 from duplex.config import Config
 from duplex.errands import Errands, What
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
+from duplex.gauges import note_audit, note_report, read_gauges
 from duplex.inspection import Inspection
 from duplex.journal import Journal
 from duplex.metrics import Metrics
@@ -39,29 +39,40 @@ from duplex.pipeline import route_of
 from duplex.places import OwnPlaces, Places
 from duplex.service_tools import HttpTool
 from duplex.session_watch import SessionWatch
-from duplex.stage_pool import PoolCallbacks, StagePool
+from duplex.stage_pool import PoolCallbacks
+from duplex.stage_pools import pools_of
 from duplex.store_watch import StoreWatch
 from duplex.tasks import see_through, stop_task
+from duplex.tenancies import Tenancies, Tenancy
+from duplex.tenant_directory import TenantDirectory
+from duplex.tenants import Permission
 from duplex.tool_client import ToolClient
+from duplex.transport import Transport
 from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
 from duplex.waiting_room import WaitingRoom
-from media.audio_format import AudioFormat
 from sessions.conversation import Conversation
+from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import ClientError, Notice, NoticeKind, Ownership, SessionStore, Snapshot, StoreError, StoreFull
+from sessions.store import (
+    Notice,
+    NoticeKind,
+    Ownership,
+    SessionStore,
+    SessionUnknown,
+    Snapshot,
+    StoreError,
+)
+from sessions.tool_calls import BegunCall
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
-from stages.graph import Graph, StageNode, address_of
+from stages.graph import Graph
 from stages.messages import Audited, Frame, ReplicaReport, WorkerSnapshot
-from stages.pool import PoolLimits
-from stages.replica import ReplicaState
 
 LEASE_TTL_MS = 30_000
-RETRY_AFTER_S = 15
 # The last entries of a call are in the store within milliseconds; who waits for them has somebody waiting.
 WAY_S_MAX = 0.5
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
@@ -69,39 +80,7 @@ LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
-TENANT = "default"
-# A stream waits so long for a worker that is being started again; its response has a little longer.
-STREAM_WAIT_NS_MAX = 15_000_000_000
-# What a session keeps at a stage is the Thinker's KV alone: a full prompt is read again in about a second on a CPU.
-RECOMPUTE_NS = {"thinker": 1_000_000_000}
-
 _log = structlog.get_logger("duplex.gateway")
-
-
-class RefusedError(RuntimeError):
-    """The call is not admitted. `retry_after_s`: when it may pass; None: never as it was asked."""
-
-    def __init__(self, code: str, message: str, retry_after_s: int | None = RETRY_AFTER_S) -> None:
-        super().__init__(message)
-        self.code = code
-        self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class Transport:
-    """How sound travels: how far ahead of the ear it is sent, and whether its client throws away what it has not played
-    yet once it is interrupted. `input_format`: of what comes beside the messages; None: sound travels in them, in the
-    formats that the session asks for."""
-
-    lead_ms: int
-    input_format: AudioFormat | None = None
-    recalls: bool = True
-
-    def settings_here(self, settings: SessionSettings) -> SessionSettings:
-        """Settings of a session that may come from another transport: formats are those of this one."""
-        if self.input_format is None:
-            return settings
-        return replace(settings, input_format="audio/pcm", output_format="audio/pcm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +113,8 @@ def new_id(prefix: str) -> str:
 class Gateway:
     """`load_turn_sound` gives the model that hears whether a turn sounds finished; None: words alone end turns.
     `places`: what is left of them for calls here; None: all that the configuration allows. `replica`: which one of its
-    service's gateways this is; `name` is that of this life of it. `tools`: those that `defaults` has as well."""
+    service's gateways this is; `name` is that of this life of it. `tools`: those that `defaults` has as well.
+    `directory`: the tenants; None: there is one."""
 
     def __init__(
         self,
@@ -148,8 +128,11 @@ class Gateway:
         places: Places | None = None,
         replica: str = GATEWAY,
         tools: Sequence[HttpTool] = (),
+        directory: TenantDirectory | None = None,
     ) -> None:
         self.config = config
+        self.directory = directory or TenantDirectory()
+        self.tenancies = Tenancies(store, self.directory, defaults.max_output_tokens)
         self.replica = replica
         self.metrics = Metrics()
         self.events = EventLog(config.events_max)
@@ -175,28 +158,17 @@ class Gateway:
         self.errands = Errands(store, self.name)
         self.errands.offer(What.MAKE_WAY, self._give_way)
         self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
-        pools: dict[str, StagePool] = {}
-        self._stages = {stage.name: self._pool_of(graph, stage, pools) for stage in graph.stages}
+        for stage in graph.stages:
+            for replica_name in stage.replica_names:
+                self.metrics.stage_up.labels(stage.name, replica_name).set(0)
+            self.metrics.will_audit(stage.name)
+        callbacks = PoolCallbacks(self._frame, self._lost, self._is_untouched, self._open_waiting, self._reachable)
+        self._stages = pools_of(graph, config.run_dir, self.name, callbacks)
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients)
         self._doubts: set[asyncio.Task[None]] = set()
         self.tools = ToolClient(tools, self.metrics)
         self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
-
-    def _pool_of(self, graph: Graph, stage: StageNode, made: dict[str, StagePool]) -> StagePool:
-        """The stage's pool, which knows those behind it; each is made once."""
-        if stage.name in made:
-            return made[stage.name]
-        targets = [edge.target for edge in graph.edges_from(stage.name) if edge.target != GATEWAY]
-        onward = {name: self._pool_of(graph, graph.stage(name), made) for name in targets}
-        addresses = {name: address_of(self.config.run_dir, name) for name in stage.replica_names}
-        for name in addresses:
-            self.metrics.stage_up.labels(stage.name, name).set(0)
-        self.metrics.will_audit(stage.name)
-        callbacks = PoolCallbacks(self._frame, self._lost, self._is_untouched, self._open_waiting, self._reachable)
-        limits = PoolLimits(stage.streams_max, STREAM_WAIT_NS_MAX, RECOMPUTE_NS.get(stage.kind, 0))
-        made[stage.name] = StagePool(stage.name, addresses, self.name, callbacks, limits=limits, onward=onward)
-        return made[stage.name]
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -209,7 +181,10 @@ class Gateway:
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
         tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
-        tasks += [asyncio.create_task(self.errands.run()), asyncio.create_task(self.tools.run())]
+        lasting = (self.errands, self.tools, self.tenancies)
+        tasks += [asyncio.create_task(each.run()) for each in lasting]
+        if self.directory.is_file:
+            tasks.append(asyncio.create_task(self.directory.run()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -268,7 +243,8 @@ class Gateway:
             self._inspection.take(stage, frame)
             return
         if isinstance(frame, Audited):
-            self._audited(stage, frame)
+            self.events.at(time.monotonic_ns())
+            note_audit(self.metrics, self.events, stage, frame)
             return
         tag = getattr(frame, "tag", None)
         session = tag.session if tag is not None else getattr(frame, "session", "")
@@ -282,16 +258,6 @@ class Gateway:
         before = call.conversation.speaking.stale_dropped
         call.frame(stage, frame)
         self.metrics.stale_dropped.labels("speaking").inc(call.conversation.speaking.stale_dropped - before)
-
-    def _audited(self, stage: str, answer: Audited) -> None:
-        """What had been given back was looked for; anything that is there is a fault of ours."""
-        self.metrics.audited(stage, answer)
-        self.events.at(time.monotonic_ns())
-        trail = self.events.of(answer.session, answer.stream)
-        for kind, count in (answer.found or {"": 0}).items():
-            trail.add(EventKind.AUDITED, count, stage, kind, answer.replica)
-        if answer.found:
-            _log.error("audit_found", stage=stage, **msgspec.structs.asdict(answer))
 
     def _call_of(self, session: str, tag: Tag | None) -> Call | None:
         """The session's present call, unless a former one still holds the response of `tag`."""
@@ -330,11 +296,7 @@ class Gateway:
 
     def report(self, report: ReplicaReport) -> None:
         """The supervisor says how one of its processes has fared."""
-        metrics, names = self.metrics, (report.stage, report.replica)
-        metrics.replica_deaths.labels(*names).set(report.deaths)
-        metrics.replica_hangs.labels(*names).set(report.hangs)
-        metrics.replica_incarnation.labels(*names).set(report.incarnation)
-        metrics.replica_quarantined.labels(*names).set(report.state == ReplicaState.QUARANTINED.value)
+        note_report(self.metrics, report)
 
     # ---- calls -------------------------------------------------------------------------------------
 
@@ -353,6 +315,21 @@ class Gateway:
             raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
         self._note_calls()
 
+    @asynccontextmanager
+    async def place(self, permission: Permission) -> AsyncIterator[Tenancy]:
+        """A place for a call with `permission`, given back on leaving. Raises `RefusedError`."""
+        await self.until_room()
+        self.admit()
+        try:
+            async with self.tenancies.enter(permission) as tenancy:
+                yield tenancy
+        except RefusedError as error:
+            if error.status == 429:
+                self.metrics.calls_refused.labels("quota").inc()
+            raise
+        finally:
+            self.leave()
+
     def _note_calls(self) -> None:
         self.metrics.calls.set(self.calls)
         self.on_calls()
@@ -368,41 +345,60 @@ class Gateway:
         self._garbage.call_ended(self.calls)
 
     @asynccontextmanager
-    async def new_call(self, settings: SessionSettings, transport: Transport | None = None) -> AsyncIterator[Admitted]:
-        """A call with a new session. Raises `RefusedError` where the store is away. `transport` None: WebSocket."""
+    async def new_call(
+        self, settings: SessionSettings, transport: Transport | None = None, tenancy: Tenancy | None = None
+    ) -> AsyncIterator[Admitted]:
+        """A call with a new session. Raises `RefusedError` where the store is away. `transport` None: WebSocket.
+        `tenancy` None: nobody has to answer for it."""
         transport = transport or Transport(self.config.transport_lead_ms)
+        tenancy = tenancy or self.tenancies.default()
         session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
-        record = SessionRecord(session, TENANT, created_ms, encode_settings(settings), digest)
+        record = SessionRecord(session, tenancy.tenant.id, created_ms, encode_settings(settings), digest)
         try:
-            ownership = await self.store.create(record, self.name, LEASE_TTL_MS)
+            retention_ms = tenancy.tenant.retention_ms
+            ownership = await self.store.create(record, self.name, LEASE_TTL_MS, retention_ms=retention_ms)
         except StoreError as error:
-            raise self._store_refused(error) from error
-        conversation = self._conversation(ownership, record.epoch, settings, transport)
-        async with self._living(conversation, self._journal(ownership), digest, transport) as call:
+            raise store_refusal(error, self.metrics) from error
+        conversation = self._conversation(ownership, record.epoch, settings, transport, tenancy)
+        async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
             yield Admitted(call, f"{session}.{secret}")
 
     @asynccontextmanager
     async def resumed_call(
-        self, token: str, transport: Transport | None = None, *, responses: Sequence[str] = (), epoch: int = 0
+        self,
+        token: str,
+        transport: Transport | None = None,
+        tenancy: Tenancy | None = None,
+        *,
+        responses: Sequence[str] = (),
+        epoch: int = 0,
     ) -> AsyncIterator[Admitted]:
         """A call that goes on with the session of `token`, whose client holds `responses` open and has seen `epoch`.
 
-        Raises `RefusedError`.
+        Raises `RefusedError`; that of another tenant is refused as if it were not there.
 
         `transport` None: WebSocket.
         """
         transport = transport or Transport(self.config.transport_lead_ms)
+        tenancy = tenancy or self.tenancies.default()
         session, _, secret = token.partition(".")
         digest = token_digest(secret)
-        await self._make_way(session, digest)
+        tenancy.check_session(session)
         try:
+            await self._look_whose(session, tenancy)
+            await self._make_way(session, digest)
             ownership, snapshot = await self.store.acquire(
-                session, self.name, digest, LEASE_TTL_MS, seen_fence=epoch // EPOCHS_PER_FENCE
+                session,
+                self.name,
+                digest,
+                LEASE_TTL_MS,
+                seen_fence=epoch // EPOCHS_PER_FENCE,
+                retention_ms=tenancy.tenant.retention_ms,
             )
-            conversation = self._restored(ownership, snapshot, transport)
+            conversation = self._restored(ownership, snapshot, transport, tenancy)
         except StoreError as error:
-            raise self._store_refused(error) from error
+            raise store_refusal(error, self.metrics) from error
         except (StoredDataError, msgspec.DecodeError) as error:
             _log.error("session_unreadable", session=session, error=type(error).__name__)
             raise RefusedError("session_unreadable", "the session is damaged", retry_after_s=None) from error
@@ -415,10 +411,16 @@ class Gateway:
             previous.leave_stages()
             self._former.setdefault(session, []).append(previous)
         journal = self._journal(ownership, snapshot.entries)
-        async with self._living(conversation, journal, digest, transport, responses) as call:
+        async with self._living(conversation, journal, digest, transport, tenancy, responses=responses) as call:
             with suppress(StoreError):  # whoever does not hear of it finds out by its next write
                 await self.store.notify(Notice(NoticeKind.TAKEN, session))
             yield Admitted(call, token, snapshot.went_back)
+
+    async def _look_whose(self, session: str, tenancy: Tenancy) -> None:
+        """Raises `SessionUnknown` where it is another tenant's. Of a record that cannot be read, that is not known."""
+        stored = await self.store.describe([session]) if self.directory.is_file else ()
+        if any(held.tenant not in ("", tenancy.tenant.id) for held in stored):
+            raise SessionUnknown(session)
 
     async def _make_way(self, session: str, digest: bytes) -> None:
         """End the session's present call, wherever it is, and wait until all of it is written: what was said last must
@@ -445,44 +447,41 @@ class Gateway:
         except StoreError as error:
             _log.warning("session_not_deleted", session=session, error=type(error).__name__)
 
-    def _store_refused(self, error: StoreError) -> RefusedError:
-        if isinstance(error, ClientError):
-            message = "there is no such session, or the token is not its own"
-            return RefusedError("session_not_resumable", message, retry_after_s=None)
-        self.metrics.store_errors.labels(type(error).__name__).inc()
-        _log.error("store_refused", error=type(error).__name__)
-        code = "store_full" if isinstance(error, StoreFull) else "store_unavailable"
-        return RefusedError(code, f"the session could not be opened: {error}")
-
     def _journal(self, ownership: Ownership, earlier: Sequence[bytes] = ()) -> Journal:
         return Journal(self.store, ownership, earlier, outage_ns_max=self.config.store_outage_s * 1_000_000_000)
 
     def _conversation(
-        self, ownership: Ownership, epoch: int, settings: SessionSettings, transport: Transport
+        self,
+        ownership: Ownership,
+        epoch: int,
+        settings: SessionSettings,
+        transport: Transport,
+        tenancy: Tenancy,
+        *,
+        items: tuple[Item, ...] = (),
+        calls: tuple[BegunCall, ...] = (),
     ) -> Conversation:
         return Conversation(
-            Identity(ownership.session, epoch, new_id, TENANT),
+            Identity(ownership.session, epoch, new_id, tenancy.tenant.id),
             settings,
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
+            items=items,
+            calls=calls,
             route=self._route,
             events=self.events,
+            allowance=tenancy.allowance,
         )
 
-    def _restored(self, ownership: Ownership, snapshot: Snapshot, transport: Transport) -> Conversation:
+    def _restored(
+        self, ownership: Ownership, snapshot: Snapshot, transport: Transport, tenancy: Tenancy
+    ) -> Conversation:
         """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
         stored = restored(snapshot)
-        return Conversation(
-            Identity(ownership.session, stored.epoch, new_id, TENANT),
-            transport.settings_here(stored.settings),
-            self._defaults,
-            transport_lead_ms=transport.lead_ms,
-            recalls=transport.recalls,
-            items=stored.items,
-            calls=stored.calls,
-            route=self._route,
-            events=self.events,
+        settings = transport.settings_here(stored.settings)
+        return self._conversation(
+            ownership, stored.epoch, settings, transport, tenancy, items=stored.items, calls=stored.calls
         )
 
     @asynccontextmanager
@@ -492,10 +491,20 @@ class Gateway:
         journal: Journal,
         digest: bytes,
         transport: Transport,
+        tenancy: Tenancy,
+        *,
         responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
         session, claim = journal.session, _Claim(digest, asyncio.Event())
-        call = Call(conversation, session, self._services, journal, transport.input_format, responses=responses)
+        call = Call(
+            conversation,
+            session,
+            self._services,
+            journal,
+            transport.input_format,
+            responses=responses,
+            draw=tenancy.look,
+        )
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         writing = asyncio.create_task(call.write_down())
         self._calls[session], self._claims[session] = call, claim
@@ -503,6 +512,7 @@ class Gateway:
         call.begin()
         # From here on what befalls the session finds the call; what came before shows by asking.
         call.look_after_session()
+        tenancy.attach(call.end, call.allowance_drawn)
         if self._draining:
             call.end("service_shutdown")
         try:
@@ -583,13 +593,8 @@ class Gateway:
 
     def render_metrics(self) -> bytes:
         """The exposition text, with the gauges that are read when asked."""
-        calls = self._all_calls()
         self.metrics.store_ready.set(self.store_watch.trouble is None)
         self.metrics.store_durable.set(self.store_watch.is_durable)
-        note_calls(self.metrics, calls, time.monotonic_ns())
         self.metrics.pacer_lateness_seconds.set(self._pacer.take_lateness_ns_max() / 1e9)
-        for name, stage in self._stages.items():
-            self.metrics.pool_streams.labels(name).set(stage.streams)
-        self.metrics.threads.set(threading.active_count())
-        self.metrics.tasks.set(len(asyncio.all_tasks()))
+        read_gauges(self.metrics, self._all_calls(), self._stages)
         return self.metrics.render()

@@ -42,6 +42,7 @@ from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.service_tools import HttpTool, service_tools
 from duplex.tasks import stop_task
+from duplex.tenant_directory import TenantDirectory
 from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.turn_sound_service import TurnSoundModel
 from duplex.vad_service import SpeechModel
@@ -216,9 +217,11 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
     tools = service_tools(config)
     vad, defaults, load_turn_sound = _vad_model(config), _defaults(config, tools), _turn_sound_loader(config)
     places = SharedPlaces(config.run_dir, config.calls_max)
+    directory = TenantDirectory(config.tenants_file)
+    weights = directory.tenants.weights if directory.tenants else {}
     gateway = Gateway(
         config,
-        graph_of(config),
+        graph_of(config, weights),
         store,
         vad,
         defaults,
@@ -226,6 +229,7 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
         places=places,
         replica=spec.replica,
         tools=tools,
+        directory=directory,
     )
     if config.host in LOOPBACK_HOSTS:
         offer_loopback()

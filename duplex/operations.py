@@ -8,6 +8,7 @@ Theory of operation
 
 Rules
 * Whoever asks waits at most `END_S_MAX` for the end of a call; it ends all the same.
+* Whoever acts for a `tenant` finds that one's sessions alone; None: all.
 * A deletion tells of success only once the store has confirmed it. It may be repeated.
 """
 
@@ -52,25 +53,35 @@ class Operations:
         gateway.errands.offer(What.END, self._end_here)
         gateway.errands.offer(What.DRAIN, self._drain_here)
 
-    async def page(self, cursor: str, count: int) -> Page:
-        """About `count` sessions of the store, wherever they run."""
+    async def page(self, cursor: str, count: int, tenant: str | None = None) -> Page:
+        """About `count` sessions of the store, wherever they run; of a tenant's, as many as are among these."""
         listing = await self._store.listing(cursor, count)
-        return Page(tuple(map(self._view, listing.sessions)), listing.cursor)
+        return Page(self._views(listing.sessions, tenant), listing.cursor)
 
-    async def here(self) -> Page:
+    async def here(self, tenant: str | None = None) -> Page:
         """All sessions that have a call at this gateway."""
-        return Page(tuple(map(self._view, await self._store.describe(self._gateway.sessions))), None)
+        return Page(self._views(await self._store.describe(self._gateway.sessions), tenant), None)
 
-    async def show(self, session: str) -> SessionView:
+    def _views(self, sessions: Sequence[StoredSession], tenant: str | None) -> tuple[SessionView, ...]:
+        return tuple(self._view(stored) for stored in sessions if tenant in (None, stored.tenant))
+
+    async def _look_whose(self, session: str, tenant: str | None) -> None:
+        """Raises `SessionUnknown` where it is not one of `tenant`."""
+        if tenant is not None and (await self._described(session)).tenant != tenant:
+            raise SessionUnknown(session)
+
+    async def show(self, session: str, tenant: str | None = None) -> SessionView:
         """With its contents. Raises `StoredDataError` or `msgspec.DecodeError` where these cannot be used."""
+        await self._look_whose(session, tenant)
         stored, snapshot = await self._store.read(session)
         with_words = self._gateway.config.operator_reads_words
         call, limits = self._local(session), self._store.limits
         shown = contents(stored, snapshot, call, limits, with_words=with_words)
         return msgspec.structs.replace(self._view(stored), contents=shown)
 
-    async def end(self, session: str) -> SessionView:
+    async def end(self, session: str, tenant: str | None = None) -> SessionView:
         """End the session's call, if it has one; how it stands then. What was said stays."""
+        await self._look_whose(session, tenant)
         calls = self._gateway.calls_of(session)
         await self._end_here(session)
         stored = await self._described(session)
@@ -101,9 +112,10 @@ class Operations:
             raise SessionUnknown(session)
         return stored
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, tenant: str | None = None) -> bool:
         """Remove all of the session; whether nothing of it is held any more, by the gateway that had it. Raises
         `SessionUnknown`."""
+        await self._look_whose(session, tenant)
         calls = self._gateway.calls_of(session)
         elsewhere = [held for held in await self._store.describe([session]) if self._is_elsewhere(held)]
         for call in calls:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from duplex.config import Config, ConfigError
+from duplex.tenant_directory import read_tenants
+from duplex.tenants import TenantsError
 from media.chunk import ms_to_samples
 from sessions.route import Leg, Route
 from sessions.settings import OUTPUT_RATE
@@ -25,10 +28,11 @@ SHIPPED_VOICE = "en_US-joe-medium"
 THINKER_STEP_S_MAX = 360
 
 
-def graph_of(config: Config) -> Graph:
-    """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names.
+def graph_of(config: Config, tenant_weights: Mapping[str, int] | None = None) -> Graph:
+    """A line encoder | Thinker → Talker → vocoder → gateway, of the engines that `config` names. `tenant_weights` None:
+    those of the file that it names.
 
-    Raises `ConfigError` for a profile that cannot be used, and `GraphError` for what cannot run.
+    Raises `ConfigError` for a profile or tenants that cannot be used, and `GraphError` for what cannot run.
     """
     options = _synthetic_options(config) if config.engine == "synthetic" else _options(config)
     return graph_from(
@@ -71,7 +75,15 @@ def graph_of(config: Config) -> Graph:
         events_max=config.events_max,
         arena_blocks=config.arena_blocks,
         session_blocks_max=config.session_blocks_max,
+        tenant_weights=dict(_weights_of(config) if tenant_weights is None else tenant_weights),
     )
+
+
+def _weights_of(config: Config) -> Mapping[str, int]:
+    try:
+        return read_tenants(config.tenants_file).weights if config.tenants_file else {}
+    except TenantsError as error:
+        raise ConfigError(f"tenants_file (DUPLEX_TENANTS_FILE): {error}") from error
 
 
 def _options(config: Config) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""`/v1/sessions`: which sessions there are, one of them, its end, its deletion. For operators.
+"""`/v1/sessions`: which sessions there are, one of them, its end, its deletion. For operators, and for tenants.
 
 Rules
-* It needs the operator's token; where none is configured, nobody may.
+* It needs the operator's token, or a tenant's key; that one is answered as if there were no sessions but its own.
 * A parameter that is unknown or cannot be used is refused by name. At most `UNDER_WAY_MAX` requests are served at once.
 * An id that was never a session's and one of a session that is gone are answered alike: 404.
 """
@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from duplex.auth import Authority
-from duplex.gateway import RETRY_AFTER_S
+from duplex.admission import RETRY_AFTER_S
+from duplex.auth import Authority, UnauthorizedError
 from duplex.operations import Operations
 from duplex.webrtc.endpoint import body_of, error_response, refusal_response
 from duplex.webrtc.rtp import OfferError
@@ -29,7 +29,7 @@ BUSY_RETRY_S = 1
 BODY_BYTES_MAX = 1_024  # nothing is read of it
 PARAMETERS = ("cursor", "limit", "here")
 
-_Served = Callable[[Request], Awaitable[Response]]
+_Served = Callable[[Request, str | None], Awaitable[Response]]
 
 
 class _BadParameterError(ValueError):
@@ -56,49 +56,50 @@ class SessionsEndpoint:
             Route(f"{one}/end", self._guarded(self._end), methods=["POST"]),
         ]
 
-    def _guarded(self, serve: _Served) -> _Served:
+    def _guarded(self, serve: _Served) -> Callable[[Request], Awaitable[Response]]:
         async def guarded(request: Request) -> Response:
-            refusal = self._authority.operator_refusal(request.headers)
-            if refusal is not None:
-                return refusal_response(refusal)
+            try:
+                tenant = self._authority.scope(request.headers)
+            except UnauthorizedError as error:
+                return refusal_response(error.refusal)
             if self._under_way >= UNDER_WAY_MAX:
                 message = f"{UNDER_WAY_MAX} requests of operators are under way"
                 return error_response(503, "busy", message, retry_after_s=BUSY_RETRY_S)
             self._under_way += 1
             try:
-                return await _answered(serve, request)
+                return await _answered(serve, request, tenant)
             finally:
                 self._under_way -= 1
 
         return guarded
 
-    async def _list(self, request: Request) -> Response:
+    async def _list(self, request: Request, tenant: str | None) -> Response:
         cursor, count, is_here = parse_query(request.query_params)
         try:
-            page = await (self._operations.here() if is_here else self._operations.page(cursor, count))
+            page = await (self._operations.here(tenant) if is_here else self._operations.page(cursor, count, tenant))
         except CursorRefused as error:
             raise _BadParameterError("cursor", "not one that a listing gave") from error
         return _json({"object": "list", "data": page.sessions, "next": page.cursor})
 
-    async def _show(self, request: Request) -> Response:
-        return _json(await self._operations.show(request.path_params["session"]))
+    async def _show(self, request: Request, tenant: str | None) -> Response:
+        return _json(await self._operations.show(request.path_params["session"], tenant))
 
-    async def _end(self, request: Request) -> Response:
+    async def _end(self, request: Request, tenant: str | None) -> Response:
         await body_of(request, BODY_BYTES_MAX)
-        view = await self._operations.end(request.path_params["session"])
+        view = await self._operations.end(request.path_params["session"], tenant)
         return _json(view, 200 if view.state == "stored" else 202)
 
-    async def _delete(self, request: Request) -> Response:
+    async def _delete(self, request: Request, tenant: str | None) -> Response:
         await body_of(request, BODY_BYTES_MAX)
         session = request.path_params["session"]
-        drained = await self._operations.delete(session)
+        drained = await self._operations.delete(session, tenant)
         return JSONResponse({"object": "session.deleted", "id": session, "deleted": True, "drained": drained})
 
 
-async def _answered(serve: _Served, request: Request) -> Response:
+async def _answered(serve: _Served, request: Request, tenant: str | None) -> Response:
     """What `serve` answers, or the error that it ends with."""
     try:
-        return await serve(request)
+        return await serve(request, tenant)
     except _BadParameterError as error:
         return error_response(400, "invalid_value", str(error), param=error.param)
     except OfferError as error:

@@ -34,6 +34,7 @@ from duplex.stage_client import ClientCallbacks, StageClient
 from duplex.surroundings import Replica, RunningLoop, Surroundings
 from stages import pool as assignment
 from stages.contracts import Item, PrefillOptions, Tag
+from stages.dominant_shares import DominantShares
 from stages.edges import GATEWAY
 from stages.messages import (
     Audit,
@@ -84,7 +85,8 @@ class PoolCallbacks:
 
 
 class StagePool:
-    """`addresses`: the replicas with where they listen. `onward`: the stages that streams may hand over to."""
+    """`addresses`: the replicas with where they listen. `onward`: the stages that streams may hand over to. `shares`:
+    of the tenants, here and at other stages."""
 
     def __init__(
         self,
@@ -96,12 +98,13 @@ class StagePool:
         limits: PoolLimits,
         onward: Mapping[str, StagePool] | None = None,
         surroundings: Surroundings | None = None,
+        shares: DominantShares | None = None,
     ) -> None:
         self.stage = stage
         self._callbacks = callbacks
         self._surroundings = surroundings or RunningLoop()
         self._onward = dict(onward or {})
-        self._core = Pool(addresses, limits)
+        self._core = Pool(addresses, limits, shares, stage)
         to_us = ClientCallbacks(self._frame, self._up, self._down)
         link_to = self._surroundings.link_to
         self._clients = {name: link_to(name, address, gateway, to_us) for name, address in addresses.items()}
@@ -165,7 +168,7 @@ class StagePool:
             case Open(tag):
                 now_ns = self._surroundings.now_ns()
                 self._streams.ask(frame, now_ns)
-                self._carry_out(self._core.begin(tag.session, tag.key, now_ns))
+                self._carry_out(self._core.begin(tag.session, tag.key, now_ns, frame.tenant))
             case Cancel(tag):
                 self._cancel(tag, frame)
             case Grant(tag) | Cut(tag):
@@ -387,7 +390,7 @@ class StagePool:
                     self._lost.lose(replica, incarnation, stream.tag, had_begun=False)
                     self._streams.hold(stream)
                 stream.replica = None
-                effects += self._core.begin(stream.tag.session, stream.tag.key, now_ns)
+                effects += self._core.begin(stream.tag.session, stream.tag.key, now_ns, stream.open.tenant)
         self._carry_out(effects)
         self._callbacks.changed()
         for stream in lost:

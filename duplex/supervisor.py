@@ -36,9 +36,10 @@ import structlog
 
 from duplex import console
 from duplex.child import Child, ChildPlan, StartError
-from duplex.config import Config
+from duplex.config import Config, ConfigError
 from duplex.door import ABSENT, LoadBoard, bound_socket, port_of
 from duplex.gateway_spec import GatewaySpec
+from duplex.pipeline import graph_of
 from duplex.tasks import stop_task
 from duplex.tls_dev import CERTIFICATE, development_tls, host_addresses
 from sessions.embedded_valkey import EmbeddedStoreError, EmbeddedValkey
@@ -213,9 +214,17 @@ class Supervisor:
         """Replace every worker, then every gateway, by a new process, one after the other. Once more is once.
 
         Calls go on: at their workers unnoticed, of a gateway their clients are told to come back, and find another one.
+        The new ones go by the weights that tenants have by then.
         """
         if self._replacing is None or self._replacing.done():
+            self._read_weights()
             self._replacing = asyncio.create_task(self._replace_processes())
+
+    def _read_weights(self) -> None:
+        try:
+            self._graph = graph_of(self._config)
+        except ConfigError as error:
+            _log.error("weights_kept", error=str(error))
 
     async def _replace_processes(self) -> None:
         for worker in self.workers:
@@ -319,7 +328,7 @@ class Supervisor:
             console.say(f"Other devices reach it as {' or '.join(others)}")
         if config.tls_dev:
             console.say("The certificate is for development: a browser will warn once, and go on where told to.")
-        if config.token is None:
+        if config.token is None and config.tenants_file is None:
             console.say("No token is set: everybody on this machine may call (set DUPLEX_TOKEN to change that).")
         command = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("duplex") else "duplex"
         console.say("Try:   open it in a browser and talk, or, in another terminal:")

@@ -47,6 +47,7 @@ from sessions.making import Making
 from sessions.owed import ASKED_ALREADY, Owing
 from sessions.plan import Marks
 from sessions.planner import Identity, ReplyDefaults
+from sessions.quotas import Allowance
 from sessions.remembered import Remembered
 from sessions.response import Deadlines, Phase
 from sessions.route import Route, line
@@ -65,7 +66,8 @@ StopWhy = Literal["client_cancelled", "dtmf"]
 
 class Conversation:
     """`recalls`: what its client has not played yet can be taken back. `calls`: those that the service was to carry out
-    under the owner before. `events`: the log of the process; without one, nothing is recorded."""
+    under the owner before. `events`: the log of the process; without one, nothing is recorded. `allowance`: of its
+    tenant's quotas; without one, there are none."""
 
     def __init__(
         self,
@@ -80,11 +82,20 @@ class Conversation:
         route: Route | None = None,
         deadlines: Deadlines | None = None,
         events: EventLog | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self._identity = identity
+        self.allowance = allowance or Allowance()
         self._route = route or line()
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
-        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant, recalls=recalls)
+        self._speaking = Speaking(
+            transport_lead_ms,
+            deadlines or Deadlines(),
+            events,
+            identity.tenant,
+            recalls=recalls,
+            allowance=self.allowance,
+        )
         self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
         self._making = Making(
             identity,
@@ -94,6 +105,7 @@ class Conversation:
             hearing=self._hearing,
             speaking=self._speaking,
             remembered=self._remembered,
+            allowance=self.allowance,
         )
         self._owing = Owing(
             hearing=self._hearing, speaking=self._speaking, remembered=self._remembered, making=self._making
@@ -174,6 +186,10 @@ class Conversation:
         effects = self._settle(ticked, now_ns)
         prompted = self._silence.prompt(input_end, now_ns)
         return [*effects, *self._settle(prompted, now_ns)] if prompted else effects
+
+    def allowance_drawn(self, now_ns: int) -> list[Effect]:
+        """More of the tenant's quotas is at hand, or it is known that there is none."""
+        return self._settle([], now_ns)
 
     def update(self, settings: SessionSettings, input_end: int, now_ns: int) -> list[Effect]:
         """New settings, when the input has come up to `input_end`. The shell tells its detector of speech, which

@@ -7,6 +7,8 @@ Theory of operation
 
 Rules
 * Settings and epoch are those of the conversation, which assigns them. Those of a response are the ones at its start.
+* A response is made once its tenant's quota has room for it, and rejected where there is none. It is prepared only
+  where the room is at hand.
 * What a response has read of the history can be asked again in other words until something of it has come.
 """
 
@@ -17,6 +19,7 @@ from sessions.hearing import Hearing, Turn
 from sessions.plan import Marks, Plan
 from sessions.planner import Identity, Planner, ReplyDefaults
 from sessions.prefill import Prefill
+from sessions.quotas import Allowance
 from sessions.remembered import Remembered
 from sessions.route import Leg, Route
 from sessions.settings import ResponseSpec, SessionSettings
@@ -37,7 +40,9 @@ class Making:
         hearing: Hearing,
         speaking: Speaking,
         remembered: Remembered,
+        allowance: Allowance | None = None,
     ) -> None:
+        self._allowance = allowance or Allowance()
         self.settings = settings
         self.epoch = identity.epoch
         self._may_prepare_at_all = defaults.prepare
@@ -102,6 +107,8 @@ class Making:
             ResponseSpec(), self.settings, history, epoch=self.epoch, turn=turn.tag.turn, previous=None
         )
         withdrawn = self._speaking.withdraw(now_ns)
+        if self._allowance.reserve(plan.tag.response, plan.tokens_max) != "granted":
+            return withdrawn
         return [*withdrawn, *self._prefill.stop(), *self._speaking.prepare(plan, now_ns)]
 
     # ---- responses ---------------------------------------------------------------------------------
@@ -136,8 +143,18 @@ class Making:
         effects: list[Effect] = []
         for plan in self._speaking.accepted:
             if not plan.spec.reads_history or not self._hearing.is_awaited:
-                effects += self._speaking.admit(plan.tag.response, self._stages_now(plan), now_ns)
+                effects += self._admit(plan, now_ns)
         return effects
+
+    def _admit(self, plan: Plan, now_ns: int) -> list[Effect]:
+        response = plan.tag.response
+        match self._allowance.reserve(response, plan.tokens_max):
+            case "granted":
+                return self._speaking.admit(response, self._stages_now(plan), now_ns)
+            case "refused":
+                message = "the quota tokens_per_day has no room for this response"
+                return self._speaking.reject(response, "quota_exceeded", message, now_ns)
+        return []
 
     def _stages_now(self, plan: Plan) -> tuple[tuple[Leg, Options], ...]:
         """What `plan` asks of its stages, its prompt made of the history as that stands now."""

@@ -25,6 +25,8 @@ from typing import TypeVar
 import msgspec
 
 from sessions.durability import Persistence
+from sessions.memory_quotas import MemoryQuotas
+from sessions.quotas import Account, Amounts, OverQuota, Quotas
 from sessions.records import SessionRecord, encode_record
 from sessions.store import (
     RETENTION_MS,
@@ -114,31 +116,40 @@ class MemorySessionStore:
         self._sessions: dict[str, _Session] = {}
         self._listeners: set[asyncio.Queue[Notice]] = set()
         self._readers: dict[str, asyncio.Queue[bytes]] = {}
-        self._secrets: dict[bytes, tuple[bytes, int]] = {}
+        self._secrets: dict[tuple[str, bytes], tuple[bytes, int]] = {}
+        self._quotas = MemoryQuotas(now_ms)
         self._closed = False
 
-    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+    async def create(
+        self, record: SessionRecord, owner: str, lease_ttl_ms: int, *, retention_ms: int | None = None
+    ) -> Ownership:
         check_new_record(record)
         after = self._enter("create")
-        self._create(record, owner, lease_ttl_ms)
+        ownership = Ownership(record.session, owner, record.fence, lease_ttl_ms, retention_ms)
+        self._create(record, ownership)
         self._leave(after)
-        return Ownership(record.session, owner, record.fence, lease_ttl_ms)
+        return ownership
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
+        self,
+        session: str,
+        owner: str,
+        token_digest: bytes | None,
+        lease_ttl_ms: int,
+        *,
+        seen_fence: int = 0,
+        retention_ms: int | None = None,
     ) -> tuple[Ownership, Snapshot]:
         after = self._enter("acquire")
         held = self._find(session)
         self._check_claim(held, owner, token_digest)
         went_back = held.fence < seen_fence
         held.fence, held.owner, held.seq, held.covered = max(held.fence, seen_fence) + 1, owner, 0, 0
-        self._touch(held, lease_ttl_ms)
+        ownership = Ownership(session, owner, held.fence, lease_ttl_ms, retention_ms)
+        self._touch(held, ownership)
         record = msgspec.structs.replace(held.record, fence=held.fence)
         self._leave(after)
-        return (
-            Ownership(session, owner, held.fence, lease_ttl_ms),
-            Snapshot(record, tuple(entry for _, _, entry in held.entries), went_back),
-        )
+        return ownership, Snapshot(record, tuple(entry for _, _, entry in held.entries), went_back)
 
     async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
         check_entry_size(ownership.session, entry, self.limits.entry_bytes_max)
@@ -162,14 +173,14 @@ class MemorySessionStore:
             held.seq = held.covered = seq
             held.entries = [(held.fence, seq, snapshot)]
             held.log_bytes = len(snapshot)
-            self._touch(held, ownership.lease_ttl_ms)
+            self._touch(held, ownership)
             outcome = Appended.OK
         self._leave(after)
         return outcome
 
     async def renew(self, ownership: Ownership) -> None:
         after = self._enter("renew")
-        self._extend(self._owned(ownership), ownership.lease_ttl_ms)
+        self._extend(self._owned(ownership), ownership)
         self._leave(after)
 
     async def delete(self, session: str) -> bool:
@@ -236,27 +247,46 @@ class MemorySessionStore:
         finally:
             del self._readers[owner]
 
-    async def keep_secret(self, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+    async def keep_secret(self, holder: str, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
         after = self._enter("secret")
         now_ms = self._now_ms()
         self._secrets = {one: held for one, held in self._secrets.items() if held[1] > now_ms}
-        is_kept = len(self._secrets) < secrets_max
+        is_kept = sum(of == holder for of, _ in self._secrets) < secrets_max
         if is_kept:
-            self._secrets[digest] = grant, now_ms + ttl_ms
+            self._secrets[holder, digest] = grant, now_ms + ttl_ms
         self._leave(after)
         return is_kept
 
-    async def find_secret(self, digest: bytes) -> bytes | None:
+    async def find_secret(self, holder: str, digest: bytes) -> bytes | None:
         after = self._enter("secret")
-        grant, until_ms = self._secrets.get(digest, (None, 0))
+        grant, until_ms = self._secrets.get((holder, digest), (None, 0))
         self._leave(after)
         return grant if until_ms > self._now_ms() else None
 
-    async def spend_secret(self, digest: bytes) -> bytes | None:
+    async def spend_secret(self, holder: str, digest: bytes) -> bytes | None:
         after = self._enter("secret")
-        grant, until_ms = self._secrets.pop(digest, (None, 0))
+        grant, until_ms = self._secrets.pop((holder, digest), (None, 0))
         self._leave(after)
         return grant if until_ms > self._now_ms() else None
+
+    async def open_account(
+        self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts
+    ) -> Account | OverQuota:
+        after = self._enter("account")
+        opened = self._quotas.open(tenant, lease, ttl_ms, quotas, wanted)
+        self._leave(after)
+        return opened
+
+    async def draw(self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts) -> Account | None:
+        after = self._enter("draw")
+        drawn = self._quotas.draw(tenant, lease, ttl_ms, quotas, wanted)
+        self._leave(after)
+        return drawn
+
+    async def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+        after = self._enter("account")
+        self._quotas.close(tenant, lease, day, unspent)
+        self._leave(after)
 
     async def ping(self) -> None:
         self._leave(self._enter("ping"))
@@ -320,17 +350,18 @@ class MemorySessionStore:
             for held in found
         )
 
-    def _touch(self, held: _Session, lease_ttl_ms: int) -> None:
+    def _touch(self, held: _Session, ownership: Ownership) -> None:
         held.active_ms = self._now_ms()
-        self._extend(held, lease_ttl_ms)
+        self._extend(held, ownership)
 
-    def _extend(self, held: _Session, lease_ttl_ms: int) -> None:
-        now_ms = self._now_ms()
-        held.lease_until_ms = now_ms + lease_ttl_ms
-        held.expires_ms = now_ms + self._retention_ms
+    def _extend(self, held: _Session, ownership: Ownership) -> None:
+        now_ms, retention_ms = self._now_ms(), ownership.retention_ms
+        held.lease_until_ms = now_ms + ownership.lease_ttl_ms
+        held.expires_ms = now_ms + (self._retention_ms if retention_ms is None else retention_ms)
 
-    def _create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> None:
+    def _create(self, record: SessionRecord, ownership: Ownership) -> None:
         self._expire()
+        owner = ownership.owner
         held = self._sessions.get(record.session)
         if held is None:
             if len(self._sessions) >= self._sessions_max:
@@ -338,7 +369,7 @@ class MemorySessionStore:
             held = self._sessions[record.session] = _Session(record, record.fence, owner, 0, 0)
         elif (held.record, held.fence, held.owner, held.seq) != (record, record.fence, owner, 0):
             raise SessionExists(record.session)
-        self._touch(held, lease_ttl_ms)
+        self._touch(held, ownership)
 
     def _find(self, session: str) -> _Session:
         self._expire()
@@ -379,7 +410,7 @@ class MemorySessionStore:
         held.seq += 1
         held.entries.append((held.fence, held.seq, entry))
         held.log_bytes += len(entry)
-        self._touch(held, ownership.lease_ttl_ms)
+        self._touch(held, ownership)
 
 
 async def _each(heard: asyncio.Queue[_Heard]) -> AsyncIterator[_Heard]:

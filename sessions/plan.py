@@ -10,7 +10,7 @@ from sessions.heard import Cut
 from sessions.response import Phase
 from sessions.route import Leg
 from sessions.settings import ResponseSpec
-from stages.contracts import Options, Tag
+from stages.contracts import Options, Tag, ThinkerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Plan:
     def sample_rate(self) -> int:
         """Of its sound, and of all positions in it."""
         return FORMATS[self.output_format].sample_rate
+
+    @property
+    def tokens_max(self) -> int:
+        """How many its Thinker may sample."""
+        return sum(options.max_output_tokens for _, options in self.stages if isinstance(options, ThinkerOptions))
 
     @property
     def finals(self) -> dict[str, str]:

@@ -31,8 +31,9 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from sessions import redis_scripts
+from sessions import quota_scripts, redis_scripts
 from sessions.durability import Persistence
+from sessions.quotas import KINDS, QUOTA_NAMES, Account, Amounts, Kind, OverQuota, Quotas
 from sessions.records import SessionRecord, decode_record, encode_record
 from sessions.redis_scripts import Script
 from sessions.store import (
@@ -83,7 +84,6 @@ DESCRIBED_AT_ONCE = 10
 CURSOR_DIGITS_MAX = 20  # of 64 bits
 
 CHANNEL = "duplex:notices"
-SECRET_KEYS = ("duplex:{secrets}:ends", "duplex:{secrets}:grants")
 # After so long without a notice, the server is asked whether the connection still stands.
 NOTICE_WAIT_S = 10.0
 
@@ -100,6 +100,7 @@ _FULL = frozenset({"OOM", "MISCONF"})  # MISCONF: the disk does not take what it
 _FIELDS = ("record", "owner", "fence", "lease_until_ms", "active_ms", "entries", "bytes")
 
 Reply = list[Any]
+Arguments = tuple[bytes | str | int, ...]
 
 
 class RedisSessionStore:
@@ -122,20 +123,30 @@ class RedisSessionStore:
         self._probing = _client(url, 1, self._call_timeout_s)
         self._closed = False
 
-    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+    async def create(
+        self, record: SessionRecord, owner: str, lease_ttl_ms: int, *, retention_ms: int | None = None
+    ) -> Ownership:
         check_new_record(record)
-        ownership = Ownership(record.session, owner, record.fence, lease_ttl_ms)
-        arguments = (encode_record(record), record.token_digest, owner, record.fence, lease_ttl_ms, self._retention_ms)
-        reply = await self._run(redis_scripts.CREATE, record.session, *arguments)
+        ownership = Ownership(record.session, owner, record.fence, lease_ttl_ms, retention_ms)
+        made = (encode_record(record), record.token_digest, owner, record.fence)
+        reply = await self._run(redis_scripts.CREATE, record.session, *made, *self._kept(ownership))
         if reply[0] == b"EXISTS":
             raise SessionExists(record.session)
         return ownership
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
+        self,
+        session: str,
+        owner: str,
+        token_digest: bytes | None,
+        lease_ttl_ms: int,
+        *,
+        seen_fence: int = 0,
+        retention_ms: int | None = None,
     ) -> tuple[Ownership, Snapshot]:
         claim = (owner, int(token_digest is not None), token_digest or b"")
-        reply = await self._run(redis_scripts.ACQUIRE, session, *claim, lease_ttl_ms, self._retention_ms, seen_fence)
+        kept = self._kept(Ownership(session, owner, 0, lease_ttl_ms, retention_ms))
+        reply = await self._run(redis_scripts.ACQUIRE, session, *claim, *kept, seen_fence)
         match reply[0]:
             case b"TOKEN":
                 raise TokenRefused(session)
@@ -144,7 +155,12 @@ class RedisSessionStore:
         _, fence, stored, entries, before = reply
         record = msgspec.structs.replace(decode_record(stored), fence=fence)
         snapshot = Snapshot(record, tuple(entries), went_back=before < seen_fence)
-        return Ownership(session, owner, fence, lease_ttl_ms), snapshot
+        return Ownership(session, owner, fence, lease_ttl_ms, retention_ms), snapshot
+
+    def _kept(self, ownership: Ownership) -> tuple[int, int]:
+        """How long the lease lasts, and how long all of the session is kept."""
+        retention_ms = ownership.retention_ms
+        return ownership.lease_ttl_ms, self._retention_ms if retention_ms is None else retention_ms
 
     async def append(self, ownership: Ownership, seq: int, entry: bytes) -> Appended:
         check_entry_size(ownership.session, entry, self.limits.entry_bytes_max)
@@ -155,7 +171,7 @@ class RedisSessionStore:
         return await self._write(redis_scripts.COMPACT, ownership, seq, snapshot)
 
     async def renew(self, ownership: Ownership) -> None:
-        arguments = (ownership.fence, ownership.owner, ownership.lease_ttl_ms, self._retention_ms)
+        arguments = (ownership.fence, ownership.owner, *self._kept(ownership))
         reply = await self._run(redis_scripts.RENEW, ownership.session, *arguments)
         if reply[0] == b"STALE":
             check_fence(ownership, int(reply[1]))
@@ -251,21 +267,46 @@ class RedisSessionStore:
             if message and message["type"] == "message":
                 yield message["data"]
 
-    async def keep_secret(self, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+    async def keep_secret(self, holder: str, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+        keys = secret_keys(holder)
         async with self._call("secret"):
-            reply = await self._evaluate(redis_scripts.KEEP_SECRET, SECRET_KEYS, (digest, grant, ttl_ms, secrets_max))
+            reply = await self._evaluate(redis_scripts.KEEP_SECRET, keys, (digest, grant, ttl_ms, secrets_max))
         return bool(reply[0] == b"OK")
 
-    async def find_secret(self, digest: bytes) -> bytes | None:
-        return await self._secret(digest, spends=False)
+    async def find_secret(self, holder: str, digest: bytes) -> bytes | None:
+        return await self._secret(holder, digest, spends=False)
 
-    async def spend_secret(self, digest: bytes) -> bytes | None:
-        return await self._secret(digest, spends=True)
+    async def spend_secret(self, holder: str, digest: bytes) -> bytes | None:
+        return await self._secret(holder, digest, spends=True)
 
-    async def _secret(self, digest: bytes, *, spends: bool) -> bytes | None:
+    async def _secret(self, holder: str, digest: bytes, *, spends: bool) -> bytes | None:
+        if not valid_session_id(holder):
+            return None
         async with self._call("secret"):
-            reply = await self._evaluate(redis_scripts.FIND_SECRET, SECRET_KEYS, (digest, int(spends)))
+            reply = await self._evaluate(redis_scripts.FIND_SECRET, secret_keys(holder), (digest, int(spends)))
         return reply[1] if reply[0] == b"OK" else None
+
+    async def open_account(
+        self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts
+    ) -> Account | OverQuota:
+        asked: Arguments = (lease, ttl_ms, *_limits(quotas, wanted))
+        async with self._call("account"):
+            reply = await self._evaluate(quota_scripts.OPEN_ACCOUNT, account_keys(tenant), asked)
+        if reply[0] == b"OVER":
+            name = reply[1].decode()
+            return OverQuota(QUOTA_NAMES.get(cast(Kind, name), name), int(reply[2]))
+        return _account(reply, wanted)
+
+    async def draw(self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts) -> Account | None:
+        asked: Arguments = (lease, ttl_ms, *_limits(quotas, wanted))
+        async with self._call("draw"):
+            reply = await self._evaluate(quota_scripts.DRAW, account_keys(tenant), asked)
+        return None if reply[0] == b"LOST" else _account(reply, wanted)
+
+    async def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+        back: Arguments = (lease, day, *(unspent.get(kind, 0) for kind in KINDS))
+        async with self._call("account"):
+            await self._evaluate(quota_scripts.CLOSE_ACCOUNT, account_keys(tenant), back)
 
     async def ping(self) -> None:
         async with self._call("ping"):
@@ -293,7 +334,7 @@ class RedisSessionStore:
 
     async def _write(self, script: Script, ownership: Ownership, seq: int, entry: bytes) -> Appended:
         limits = (self.limits.entries_max, self.limits.bytes_max)
-        arguments = (ownership.fence, ownership.owner, seq, entry, ownership.lease_ttl_ms, self._retention_ms)
+        arguments = (ownership.fence, ownership.owner, seq, entry, *self._kept(ownership))
         reply = await self._run(script, ownership.session, *arguments, *limits)
         match reply[0]:
             case b"STALE":
@@ -315,7 +356,7 @@ class RedisSessionStore:
             raise SessionUnknown(session)
         return reply
 
-    async def _evaluate(self, script: Script, keys: tuple[str, str], arguments: tuple[bytes | str | int, ...]) -> Reply:
+    async def _evaluate(self, script: Script, keys: tuple[str, ...], arguments: Arguments) -> Reply:
         try:
             return cast(Reply, await self._redis.evalsha(script.sha, len(keys), *keys, *arguments))
         except exceptions.NoScriptError:
@@ -371,6 +412,28 @@ def _client(url: str, connections_max: int, timeout_s: float) -> Redis:
 def session_keys(session: str) -> tuple[str, str]:
     """The hash and the stream of a session."""
     return f"duplex:session:{{{session}}}", f"duplex:session:{{{session}}}:log"
+
+
+def secret_keys(holder: str) -> tuple[str, ...]:
+    """Of the secrets of `holder`: their ends, and what they grant."""
+    return f"duplex:secrets:{{{holder}}}:ends", f"duplex:secrets:{{{holder}}}:grants"
+
+
+def account_keys(tenant: str) -> tuple[str, ...]:
+    """Of a tenant: leases, starts and what the day has used."""
+    return tuple(f"duplex:tenant:{{{tenant}}}:{name}" for name in ("leases", "starts", "used"))
+
+
+def _limits(quotas: Quotas, wanted: Amounts) -> tuple[int, ...]:
+    """As the scripts of `quota_scripts` are told them."""
+    days = ((quotas.of_day(kind), wanted.get(kind, 0)) for kind in KINDS)
+    ends = (quotas.sessions, quotas.starts_per_minute)
+    return tuple(-1 if one is None else one for one in (*ends, *(each for pair in days for each in pair)))
+
+
+def _account(reply: Reply, wanted: Amounts) -> Account:
+    given = dict(zip(KINDS, map(int, reply[2]), strict=True))
+    return Account(int(reply[1]), {kind: given[kind] for kind in wanted})
 
 
 def _status(error: exceptions.RedisError) -> str:

@@ -311,6 +311,10 @@ class Response:
         ends = self._end(Step.REFUSE, code, now_ns, code, message) if attempt == self._attempt else []
         return ends + self._check_drained(now_ns)
 
+    def reject(self, code: str, message: str, now_ns: int) -> list[Effect]:
+        """It may not be made; nothing was asked for."""
+        return self._end(Step.REFUSE, "rejected", now_ns, code, message) + self._check_drained(now_ns)
+
     def output(self, now_ns: int) -> None:
         """More text or audio is there for the client, or has gone to it."""
         self._output_ns = now_ns

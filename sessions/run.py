@@ -34,7 +34,7 @@ _STATUS = {
 @dataclass(slots=True)
 class Run:
     """`is_touched`: something of the present attempt has come, or was made to its end. `is_written`: its text has just
-    become whole."""
+    become whole. `deltas`: how many pieces of text have come, of all attempts."""
 
     plan: Plan
     life: Response
@@ -43,6 +43,7 @@ class Run:
     is_prepared: bool = False
     is_touched: bool = False
     is_written: bool = False
+    deltas: int = 0
     usage: Usage = field(default_factory=Usage)
     reply: Reply = field(init=False)
     calls: Calls = field(init=False)
@@ -73,6 +74,11 @@ class Run:
             return False
         calls = (call.id for call in self.calls.items if call.status == "in_progress")
         return item == self.plan.item or item in calls
+
+    @property
+    def tokens(self) -> int:
+        """How many were sampled, as far as is known: of a text that did not become whole, one for each piece."""
+        return max(self.usage.output_tokens, self.deltas)
 
     @property
     def is_said_to_conversation(self) -> bool:

@@ -52,6 +52,7 @@ from sessions.events import (
 )
 from sessions.heard import Cut
 from sessions.plan import Ended, Marks, Plan
+from sessions.quotas import Allowance
 from sessions.response import Deadlines, Phase, Response
 from sessions.responses import Responses
 from sessions.route import Leg
@@ -78,7 +79,7 @@ Published = TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 
 class Speaking(Responses):
     """`events`: the log of the process, for which the responses are those of `tenant`; without one, nothing is
-    recorded."""
+    recorded. `allowance`: what the tokens of responses are entered in; without one, there are enough."""
 
     def __init__(
         self,
@@ -88,8 +89,10 @@ class Speaking(Responses):
         tenant: str = "",
         *,
         recalls: bool = True,
+        allowance: Allowance | None = None,
     ) -> None:
         super().__init__(transport_lead_ms, recalls=recalls)
+        self._allowance = allowance or Allowance()
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
@@ -135,6 +138,11 @@ class Speaking(Responses):
         run = self._runs[response]
         run.plan = replace(run.plan, stages=stages)
         return self._admit(run, now_ns)
+
+    def reject(self, response: str, code: str, message: str, now_ns: int) -> list[Effect]:
+        """An accepted response is not to be made."""
+        run = self._runs[response]
+        return self._carry(run, run.life.reject(code, message, now_ns), now_ns)
 
     def _admit(self, run: Run, now_ns: int) -> list[Effect]:
         self._trail(run, now_ns).add(EventKind.ADMITTED, len(run.plan.stages))
@@ -308,6 +316,7 @@ class Speaking(Responses):
     def _text(self, run: Run, text: str, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output(now_ns)
+        run.deltas += 1
         run.reply.add_text(text)
         return [] if run.is_prepared else [run.text(text), *run.news()]
 
@@ -403,6 +412,7 @@ class Speaking(Responses):
             sent, dropped = ledger.sent, ledger.unsent
             steps = run.life.playout_released(dropped, now_ns)
         state, cause = done.phase.name.lower(), done.code or done.reason
+        self._allowance.settle(response, run.tokens)
         self._trail(run, now_ns).add(EventKind.TERMINAL, sent, state=state, cause=cause)
         if run.is_prepared:
             return self._carry(run, steps, now_ns)

@@ -51,6 +51,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sessions.durability import Persistence
+from sessions.quotas import Account, Amounts, OverQuota, Quotas
 from sessions.records import FIRST_FENCE, SessionRecord, StoredDataError, decode_record
 
 # How long a silent session can still be resumed. A Realtime session lasts an hour at most; a day also covers
@@ -198,12 +199,14 @@ class StoreUnsuitable(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The right to write, until somebody takes over. Each write renews the lease for `lease_ttl_ms`."""
+    """The right to write, until somebody takes over. Each write renews the lease for `lease_ttl_ms`, and the session is
+    kept for `retention_ms` from then on; None: for as long as the store keeps others."""
 
     session: str
     owner: str
     fence: int
     lease_ttl_ms: int
+    retention_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +309,9 @@ class SessionStore(Protocol):
     @property
     def limits(self) -> LogLimits: ...
 
-    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+    async def create(
+        self, record: SessionRecord, owner: str, lease_ttl_ms: int, *, retention_ms: int | None = None
+    ) -> Ownership:
         """Make the session; `owner` holds it under fence 1. The same call may be repeated until the first entry.
 
         Raises `SessionExists`, and ValueError for a record that cannot be that of a new session.
@@ -314,7 +319,14 @@ class SessionStore(Protocol):
         ...
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
+        self,
+        session: str,
+        owner: str,
+        token_digest: bytes | None,
+        lease_ttl_ms: int,
+        *,
+        seen_fence: int = 0,
+        retention_ms: int | None = None,
     ) -> tuple[Ownership, Snapshot]:
         """Take the session over: one above its fence, and above `seen_fence`, the greatest that anybody has seen.
 
@@ -381,16 +393,32 @@ class SessionStore(Protocol):
         """What is sent to `owner` from the entering on. Ends with the error of a connection that is lost."""
         ...
 
-    async def keep_secret(self, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
-        """Keep `grant` for whoever shows the secret of `digest`; false where `secrets_max` are kept already."""
+    async def keep_secret(self, holder: str, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
+        """Keep `grant` for whoever shows the secret of `digest`; false where `secrets_max` of `holder` are kept
+        already. A holder's name is one that a session could have."""
         ...
 
-    async def find_secret(self, digest: bytes) -> bytes | None:
-        """What the secret of `digest` grants, where it is kept and its time is not over."""
+    async def find_secret(self, holder: str, digest: bytes) -> bytes | None:
+        """What the secret of `digest` grants, where `holder` has it and its time is not over."""
         ...
 
-    async def spend_secret(self, digest: bytes) -> bytes | None:
+    async def spend_secret(self, holder: str, digest: bytes) -> bytes | None:
         """The same, to one of all that ever ask for it; it is kept no longer."""
+        ...
+
+    async def open_account(
+        self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts
+    ) -> Account | OverQuota:
+        """Enter a call of `tenant` under `lease`, and draw what is `wanted` of the day's quotas, as far as there is
+        any; all in one step. Nothing is entered where a quota is used up, but that of tool calls."""
+        ...
+
+    async def draw(self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts) -> Account | None:
+        """Draw more, and renew the lease; None where that has run out and its place is another's."""
+        ...
+
+    async def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+        """The call is over: its place is free. What is `unspent` goes back, where all was drawn on `day`, today."""
         ...
 
     async def ping(self) -> None:

@@ -12,15 +12,21 @@ Theory of operation
 
 Rules
 * A session has at most one home, and that is up. A session whose works run does not move.
-* Works are begun in the order in which they were asked for, as far as their homes allow.
+* What becomes free goes to the tenant with the least dominant share (`stages.dominant_shares`); the works of a tenant
+  are begun in the order in which they were asked for, as far as their homes allow.
+* Where no more may wait, the newest work of the tenant of which most wait, by its weight, is refused.
 * Each work that waits has exactly one `Wait` outstanding, at whose time `tick` is to be called.
 * What is told of an older incarnation than the newest is void.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
+
+from stages.dominant_shares import DominantShares
 
 WAITING_MAX = 256  # works: more than a response, a turn and a prefill of as many calls as one gateway serves
 
@@ -120,6 +126,7 @@ class _Session:
 @dataclass(slots=True)
 class _Waiting:
     session: str
+    tenant: str
     since_ns: int
     until_ns: int = 0
 
@@ -143,13 +150,20 @@ class PoolStatistics:
 
 
 class Pool:
-    """`replicas` are named once and for all; each is down until it is said to be up."""
+    """`replicas` are named once and for all; each is down until it is said to be up. `shares`: those of the tenants in
+    this pool, which is known there as `stage`, and in others."""
 
-    def __init__(self, replicas: Iterable[str], limits: PoolLimits) -> None:
+    def __init__(
+        self, replicas: Iterable[str], limits: PoolLimits, shares: DominantShares | None = None, stage: str = ""
+    ) -> None:
         self._limits = limits
         self._replicas = {name: _Replica(name) for name in replicas}
+        self._shares = shares or DominantShares()
+        self._stage = stage
+        self._shares.offer(stage, limits.works_max * len(self._replicas))
         self._sessions: dict[str, _Session] = {}
         self._working: dict[str, str] = {}
+        self._tenants: dict[str, str] = {}  # of the works that run
         self._waiting: dict[str, _Waiting] = {}
         self._moved = 0
         self._refused = 0
@@ -183,7 +197,7 @@ class Pool:
             session = self._sessions[name]
             session.home = None
             for work in session.works:
-                del self._working[work]
+                self._over(work)
             session.works.clear()
         replica.sessions.clear()
         replica.works = 0
@@ -227,7 +241,7 @@ class Pool:
         for work in [name for name, waiting in self._waiting.items() if waiting.session == session]:
             del self._waiting[work]
         for work in known.works:
-            del self._working[work]
+            self._over(work)
         home = known.home
         if home is None:
             return []
@@ -263,23 +277,35 @@ class Pool:
 
     # ---- works -------------------------------------------------------------------------------------
 
-    def begin(self, session: str, work: str, now_ns: int) -> list[Effect]:
-        """`session` wants `work` done."""
+    def begin(self, session: str, work: str, now_ns: int, tenant: str = "") -> list[Effect]:
+        """`session`, of `tenant`, wants `work` done."""
         assert session in self._sessions, f"{session} has not entered"
         assert work not in self._working, f"{work} is begun once"
         assert work not in self._waiting, f"{work} is asked for once"
+        refused: list[Effect] = []
         if len(self._waiting) >= WAITING_MAX:
-            return [self._refuse(work)]
-        self._waiting[work] = _Waiting(session, now_ns)
+            crowded = self._most_waiting(tenant)
+            if crowded == tenant:
+                return [self._refuse(work)]
+            newest = next(name for name, one in reversed(self._waiting.items()) if one.tenant == crowded)
+            del self._waiting[newest]
+            refused = [self._refuse(newest)]
+        self._waiting[work] = _Waiting(session, tenant, now_ns)
         effects = self._try(work, now_ns)
-        return effects + self._wait(work, now_ns)
+        return refused + effects + self._wait(work, now_ns)
+
+    def _most_waiting(self, newcomer: str) -> str:
+        """The tenant of which most wait, by its weight, once one more of `newcomer` does; of equals, the newcomer."""
+        waiting = Counter([newcomer, *(one.tenant for one in self._waiting.values())])
+        return max(waiting, key=lambda tenant: Fraction(waiting[tenant], self._shares.weight_of(tenant)))
 
     def end(self, work: str, now_ns: int) -> list[Effect]:
         """`work` is over, or nobody wants it any more; one that has gone with its replica is ignored."""
         self._waiting.pop(work, None)
-        name = self._working.pop(work, None)
+        name = self._working.get(work)
         if name is None:
             return []
+        self._over(work)
         session = self._sessions[name]
         session.works.remove(work)
         home = session.home
@@ -299,9 +325,20 @@ class Pool:
     def _serve(self, now_ns: int) -> list[Effect]:
         """Begin what can be begun of what waits."""
         effects: list[Effect] = []
-        for work in list(self._waiting):
-            effects += self._try(work, now_ns)
+        lanes: dict[str, deque[str]] = {}
+        for work, waiting in self._waiting.items():
+            lanes.setdefault(waiting.tenant, deque()).append(work)
+        while lanes:
+            tenant = min(lanes, key=self._shares.of) if len(lanes) > 1 else next(iter(lanes))
+            effects += self._try(lanes[tenant].popleft(), now_ns)
+            if not lanes[tenant]:
+                del lanes[tenant]
         return effects
+
+    def _over(self, work: str) -> None:
+        """`work` runs no more."""
+        del self._working[work]
+        self._shares.give_back(self._tenants.pop(work), self._stage)
 
     def _try(self, work: str, now_ns: int) -> list[Effect]:
         """Begin `work` if there is a place for it; it may have to move to it."""
@@ -313,6 +350,8 @@ class Pool:
             return effects
         del self._waiting[work]
         self._working[work] = waiting.session
+        self._tenants[work] = waiting.tenant
+        self._shares.take(waiting.tenant, self._stage)
         session.works.add(work)
         home.works += 1
         return [*effects, Begin(work, home.name)]

@@ -203,14 +203,16 @@ class Outbox:
         self._unsent = text
 
 
-async def write_next(outbox: Outbox, socket: Socket) -> None:
-    """Write the next message, whole or, where this is cancelled, not at all; raises `SocketClosedError`."""
+async def write_next(outbox: Outbox, socket: Socket) -> int:
+    """Write the next message, whole or, where this is cancelled, not at all; raises `SocketClosedError`. Gives how many
+    bytes it had."""
     text = await outbox.next()
     try:
         await socket.send(text)
     except asyncio.CancelledError:
         outbox.put_back(text)
         raise
+    return wire_bytes(text)
 
 
 def wire_bytes(message: str | bytes) -> int:
@@ -277,7 +279,7 @@ class RealtimeConnection:
 
     async def _write(self) -> None:
         while True:
-            await write_next(self._outbox, self._socket)
+            self._call.message_passed(await write_next(self._outbox, self._socket))
 
     async def _watch_limits(self) -> str:
         deadline_ns = time.monotonic_ns() + self._limits.call_ns_max
@@ -299,6 +301,7 @@ class RealtimeConnection:
         while True:
             text = await self._socket.receive()
             self._last_input_ns = time.monotonic_ns()
+            self._call.message_passed(wire_bytes(text))
             await self._take(text)
             # Also where there is nothing to wait for: a socket that has much to read gives it without waiting, and
             # other calls have their turn in between. A stop has been obeyed by then.

@@ -2,7 +2,7 @@
 
 Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
 1011 a fault of the service; 1013 the store is away or full, try again later; 4001 another connection took the session;
-4002 an operator ended the call; 4003 the session was deleted.
+4002 an operator ended the call; 4003 the session was deleted; 4004 the permission to call was revoked.
 
 Rule
 * Whoever waits for the client, be it to speak or only to take what is sent, stops waiting when the call ends.
@@ -17,10 +17,11 @@ from contextlib import suppress
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
 from duplex.call import Call
-from duplex.client_secrets import Grant
-from duplex.gateway import Admitted, Gateway, RefusedError, new_id
+from duplex.client_secrets import Grant, TransportName
+from duplex.gateway import Admitted, Gateway, new_id
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import (
@@ -34,10 +35,12 @@ from duplex.realtime.connection import (
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
+from duplex.tenancies import Tenancy
 from media.heard_estimate import Probe
 from sessions.settings import SessionSettings, TurnDetection
 
 SUBPROTOCOL = "realtime"
+TRANSPORT: TransportName = "websocket"
 PROBE_EXTENSION = "duplex.probe"  # of the ASGI scope: what the server's pings show of the path
 NS_PER_S = 1_000_000_000
 MINUTE_NS = 60 * NS_PER_S
@@ -52,6 +55,8 @@ _CLOSE_CODES = {
     "session_replaced": 4001,
     "ended_by_operator": 4002,
     "session_deleted": 4003,
+    "permission_revoked": 4004,
+    "quota_exceeded": 1008,
     "store_unavailable": 1013,
     "store_full": 1013,
     "refused": 1008,
@@ -89,33 +94,27 @@ class RealtimeEndpoint:
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""
-        refusal = await self._authority.call_refusal(websocket.headers)
-        if refusal is not None:
-            await _refuse(websocket, refusal)
-            return
-        await self._gateway.until_room()
         try:
-            self._gateway.admit()
+            permission = await self._authority.permit(websocket.headers, TRANSPORT)
+            async with self._gateway.place(permission) as tenancy:
+                grant = await self._authority.spend(websocket.headers, TRANSPORT)
+                tenancy.session = grant.bounds.session
+                offered = websocket.scope.get("subprotocols", [])
+                await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+                await _Visit(self._gateway, websocket, grant, tenancy).serve()
         except RefusedError as error:
-            await _deny(websocket, 503, error.code, str(error), error.retry_after_s)
-            return
-        try:
-            grant = await self._authority.spend(websocket.headers)
-            offered = websocket.scope.get("subprotocols", [])
-            await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            await _Visit(self._gateway, websocket, grant).serve()
+            await _deny(websocket, error.status, error.code, str(error), error.retry_after_s)
         except UnauthorizedError as error:
             await _refuse(websocket, error.refusal)
-        finally:
-            self._gateway.leave()
 
 
 class _Visit:
     """One accepted connection: which session it serves, and how it ends."""
 
-    def __init__(self, gateway: Gateway, websocket: WebSocket, grant: Grant | None) -> None:
+    def __init__(self, gateway: Gateway, websocket: WebSocket, grant: Grant, tenancy: Tenancy) -> None:
         self._gateway = gateway
         self._grant = grant
+        self._tenancy = tenancy
         self._websocket = websocket
         self._socket = _StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
@@ -150,17 +149,20 @@ class _Visit:
             model=self._websocket.query_params.get("model", "")[:NAME_CHARACTERS_MAX],
             turn_detection=TurnDetection(silence_duration_ms=config.silence_ms),
         )
-        if self._grant is not None and self._grant.session is not None:
+        if self._grant.session is not None:
             settings = apply_patch(settings, self._grant.session, self._gateway.tools.tools)
-        async with self._gateway.new_call(settings) as admitted:
+        async with self._gateway.new_call(settings, tenancy=self._tenancy) as admitted:
             created = created_message(admitted.call, settings, admitted.resume_token, self._dialect)
             first = await self._first_command(admitted.call, created)
             if not isinstance(first, ask.SessionResume):
+                self._tenancy.check_session(None)
                 await self._converse(admitted, first)
                 return
         await self._gateway.forget(admitted.call.session)
         self._dialect.answered = first.event_id
-        async with self._gateway.resumed_call(first.token, responses=first.responses, epoch=first.epoch) as admitted:
+        async with self._gateway.resumed_call(
+            first.token, tenancy=self._tenancy, responses=first.responses, epoch=first.epoch
+        ) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = [item_dict(item) for item in admitted.call.conversation.items]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import msgspec
@@ -22,12 +22,14 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
-from duplex.client_secrets import Grant
+from duplex.client_secrets import Grant, TransportName
 from duplex.errands import Outcome, What
-from duplex.gateway import Gateway, RefusedError
+from duplex.gateway import Gateway
 from duplex.realtime.client_events import ClientEventError, SessionPatch
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch, check_medium
+from duplex.tenants import Permission
 from duplex.webrtc.offer import OFFER_BYTES_MAX, checked_offer
 from duplex.webrtc.rtp import OfferError
 from duplex.webrtc.visit import Asked, RtcVisit, gateway_of
@@ -40,6 +42,7 @@ BODY_S_MAX = 10
 HANG_UP_S_MAX = 2.0  # another gateway does it within milliseconds, or stands still
 HANG_UP_RETRY_S = 1
 SDP = "application/sdp"
+TRANSPORT_NAME: TransportName = "webrtc"
 
 # RFC 2046, section 5.1.1.
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,\-./:=? ]{1,70}")
@@ -93,14 +96,11 @@ class CallsEndpoint:
 
     async def begin(self, request: Request) -> Response:
         """Answer an offer."""
-        refusal = await self._authority.call_refusal(request.headers)
-        if refusal is not None:
-            return refusal_response(refusal)
         try:
+            permission = await self._authority.permit(request.headers, TRANSPORT_NAME)
             body = await self._body(request)
             asked = self._asked(request, body)
-            await self._gateway.until_room()
-            visit = await self._admit(request, asked, body)
+            visit = await self._admit(request, asked, body, permission)
             answer = await visit.answered
         except UnauthorizedError as error:
             return refusal_response(error.refusal)
@@ -109,7 +109,7 @@ class CallsEndpoint:
         except ClientEventError as error:
             return error_response(400, error.code, str(error), param=error.param)
         except RefusedError as error:
-            return error_response(503, error.code, str(error), retry_after_s=error.retry_after_s)
+            return error_response(error.status, error.code, str(error), retry_after_s=error.retry_after_s)
         location = f"/v1/realtime/calls/{visit.id}"
         return Response(answer, 201, media_type=SDP, headers={"Location": location})
 
@@ -165,16 +165,15 @@ class CallsEndpoint:
             extensions = extensions or body.session.extensions is True
         return Asked(body.offer, settings, extensions)
 
-    async def _admit(self, request: Request, asked: Asked, body: _Body) -> RtcVisit:
+    async def _admit(self, request: Request, asked: Asked, body: _Body, permission: Permission) -> RtcVisit:
         """Take a place and begin; raises `RefusedError` or `UnauthorizedError`."""
-        self._gateway.admit()
-        with ExitStack() as place:
-            place.callback(self._gateway.leave)
-            grant = await self._authority.spend(request.headers)
+        async with AsyncExitStack() as place:
+            tenancy = await place.enter_async_context(self._gateway.place(permission))
+            grant = await self._authority.spend(request.headers, TRANSPORT_NAME)
+            tenancy.session = grant.bounds.session
             settings = _patched(asked.settings, grant, body.session, self._gateway.tools.tools)
-            visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions))
-            task = asyncio.create_task(visit.run())
-            place.pop_all()  # from here on the end of the task gives it back
+            visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions), tenancy)
+            task = asyncio.create_task(_serve(visit, place.pop_all()))  # from here on its end gives the place back
         self._visits[visit.id] = visit
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._left(visit, done))
@@ -183,18 +182,22 @@ class CallsEndpoint:
     def _left(self, visit: RtcVisit, task: asyncio.Task[None]) -> None:
         del self._visits[visit.id]
         self._tasks.discard(task)
-        self._gateway.leave()
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _log.error("call_failed", exc_info=error)
 
 
+async def _serve(visit: RtcVisit, place: AsyncExitStack) -> None:
+    async with place:
+        await visit.run()
+
+
 def _patched(
-    settings: SessionSettings, grant: Grant | None, session: SessionPatch | None, served: Sequence[Tool]
+    settings: SessionSettings, grant: Grant, session: SessionPatch | None, served: Sequence[Tool]
 ) -> SessionSettings:
     """What came with the secret, then what the page itself asks for. Both were checked, but a secret knows no
     transport: raises `ClientEventError` where its settings are for another one."""
-    for patch in (grant.session if grant else None, session):
+    for patch in (grant.session, session):
         if patch is not None:
             settings = apply_patch(settings, patch, served)
     check_medium(settings)

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from duplex.admission import RefusedError
 from duplex.call import Call, Client
-from duplex.gateway import Admitted, Gateway, RefusedError, Transport, new_id
+from duplex.gateway import Admitted, Gateway, new_id
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import (
@@ -38,6 +39,8 @@ from duplex.realtime.connection import (
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.tasks import see_through, stop_task
+from duplex.tenancies import Tenancy
+from duplex.transport import Transport
 from duplex.webrtc.aiortc_peer import AiortcPeer
 from duplex.webrtc.ears import Ears
 from duplex.webrtc.liveness import Liveness
@@ -78,10 +81,12 @@ class _ResumeAskedError(Exception):
 
 
 class _Socket:
-    """The peer's channel. Its first message may ask for an earlier session, which raises `_ResumeAskedError`."""
+    """The peer's channel. Its first message may ask for an earlier session, which raises `_ResumeAskedError`; where its
+    token is for that alone and it does not, it is refused."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, tenancy: Tenancy) -> None:
         self._peer = peer
+        self._tenancy = tenancy
         self._is_new = True
         self.last_message_ns = time.monotonic_ns()
 
@@ -91,6 +96,8 @@ class _Socket:
         is_first, self._is_new = self._is_new, False
         if is_first and wire_bytes(text) <= MESSAGE_BYTES_MAX:
             self._look_for_resume(text)
+        if is_first:
+            self._tenancy.check_session(None)
         return text
 
     @staticmethod
@@ -160,17 +167,19 @@ def gateway_of(call: str) -> str:
 
 
 class RtcVisit:
-    """`answered` gets the SDP answer, or `OfferError` or `RefusedError`. The place was taken by who makes it."""
+    """`answered` gets the SDP answer, or `OfferError` or `RefusedError`. The place was taken by who makes it, and with
+    it the `tenancy`."""
 
-    def __init__(self, gateway: Gateway, asked: Asked) -> None:
+    def __init__(self, gateway: Gateway, asked: Asked, tenancy: Tenancy) -> None:
         self.id = new_call_id(gateway.name)
         self.answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gateway = gateway
         self._asked = asked
+        self._tenancy = tenancy
         self._began_ns = time.monotonic_ns()
         self._ears = Ears(self._sound_began, self._packets_unused)
         self._peer: Peer = AiortcPeer(self._ears.put)
-        self._socket = _Socket(self._peer)
+        self._socket = _Socket(self._peer, tenancy)
         self._dialect = RealtimeDialect(new_id, extensions=asked.extensions, sound_in_messages=False)
         self._outbox = Outbox(self._dialect, gateway.config.client_stall_s * NS_PER_S)
         mouth = Mouth(self._peer, OpusEncoder(), self._outbox)
@@ -210,7 +219,7 @@ class RtcVisit:
         await self._say_at_last(error_message(error.code, str(error), kind=kind))
 
     async def _serve(self) -> None:
-        async with self._gateway.new_call(self._asked.settings, TRANSPORT) as admitted:
+        async with self._gateway.new_call(self._asked.settings, TRANSPORT, self._tenancy) as admitted:
             self._begin(admitted.call)
             self.answered.set_result(await self._peer.answer(self._asked.offer))
             if not await self._has_connected(admitted.call):
@@ -227,7 +236,9 @@ class RtcVisit:
     async def _resume(self, asked: ask.SessionResume) -> None:
         self._outbox.clear()
         token, responses = asked.token, asked.responses
-        async with self._gateway.resumed_call(token, TRANSPORT, responses=responses, epoch=asked.epoch) as admitted:
+        async with self._gateway.resumed_call(
+            token, TRANSPORT, self._tenancy, responses=responses, epoch=asked.epoch
+        ) as admitted:
             self._begin(admitted.call)
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = _newest([item_dict(item) for item in admitted.call.conversation.items])
@@ -301,6 +312,8 @@ _FAREWELL = {
     "session_replaced": "another connection has taken this session",
     "ended_by_operator": "an operator of the service has ended this call",
     "session_deleted": "the session was deleted; nothing of it is kept",
+    "permission_revoked": "the permission to call was revoked",
+    "quota_exceeded": "a quota of this tenant is used up",
     "call_too_long": "the call has lasted as long as a call may",
     "idle": "nothing was said for too long",
     "slow_client": "messages were not read in time",

@@ -43,15 +43,26 @@ class GatedStore(MemorySessionStore):
         super().__init__(lambda: 0)
         self.gates: defaultdict[str, Gate] = defaultdict(Gate)
 
-    async def create(self, record: SessionRecord, owner: str, lease_ttl_ms: int) -> Ownership:
+    async def create(
+        self, record: SessionRecord, owner: str, lease_ttl_ms: int, *, retention_ms: int | None = None
+    ) -> Ownership:
         await self.gates["create"].passage()
-        return await super().create(record, owner, lease_ttl_ms)
+        return await super().create(record, owner, lease_ttl_ms, retention_ms=retention_ms)
 
     async def acquire(
-        self, session: str, owner: str, token_digest: bytes | None, lease_ttl_ms: int, *, seen_fence: int = 0
+        self,
+        session: str,
+        owner: str,
+        token_digest: bytes | None,
+        lease_ttl_ms: int,
+        *,
+        seen_fence: int = 0,
+        retention_ms: int | None = None,
     ) -> tuple[Ownership, Snapshot]:
         await self.gates["acquire"].passage()
-        return await super().acquire(session, owner, token_digest, lease_ttl_ms, seen_fence=seen_fence)
+        return await super().acquire(
+            session, owner, token_digest, lease_ttl_ms, seen_fence=seen_fence, retention_ms=retention_ms
+        )
 
 
 class GatedGateway:

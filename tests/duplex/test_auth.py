@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duplex.auth import Authority
-from duplex.client_secrets import ClientSecrets
+from duplex.client_secrets import ClientSecrets, Grant
 from duplex.config import load
 from sessions.memory_store import MemorySessionStore
 
@@ -172,6 +172,6 @@ def test_an_operators_token_counts_in_its_header_and_from_allowed_pages_alone() 
 def test_a_client_secret_makes_no_operator() -> None:
     issued = ClientSecrets(MemorySessionStore(lambda: 0))
     of = Authority(load({"DUPLEX_TOKEN": "right", "DUPLEX_OPERATOR_TOKEN": "op"}), issued)
-    secret = asyncio.run(issued.mint(60, None))
+    secret = asyncio.run(issued.mint(60, Grant(None)))
     assert operator_code(of, authorization=f"Bearer {secret}") == "invalid_token"
     assert asyncio.run(issued.find(secret)) is not None

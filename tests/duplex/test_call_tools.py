@@ -180,7 +180,7 @@ def test_what_can_be_recorded_no_more_is_dropped_and_counted() -> None:
 def test_a_service_without_tools_has_lost_what_it_finds() -> None:
     async def scenario(one: Bench) -> None:
         told: list[tuple[str, Result | Failure]] = []
-        tools = CallTools("sess_1", None, lambda *answer: told.append(answer))
+        tools = CallTools("sess_1", None, lambda: True, lambda *answer: told.append(answer))
         for order in (FollowTool("call_1"), RequestTool("call_2", "book", "{}"), CancelTool("call_3")):
             tools.order(order)
         assert (told, tools.tools) == ([], ()), "behind what is being carried out"
@@ -188,6 +188,18 @@ def test_a_service_without_tools_has_lost_what_it_finds() -> None:
         assert told == [("call_1", Failure("lost")), ("call_2", Failure("lost"))]
 
     play(scenario)
+
+
+def test_a_call_beyond_what_its_tenant_may_make_is_not_made() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        told: list[tuple[str, Result | Failure]] = []
+        tools = CallTools("sess_1", one.client_of_tools, lambda: False, lambda *answer: told.append(answer))
+        tools.order(RequestTool("call_1", "book", "{}"))
+        assert (told, one.client_of_tools.under_way) == ([], 0)
+        await asyncio.sleep(0)
+        assert told == [("call_1", Failure("quota_exceeded"))]
+
+    play_with(scenario)
 
 
 def test_nobody_can_be_kept_from_cancelling() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from duplex import call_command, cli, config, doctor
 from duplex.child import StartError
 from duplex.supervisor import Supervisor
+from duplex.tenants import TenantsError, key_digest, tenants_from_toml
 from sessions.embedded_valkey import DataDirInUse
 
 Run = Callable[..., tuple[int, str, str]]
@@ -107,3 +109,27 @@ def test_the_doctor_needs_a_configuration(run: Run, monkeypatch: pytest.MonkeyPa
     status, _, err = run("doctor")
     assert status == 2
     assert err.startswith("duplex doctor: port: ")
+
+
+def test_a_key_is_made_with_its_hash_and_never_twice(run: Run) -> None:
+    status, out, err = run("tenant-key")
+    assert (status, err) == (0, "")
+    key, digest = (line.split()[-1] for line in out.splitlines())
+    assert digest == key_digest(key)
+    tenants_from_toml(f'[[tenants]]\nid = "a"\nkey_hashes = ["{digest}"]')
+    with pytest.raises(TenantsError, match="it has a key"):
+        tenants_from_toml(f'[[tenants]]\nid = "a"\nkey_hashes = ["{key}"]')
+    assert run("tenant-key")[1] != out
+
+
+def test_tenants_that_cannot_be_used_are_told_at_the_start(run: Run) -> None:
+    Path("tenants.toml").write_text('[[tenants]]\nid = "a b"\n', encoding="utf-8")
+    config_file = Path("duplex.toml")
+    config_file.write_text('tenants_file = "tenants.toml"\nredis_url = "redis://h"\n', encoding="utf-8")
+    os.environ["DUPLEX_CONFIG"] = "duplex.toml"
+    try:
+        status, _, err = run("serve", "--engine", "scripted")
+    finally:
+        del os.environ["DUPLEX_CONFIG"]
+    assert status == 2
+    assert "tenants_file (DUPLEX_TENANTS_FILE): tenants.toml" in err

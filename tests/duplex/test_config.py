@@ -165,3 +165,10 @@ def test_files_that_are_not_there_are_named_with_their_setting(tmp_path: Path) -
     check_files(Config(thinker_gguf=model, voice=(voice,)))
     with pytest.raises(ConfigError, match=r"synthetic_profile \(DUPLEX_SYNTHETIC_PROFILE\): there is no file .*c.toml"):
         check_files(Config(synthetic_profile=profile))
+
+
+def test_tenants_stand_in_place_of_the_token() -> None:
+    config = load({"DUPLEX_TENANTS_FILE": "tenants.toml", "DUPLEX_HOST": "0.0.0.0"})
+    assert config.tenants_file == Path("tenants.toml")
+    with pytest.raises(ConfigError, match="unset token"):
+        load({"DUPLEX_TENANTS_FILE": "tenants.toml", "DUPLEX_TOKEN": "t"})

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from duplex.admission import RETRY_AFTER_S, RefusedError
 from duplex.call import Client
 from duplex.config import Config
-from duplex.gateway import RETRY_AFTER_S, Admitted, Gateway, RefusedError, new_id
+from duplex.gateway import Admitted, Gateway, new_id
 from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
 from duplex.tasks import stop_task

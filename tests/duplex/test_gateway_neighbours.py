@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from duplex import gateway, operations, waiting_room
+from duplex.admission import RefusedError
 from duplex.config import Config
 from duplex.errands import What
-from duplex.gateway import Gateway, RefusedError
+from duplex.gateway import Gateway
 from duplex.operations import Operations
 from duplex.pipeline import graph_of
 from duplex.places import SharedPlaces

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duplex import gateway, waiting_room
-from duplex.gateway import RefusedError
+from duplex.admission import RefusedError
 from duplex.stage_pool import StagePool
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import GatedGateway

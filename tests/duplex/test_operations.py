@@ -259,8 +259,8 @@ def test_a_deletion_between_a_takeover_and_its_call_ends_that_call(tmp_path: Pat
         await house.operations.end(admitted.call.session)
         acquire = house.store.acquire
 
-        async def overtaken(*asked: object, seen_fence: int) -> object:
-            taken = await acquire(*asked, seen_fence=seen_fence)  # type: ignore[arg-type]
+        async def overtaken(*asked: object, **more: object) -> object:
+            taken = await acquire(*asked, **more)  # type: ignore[arg-type]
             await house.operations.delete(admitted.call.session)
             for _ in range(10):
                 await asyncio.sleep(0)  # the notice has come, and found no call

@@ -53,23 +53,23 @@ class FakeOperations(Operations):
         if self.error is not None:
             raise self.error
 
-    async def page(self, cursor: str, count: int) -> Page:
+    async def page(self, cursor: str, count: int, tenant: str | None = None) -> Page:
         self._ask("page", cursor, count)
         return Page((view(),), "7")
 
-    async def here(self) -> Page:
+    async def here(self, tenant: str | None = None) -> Page:
         self._ask("here")
         return Page((), None)
 
-    async def show(self, session: str) -> SessionView:
+    async def show(self, session: str, tenant: str | None = None) -> SessionView:
         self._ask("show", session)
         return view()
 
-    async def end(self, session: str) -> SessionView:
+    async def end(self, session: str, tenant: str | None = None) -> SessionView:
         self._ask("end", session)
         return view(self.state)
 
-    async def delete(self, session: str) -> bool:
+    async def delete(self, session: str, tenant: str | None = None) -> bool:
         self._ask("delete", session)
         return True
 
@@ -189,7 +189,7 @@ def test_a_large_body_is_refused_before_anything_is_done(method: str, path: str)
 
 def test_more_requests_at_once_than_are_served_are_told_to_come_again() -> None:
     class Slow(FakeOperations):
-        async def delete(self, session: str) -> bool:
+        async def delete(self, session: str, tenant: str | None = None) -> bool:
             self._ask("delete", session)
             await go_on.wait()
             return True
@@ -198,7 +198,7 @@ def test_more_requests_at_once_than_are_served_are_told_to_come_again() -> None:
 
     async def scenario() -> None:
         authority = Authority(Config(operator_token=SecretStr(OPERATOR)))
-        serve = SessionsEndpoint(operations, authority)._guarded(lambda request: _delete(operations))
+        serve = SessionsEndpoint(operations, authority)._guarded(lambda _request, _tenant: _delete(operations))
         waiting = [asyncio.create_task(_status(serve(_request()))) for _ in range(UNDER_WAY_MAX)]
         for _ in range(10):
             await asyncio.sleep(0)

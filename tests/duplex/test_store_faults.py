@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from duplex import log_queue
+from duplex.admission import RefusedError
 from duplex.config import Config
-from duplex.gateway import Admitted, Gateway, RefusedError
+from duplex.gateway import Admitted, Gateway
 from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
 from sessions.events import DurabilityRestored, DurabilitySuspended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import Coroutine
@@ -12,6 +13,7 @@ from typing import cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from duplex import config as configuration
 from duplex import supervisor
@@ -312,3 +314,25 @@ def test_a_store_that_is_gone_is_not_silent(tmp_path: Path) -> None:
         assert store.killed == 0
 
     asyncio.run(scenario())
+
+
+def test_new_processes_go_by_the_weights_that_tenants_have_by_then(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.toml"
+    file.write_text('[[tenants]]\nid = "a"\nweight = 2\n', encoding="utf-8")
+    settings = Config(engine="scripted", redis_url="redis://h", data_dir=tmp_path, tenants_file=file)
+    one = Supervisor(settings, graph_of(settings))
+
+    def weights() -> dict[str, int]:
+        spec = json.loads(one.workers[0].plan.arguments(1)[-1])
+        found: dict[str, int] = spec["tenant_weights"]
+        return found
+
+    assert weights() == {"a": 2}
+    file.write_text('[[tenants]]\nid = "a"\nweight = 5\n', encoding="utf-8")
+    one._read_weights()
+    assert weights() == {"a": 5}
+    file.write_text("[[", encoding="utf-8")
+    with capture_logs() as logs:
+        one._read_weights()
+    assert [log["event"] for log in logs] == ["weights_kept"]
+    assert weights() == {"a": 5}

@@ -7,13 +7,14 @@ from itertools import count
 import pytest
 
 from media.chunk import ms_to_samples
-from sessions.effects import CancelStream, FeedStream, OpenStream
-from sessions.events import ResponseStarted
+from sessions.effects import CancelStream, FeedStream, OpenStream, Tell
+from sessions.events import ResponseFinished, ResponseStarted
 from sessions.hearing import Hearing, Turn
 from sessions.items import ROOT, Item
 from sessions.making import Making
 from sessions.plan import Marks
 from sessions.planner import Identity, ReplyDefaults
+from sessions.quotas import Allowance, Quotas
 from sessions.remembered import Remembered
 from sessions.response import Deadlines
 from sessions.route import line
@@ -29,7 +30,9 @@ ONSET = ms_to_samples(1_000, INPUT_RATE)
 class Bench:
     """A caller has said something, and speaks again."""
 
-    def __init__(self, settings: SessionSettings | None = None, *, prepare: bool = True) -> None:
+    def __init__(
+        self, settings: SessionSettings | None = None, *, prepare: bool = True, allowance: Allowance | None = None
+    ) -> None:
         ids = count(1)
         identity = Identity("sess", EPOCH, lambda prefix: f"{prefix}_{next(ids)}")
         defaults = ReplyDefaults(INSTRUCTIONS, max_output_tokens=100, prepare=prepare)
@@ -44,6 +47,7 @@ class Bench:
             hearing=self.hearing,
             speaking=self.speaking,
             remembered=self.remembered,
+            allowance=allowance,
         )
 
     def speak(self, *, provisional: bool = False, paused: bool = True) -> Turn:
@@ -88,6 +92,28 @@ def test_words_that_are_not_settled_are_read_ahead() -> None:
     assert isinstance(fed, FeedStream)
     assert fed.item == Prompt((SYSTEM, user("hello"), user(SAID)))
     assert bench.hear(turn, "", settled=False) == []
+
+
+def test_an_answer_is_prepared_only_where_its_tokens_are_at_hand() -> None:
+    allowance = Allowance(Quotas(tokens_per_day=1_000), 100)
+    bench = Bench(allowance=allowance)
+    turn = bench.speak()
+    assert bench.hear(turn) == []
+    allowance.drawn({"tokens": 200}, {"tokens": 200})
+    assert "OpenStream" in bench.hear(turn)
+
+
+def test_a_response_waits_for_its_tokens_and_is_rejected_where_there_are_none() -> None:
+    allowance = Allowance(Quotas(tokens_per_day=1_000), 100)
+    bench = Bench(allowance=allowance)
+    bench.making.start(ResponseSpec(), Marks(), 1, 0)
+    assert bench.making.admit_accepted(0) == []
+    assert len(bench.speaking.accepted) == 1
+    allowance.drawn({"tokens": 200}, {"tokens": 50})
+    told = bench.making.admit_accepted(0)
+    ended = [effect.event.response for effect in of(told, Tell) if isinstance(effect.event, ResponseFinished)]
+    assert [(one.status, one.code) for one in ended] == [("failed", "quota_exceeded")]
+    assert not bench.speaking.accepted
 
 
 def test_in_a_pause_whose_words_are_known_the_answer_is_prepared() -> None:

@@ -28,7 +28,7 @@ from sessions.store import (
     StoreUnavailable,
     StoreWentBack,
 )
-from tests.sessions.store_backends import HOUR_MS, TOKEN, Clock, new_record
+from tests.sessions.store_backends import HOUR_MS, START_MS, TOKEN, Clock, new_record
 
 RECORD = new_record()
 TTL_MS = 1_000
@@ -268,3 +268,23 @@ class OwnersMachine(RuleBasedStateMachine):
 
 OwnersMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestOwnersInAnyOrder = OwnersMachine.TestCase
+
+
+def test_a_session_is_kept_for_as_long_as_its_owner_says() -> None:
+    now_ms = START_MS
+
+    async def scenario() -> None:
+        nonlocal now_ms
+        store = MemorySessionStore(lambda: now_ms, retention_ms=HOUR_MS)
+        short, usual = new_record(), new_record()
+        owner = await store.create(short, "a", 0, retention_ms=10)
+        await store.create(usual, "a", 0)
+        now_ms += 9
+        await store.append(owner, 1, b"more")
+        now_ms += 9
+        _, snapshot = await store.acquire(short.session, "b", TOKEN, 0, retention_ms=20)
+        assert snapshot.entries == (b"more",)
+        now_ms += 20
+        assert [one.session for one in await store.describe([short.session, usual.session])] == [usual.session]
+
+    asyncio.run(scenario())

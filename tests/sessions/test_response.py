@@ -252,6 +252,13 @@ def test_a_refusal_ends_the_response_at_all_other_stages() -> None:
     assert response.holds == {PLAYOUT, "vocoder"}
 
 
+def test_what_may_not_be_made_is_rejected_and_holds_nothing_of_any_stage() -> None:
+    response = written()
+    done = Done(Phase.REJECTED, "rejected", "quota_exceeded", "no tokens")
+    assert response.reject("quota_exceeded", "no tokens", 20) == [done, Drained("complete", 0, ())]
+    assert response.reject("quota_exceeded", "no tokens", 30) == []
+
+
 def test_a_refusal_by_the_only_stage_drains_at_once() -> None:
     response = written()
     response.admit(10)

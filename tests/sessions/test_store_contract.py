@@ -576,3 +576,20 @@ def test_a_missing_server_is_a_failure_that_names_the_command(tmp_path: Path, mo
     monkeypatch.setenv("PATH", "")
     with pytest.raises(AssertionError, match="apt-get install -y redis-server"), debian_server(tmp_path):
         pass
+
+
+def test_a_tenants_sessions_are_kept_for_as_long_as_it_wants(backend: Backend) -> None:
+    if not backend.url:
+        return  # its clock stands
+    gone, kept = new_record(), new_record()
+
+    async def scenario(store: SessionStore) -> None:
+        await store.create(gone, "a", 0, retention_ms=1)
+        owner = await store.create(kept, "a", 0, retention_ms=HOUR_MS)
+        await store.append(owner, 1, b"one")
+        async with asyncio.timeout(S_MAX):
+            while await store.describe([gone.session]):  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0)
+        assert (await store.acquire(kept.session, "b", TOKEN, 0, retention_ms=HOUR_MS))[0].retention_ms == HOUR_MS
+
+    backend.run(scenario)

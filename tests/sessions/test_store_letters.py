@@ -29,19 +29,19 @@ def test_a_letter_goes_to_its_reader_alone(backend: Backend) -> None:
 
 def test_a_secret_is_kept_for_its_time_and_spent_once(backend: Backend) -> None:
     async def scenario(store: SessionStore) -> None:
-        assert await store.keep_secret(b"\x00one", b"\xffgrant", HOUR_MS, 2)
-        assert await store.keep_secret(b"two", b"", 2 * HOUR_MS, 2)
-        assert not await store.keep_secret(b"three", b"", HOUR_MS, 2)
-        assert [await store.find_secret(digest) for digest in (b"\x00one", b"two", b"three")] == [
+        assert await store.keep_secret("acme", b"\x00one", b"\xffgrant", HOUR_MS, 2)
+        assert await store.keep_secret("acme", b"two", b"", 2 * HOUR_MS, 2)
+        assert not await store.keep_secret("acme", b"three", b"", HOUR_MS, 2)
+        assert [await store.find_secret("acme", digest) for digest in (b"\x00one", b"two", b"three")] == [
             b"\xffgrant",
             b"",
             None,
         ]
-        spent = await asyncio.gather(*(store.spend_secret(b"\x00one") for _ in range(3)))
+        spent = await asyncio.gather(*(store.spend_secret("acme", b"\x00one") for _ in range(3)))
         assert (spent.count(b"\xffgrant"), spent.count(None)) == (1, 2)
-        assert await store.find_secret(b"\x00one") is None
-        assert await store.keep_secret(b"three", b"", HOUR_MS, 2), "its place is free"
-        assert [await store.spend_secret(digest) for digest in (b"two", b"three")] == [b"", b""]
+        assert await store.find_secret("acme", b"\x00one") is None
+        assert await store.keep_secret("acme", b"three", b"", HOUR_MS, 2), "its place is free"
+        assert [await store.spend_secret("acme", digest) for digest in (b"two", b"three")] == [b"", b""]
 
     backend.run(scenario)
 
@@ -51,13 +51,27 @@ def test_a_secret_whose_time_is_over_is_gone_and_takes_no_place(backend: Backend
         return  # its clock stands
 
     async def scenario(store: SessionStore) -> None:
-        assert await store.keep_secret(b"short", b"", 1, 1)
+        assert await store.keep_secret("acme", b"short", b"", 1, 1)
         async with asyncio.timeout(S_MAX):
-            while await store.find_secret(b"short") is not None:  # noqa: ASYNC110 - nobody tells of it
+            while await store.find_secret("acme", b"short") is not None:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0)
-        assert await store.spend_secret(b"short") is None
-        assert await store.keep_secret(b"next", b"", HOUR_MS, 1)
-        assert not await store.keep_secret(b"another", b"", HOUR_MS, 1)
-        await store.spend_secret(b"next")
+        assert await store.spend_secret("acme", b"short") is None
+        assert await store.keep_secret("acme", b"next", b"", HOUR_MS, 1)
+        assert not await store.keep_secret("acme", b"another", b"", HOUR_MS, 1)
+        await store.spend_secret("acme", b"next")
+
+    backend.run(scenario)
+
+
+def test_secrets_are_their_holders_own(backend: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        assert await store.keep_secret("holder_1", b"one", b"grant", HOUR_MS, 1)
+        assert not await store.keep_secret("holder_1", b"two", b"", HOUR_MS, 1)
+        assert await store.keep_secret("holder_2", b"two", b"", HOUR_MS, 1), "others' places are theirs"
+        assert await store.find_secret("holder_2", b"one") is None
+        assert await store.spend_secret("holder_2", b"one") is None
+        assert await store.find_secret("no {holder}", b"one") is None
+        assert await store.spend_secret("holder_1", b"one") == b"grant"
+        assert await store.spend_secret("holder_2", b"two") == b""
 
     backend.run(scenario)

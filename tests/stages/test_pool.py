@@ -176,6 +176,20 @@ def test_what_waits_is_bounded() -> None:
     assert one.begin("s", "one too many", 0) == [Refuse("one too many", "stage_away", LIMITS.wait_ns_max)]
 
 
+def test_a_tenant_of_which_most_wait_makes_room_for_another() -> None:
+    one = Pool([A], LIMITS)
+    one.enter("s")
+    one.enter("mine")
+    for number in range(WAITING_MAX):
+        one.begin("s", f"w{number}", 0, "noisy")
+    newest = f"w{WAITING_MAX - 1}"
+    refused = Refuse(newest, "stage_away", LIMITS.wait_ns_max)
+    assert one.begin("mine", "first", 0, "quiet") == [refused, Wait("first", 300)]
+    assert not one.holds(newest)
+    served = [effect.work for effect in one.up(A, 1, 1) if isinstance(effect, Begin)]
+    assert served == ["w0", "first"], "each is given a place before anybody is given two"
+
+
 def test_each_wait_is_acted_on_at_its_own_time() -> None:
     one = Pool([A], LIMITS)
     one.enter("s")

@@ -150,3 +150,21 @@ def test_whoever_always_waits_gets_his_share(seed: int, weights: dict[str, int])
     by_weight = [one.service_ns / weights.get(one.tenant, 1) for one in shares.statistics()]
     assert len(by_weight) == 4
     assert max(by_weight) - min(by_weight) <= SHARE_LEAD_NS + longest_ns + 500
+
+
+def served_ns(weights: dict[str, int], step_ns: int) -> dict[str, int]:
+    """What each of three tenants that always wait has had after 200 steps, of `step_ns` each."""
+    shares = TenantShares(weights)
+    accounts = [shares.enter(tenant) for tenant in "abc"]
+    for _ in range(200):
+        shares.begin(accounts)
+        account = min(accounts, key=lambda one: one.used_ns)
+        shares.settle(account, shares.charge(account, step_ns), step_ns)
+    return {one.tenant: one.service_ns for one in accounts}
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 20), min_size=3, max_size=3), st.integers(1, 20), st.integers(MS, 100 * MS))
+def test_what_a_tenant_is_served_never_falls_as_its_weight_rises(weights: list[int], more: int, step_ns: int) -> None:
+    of = dict(zip("abc", weights, strict=True))
+    assert served_ns(of | {"a": of["a"] + more}, step_ns)["a"] >= served_ns(of, step_ns)["a"]

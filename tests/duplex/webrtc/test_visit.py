@@ -77,7 +77,9 @@ class Bench(GatedGateway):
 
     def begin(self) -> asyncio.Task[None]:
         self.gateway.admit()
-        self.visit = RtcVisit(self.gateway, Asked("offer", SessionSettings(), extensions=True))
+        self.visit = RtcVisit(
+            self.gateway, Asked("offer", SessionSettings(), extensions=True), self.gateway.tenancies.default()
+        )
         peer = self.visit._peer
         assert isinstance(peer, FakePeer)
         self.peer = peer

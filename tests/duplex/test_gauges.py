@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duplex.call_figures import note_calls
+from duplex.gauges import read_gauges
 from media.chunk import ms_to_samples
 from sessions.events import CommandRefused
 from stages.messages import StepDone
@@ -35,10 +35,10 @@ def test_gauges_are_of_all_calls() -> None:
     async def scenario(one: Bench) -> None:
         one.client.has_room = False
         one.start_reply()
-        note_calls(one.metrics, [one.call, one.call], 0)
+        read_gauges(one.metrics, [one.call, one.call], {})
         assert one.metric("duplex_undrained_responses") == 2
         assert one.metric("duplex_credit_in_use_samples") == 2 * ms_to_samples(1_000, 24_000)
-        note_calls(one.metrics, [], 0)
+        read_gauges(one.metrics, [], {})
         assert one.metric("duplex_undrained_responses") == 0
         assert one.metric("duplex_lead_seconds") == 0
 

@@ -1,0 +1,188 @@
+"""What the calls of this gateway use of their tenants' quotas: drawn from the store, renewed, given back.
+
+Theory of operation
+    A call begins with a *tenancy*: its permission, its tenant's quotas, and what it may still use of them
+    (`sessions.quotas.Allowance`). Where the tenant has quotas, the tenancy has a lease in the store, which one task
+    renews for all calls; the same task draws what calls want. A tenancy ends with its call, or when its permission is
+    taken back.
+
+Rules
+* A tenant without quotas costs the store nothing.
+* Whoever cannot be entered, because a quota is used up or the store does not answer, is refused at the door.
+* While the store is away, calls go on with what they have; who waits for a draw then waits on.
+* A lease that was lost while this process stood still, and whose place is another's by now, ends its call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from math import ceil
+
+import structlog
+
+from duplex.admission import RefusedError
+from duplex.tasks import see_through
+from duplex.tenant_directory import TenantDirectory
+from duplex.tenants import DEFAULT_TENANT, Permission, Tenant, Tenants
+from sessions.quotas import NO_QUOTAS, Account, Allowance, OverQuota
+from sessions.store import SessionStore, StoreError
+
+LEASE_TTL_MS = 30_000
+RENEWAL_NS = 10_000_000_000  # a third of a lease: two may fail
+DRAW_S = 0.25  # who has not been given all that was wanted asks again so soon
+IDLE_S = 1.0
+PERMISSION_REVOKED = "permission_revoked"
+QUOTA_EXCEEDED = "quota_exceeded"
+
+_log = structlog.get_logger("duplex.tenancies")
+
+
+class Tenancy:
+    """Of one call. `ended` is called, with the reason, when it must end."""
+
+    def __init__(self, permission: Permission, tenant: Tenant, tokens_usual: int, wake: Callable[[], None]) -> None:
+        self.permission = permission
+        self.tenant = tenant
+        self.lease = secrets.token_hex(8)
+        self.allowance = Allowance(tenant.quotas, tokens_usual)
+        self.day = 0
+        self.renewed_ns = time.monotonic_ns()
+        self.reason = ""  # why it has ended
+        self.session: str | None = None  # the only one that may be served
+        self._wake = wake
+        self._on_end: Callable[[str], None] = lambda _reason: None
+        self._on_drawn: Callable[[], None] = lambda: None
+
+    @property
+    def is_counted(self) -> bool:
+        return self.tenant.quotas != NO_QUOTAS
+
+    def check_session(self, session: str | None) -> None:
+        """Raises `RefusedError` where `session` may not be served; None: a new one."""
+        if self.session is not None and session != self.session:
+            message = "the token is for another session: begin with session.resume of that one"
+            raise RefusedError("session_not_allowed", message, retry_after_s=None)
+
+    def attach(self, on_end: Callable[[str], None], on_drawn: Callable[[], None]) -> None:
+        """A call has it from now on. Where it has ended already, the call ends at once."""
+        self._on_end, self._on_drawn = on_end, on_drawn
+        if self.reason:
+            on_end(self.reason)
+
+    def end(self, reason: str) -> None:
+        """Its call must end."""
+        self.reason = self.reason or reason
+        self._on_end(reason)
+
+    def look(self) -> None:
+        """Something was used: draw where little is left."""
+        if self.is_counted and self.allowance.wanted():
+            self._wake()
+
+    def drawn(self) -> None:
+        """More may be at hand, or it is known that there is none."""
+        self._on_drawn()
+        if self.allowance.overdrawn:
+            _log.info(QUOTA_EXCEEDED, tenant=self.tenant.id, quota=self.allowance.overdrawn)
+            self.end(QUOTA_EXCEEDED)
+
+
+class Tenancies:
+    """Those of one gateway. `tokens_usual`: of a response that asks for no other number, at most."""
+
+    def __init__(self, store: SessionStore, directory: TenantDirectory, tokens_usual: int) -> None:
+        self._store = store
+        self._directory = directory
+        self._tokens_usual = tokens_usual
+        self._present: set[Tenancy] = set()
+        self._wanted = asyncio.Event()
+        directory.changed = self._permissions_changed
+
+    def default(self) -> Tenancy:
+        """For a call that nobody has to answer for."""
+        return self._new(Permission(DEFAULT_TENANT), Tenant(DEFAULT_TENANT))
+
+    def _new(self, permission: Permission, tenant: Tenant) -> Tenancy:
+        return Tenancy(permission, tenant, self._tokens_usual, self._wanted.set)
+
+    @asynccontextmanager
+    async def enter(self, permission: Permission) -> AsyncIterator[Tenancy]:
+        """For a call with `permission`. Raises `RefusedError`."""
+        tenants = self._directory.tenants
+        tenant = tenants.find(permission.tenant) if tenants else None
+        if tenant is None:
+            raise RefusedError("permissions_unavailable", "who may call cannot be told now")
+        tenancy = self._new(permission, tenant)
+        if tenancy.is_counted:
+            await self._open(tenancy)
+        self._present.add(tenancy)
+        if tenants is not self._directory.tenants:  # it may have been taken back meanwhile
+            self._look_whether_permitted(tenancy)
+        try:
+            yield tenancy
+        finally:
+            self._present.discard(tenancy)
+            if tenancy.is_counted:
+                await see_through(self._close(tenancy))
+
+    async def _open(self, tenancy: Tenancy) -> None:
+        wanted, tenant = tenancy.allowance.wanted(), tenancy.tenant
+        try:
+            opened = await self._store.open_account(tenant.id, tenancy.lease, LEASE_TTL_MS, tenant.quotas, wanted)
+        except StoreError as error:
+            raise RefusedError("store_unavailable", f"quotas could not be looked at: {error}") from error
+        if isinstance(opened, OverQuota):
+            _log.info("refused_by_quota", tenant=tenant.id, quota=opened.quota)
+            retry_s = max(1, ceil(opened.retry_ms / 1_000))
+            message = f"the quota {opened.quota} of this tenant is used up"
+            raise RefusedError(QUOTA_EXCEEDED, message, retry_s, status=429)
+        tenancy.day = opened.day
+        tenancy.allowance.drawn(wanted, opened.given)
+
+    async def _close(self, tenancy: Tenancy) -> None:
+        with suppress(StoreError):  # the lease runs out by itself
+            unspent = tenancy.allowance.unspent()
+            await self._store.close_account(tenancy.tenant.id, tenancy.lease, tenancy.day, unspent)
+
+    # ---- meanwhile ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Draw and renew until cancelled."""
+        while True:
+            self._wanted.clear()
+            with suppress(StoreError):  # the store's own watch tells of it
+                for tenancy in [one for one in self._present if one.is_counted and not one.reason]:
+                    await self._keep(tenancy)
+            with suppress(TimeoutError):
+                await asyncio.sleep(DRAW_S if self._wanted.is_set() else 0)
+                async with asyncio.timeout(IDLE_S):
+                    await self._wanted.wait()
+
+    async def _keep(self, tenancy: Tenancy) -> None:
+        wanted, tenant, now_ns = tenancy.allowance.wanted(), tenancy.tenant, time.monotonic_ns()
+        if not wanted and now_ns - tenancy.renewed_ns < RENEWAL_NS:
+            return
+        drawn = await self._store.draw(tenant.id, tenancy.lease, LEASE_TTL_MS, tenant.quotas, wanted)
+        if isinstance(drawn, Account):
+            tenancy.renewed_ns = now_ns
+            tenancy.allowance.drawn(wanted, drawn.given)
+            tenancy.drawn()
+        else:
+            _log.warning("lease_lost", tenant=tenant.id)
+            tenancy.end(QUOTA_EXCEEDED)
+
+    # ---- permissions -------------------------------------------------------------------------------
+
+    def _permissions_changed(self, _tenants: Tenants) -> None:
+        for tenancy in list(self._present):
+            self._look_whether_permitted(tenancy)
+
+    def _look_whether_permitted(self, tenancy: Tenancy) -> None:
+        tenants = self._directory.tenants
+        if tenants is not None and not tenants.permits(tenancy.permission):
+            _log.warning(PERMISSION_REVOKED, tenant=tenancy.tenant.id)
+            tenancy.end(PERMISSION_REVOKED)

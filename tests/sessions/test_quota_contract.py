@@ -1,0 +1,175 @@
+"""One contract of tenants' accounts, three stores: in memory, on the embedded Valkey, on Debian's Redis 7.0."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from sessions.memory_quotas import MemoryQuotas
+from sessions.memory_store import MemorySessionStore
+from sessions.quota_scripts import DAY_MS, MINUTE_MS, SESSION_RETRY_MS
+from sessions.quotas import Account, Amounts, OverQuota, Quotas
+from sessions.store import LogLimits, SessionStore
+from tests.sessions.store_backends import HOUR_MS, START_MS, Backend
+
+_numbers = itertools.count()
+
+
+def new_tenant() -> str:
+    return f"tenant-{next(_numbers)}"
+
+
+async def two_gateways(backend: Backend, store: SessionStore) -> tuple[SessionStore, SessionStore]:
+    return store, backend.open(LogLimits()) if backend.url else store
+
+
+def test_livekit_agents_4884_two_that_come_in_the_same_instant_never_overshoot(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=3)
+
+    async def scenario(store: SessionStore) -> None:
+        here, there = await two_gateways(backend, store)
+        asked = [
+            gate.open_account(tenant, f"l{n}{n % 2}", HOUR_MS, quotas, {}) for n, gate in enumerate([here, there] * 8)
+        ]
+        answers = await asyncio.gather(*asked)
+        assert sum(isinstance(answer, Account) for answer in answers) == 3
+        assert {answer for answer in answers if isinstance(answer, OverQuota)} == {
+            OverQuota("sessions", SESSION_RETRY_MS)
+        }
+        if there is not here:
+            await there.close()
+
+    backend.run(scenario)
+
+
+def test_what_is_drawn_in_the_same_instant_never_exceeds_the_day(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(tokens_per_day=1_000, bytes_per_day=50, audio_seconds_per_day=7)
+
+    async def scenario(store: SessionStore) -> None:
+        here, there = await two_gateways(backend, store)
+        wanted: Amounts = {"tokens": 300, "bytes": 7, "audio_ms": 6_000}
+        gates = enumerate([here, there] * 5)
+        drawn = await asyncio.gather(*(gate.draw(tenant, f"l{n}", HOUR_MS, quotas, wanted) for n, gate in gates))
+        given = [account.given for account in drawn if account is not None]
+        assert sorted(one["tokens"] for one in given) == [0] * 6 + [100] + [300] * 3
+        assert sum(one["bytes"] for one in given) == 50
+        assert sum(one["audio_ms"] for one in given) == 7_000
+        if there is not here:
+            await there.close()
+
+    backend.run(scenario)
+
+
+def test_a_place_is_free_once_its_call_is_over(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=1)
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.open_account(tenant, "one", HOUR_MS, quotas, {})
+        assert isinstance(first, Account)
+        assert isinstance(await store.open_account(tenant, "two", HOUR_MS, quotas, {}), OverQuota)
+        await store.close_account(tenant, "one", first.day, {})
+        assert isinstance(await store.open_account(tenant, "two", HOUR_MS, quotas, {}), Account)
+        assert isinstance(await store.open_account(new_tenant(), "one", HOUR_MS, quotas, {}), Account), "another's"
+
+    backend.run(scenario)
+
+
+def test_a_gateway_that_was_killed_holds_no_place_for_longer_than_its_lease(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=1)
+    if not backend.url:
+        return  # its clock stands
+
+    async def scenario(store: SessionStore) -> None:
+        await store.open_account(tenant, "killed", 1, quotas, {})
+        async with asyncio.timeout(10):
+            while isinstance(await store.open_account(tenant, "next", HOUR_MS, quotas, {}), OverQuota):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert await store.draw(tenant, "killed", HOUR_MS, quotas, {}) is None, "it has gone on, and its place is taken"
+        assert await store.draw(tenant, "next", HOUR_MS, quotas, {}) is not None
+
+    backend.run(scenario)
+
+
+def test_starts_are_counted_by_the_minute(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(starts_per_minute=2)
+
+    async def scenario(store: SessionStore) -> None:
+        for lease in ("one", "two"):
+            opened = await store.open_account(tenant, lease, HOUR_MS, quotas, {})
+            assert isinstance(opened, Account)
+            await store.close_account(tenant, lease, opened.day, {})
+        refused = await store.open_account(tenant, "three", HOUR_MS, quotas, {})
+        assert isinstance(refused, OverQuota)
+        assert refused.quota == "starts_per_minute"
+        assert 0 < refused.retry_ms <= MINUTE_MS
+
+    backend.run(scenario)
+
+
+def test_what_the_day_has_used_refuses_the_next_call_until_midnight(backend: Backend) -> None:
+    tenant = new_tenant()
+    quotas = Quotas(audio_seconds_per_day=1, tool_calls_per_day=1)
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.open_account(tenant, "one", HOUR_MS, quotas, {"audio_ms": 600, "tool_calls": 4})
+        assert isinstance(first, Account)
+        assert first.given == {"audio_ms": 600, "tool_calls": 1}
+        second = await store.open_account(tenant, "two", HOUR_MS, quotas, {"audio_ms": 600, "tool_calls": 4})
+        assert isinstance(second, Account), "a call can do without tools"
+        assert second.given == {"audio_ms": 400, "tool_calls": 0}
+        refused = await store.open_account(tenant, "three", HOUR_MS, quotas, {"audio_ms": 600})
+        assert isinstance(refused, OverQuota)
+        assert refused.quota == "audio_seconds_per_day"
+        assert 0 < refused.retry_ms <= DAY_MS
+        await store.close_account(tenant, "two", second.day, {"audio_ms": 100})
+        last = await store.open_account(tenant, "three", HOUR_MS, quotas, {"audio_ms": 600})
+        assert isinstance(last, Account)
+        assert last.given == {"audio_ms": 100}, "what was not spent is there again"
+
+    backend.run(scenario)
+
+
+def test_nothing_goes_back_twice_nor_to_another_day(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(tokens_per_day=10)
+
+    async def scenario(store: SessionStore) -> None:
+        first = await store.open_account(tenant, "one", HOUR_MS, quotas, {"tokens": 10})
+        assert isinstance(first, Account)
+        await store.close_account(tenant, "one", first.day - 1, {"tokens": 10})
+        await store.close_account(tenant, "one", first.day, {"tokens": 10})
+        again = await store.draw(tenant, "two", HOUR_MS, quotas, {"tokens": 10})
+        assert again is not None
+        assert again.given == {"tokens": 0}
+
+    backend.run(scenario)
+
+
+def test_without_quotas_all_that_is_wanted_is_given(backend: Backend) -> None:
+    async def scenario(store: SessionStore) -> None:
+        opened = await store.open_account(new_tenant(), "one", HOUR_MS, Quotas(), {"tokens": 5})
+        assert isinstance(opened, Account)
+        assert opened.given == {"tokens": 5}
+
+    backend.run(scenario)
+
+
+def test_a_day_and_a_minute_end() -> None:
+    now_ms = START_MS - START_MS % DAY_MS + DAY_MS - 1
+    model = MemoryQuotas(lambda: now_ms)
+    quotas = Quotas(starts_per_minute=1, tokens_per_day=1)
+    assert isinstance(model.open("t", "one", 10, quotas, {"tokens": 1}), Account)
+    assert model.open("t", "two", 10, quotas, {}) == OverQuota("starts_per_minute", MINUTE_MS)
+    now_ms += MINUTE_MS
+    assert isinstance(model.open("t", "two", 10, quotas, {"tokens": 1}), Account), "it is the next minute, and day"
+    assert model.open("t", "three", 10, Quotas(tokens_per_day=1), {}) == OverQuota(
+        "tokens_per_day", DAY_MS - MINUTE_MS + 1
+    )
+
+
+def test_the_model_is_the_store_s() -> None:
+    async def scenario() -> None:
+        store = MemorySessionStore(lambda: START_MS)
+        assert isinstance(await store.open_account("t", "one", 1, Quotas(sessions=1), {}), Account)
+        assert isinstance(await store.open_account("t", "two", 1, Quotas(sessions=1), {}), OverQuota)
+
+    asyncio.run(scenario())
