@@ -538,6 +538,8 @@ class Call:
                 metrics.drain_lag_seconds.labels(measured.label).observe(measured.value)
             case "epochs_ended":
                 metrics.epochs_ended.labels(measured.label).inc(measured.value)
+            case "fillers":
+                metrics.fillers.inc(measured.value)
             case "holds":
                 metrics.holds.labels(measured.label).inc(measured.value)
             case "items_trimmed":

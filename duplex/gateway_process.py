@@ -182,6 +182,7 @@ def _defaults(config: Config) -> ReplyDefaults:
         config.prepare_replies,
         config.context_characters,
         voices_of(config),
+        config.filler,
     )
 
 

@@ -81,7 +81,14 @@ class Conversation:
         self._identity = identity
         self._route = route or line()
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
-        self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant, recalls=recalls)
+        self._speaking = Speaking(
+            transport_lead_ms,
+            deadlines or Deadlines(),
+            events,
+            identity.tenant,
+            recalls=recalls,
+            filler=defaults.filler,
+        )
         self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
         self._making = Making(
             identity,

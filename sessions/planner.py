@@ -40,6 +40,7 @@ class ReplyDefaults:
 
     `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
     much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
+    `filler`: what bridges a long wait for a reply.
     """
 
     instructions: str
@@ -49,6 +50,7 @@ class ReplyDefaults:
     prepare: bool = True
     context_characters_max: int = 2_400
     voices: tuple[str, ...] = ()
+    filler: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class Planner:
         )
         stages = self.stages(spec, settings, history)
         with_audio = "audio" in modalities
-        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format)
+        is_continued = spec.in_conversation and any(message.role == "assistant" for message in history)
+        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format, is_continued)
 
     def stages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]

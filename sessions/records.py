@@ -11,7 +11,7 @@ Theory of operation
 
 Rules
 * Everything is stored as the msgpack array `[schema version, body]`. Versions that are not `READABLE` are refused,
-  never guessed at. Version 1 has no replies under way, and is else the same.
+  never guessed at. Version 1 has no replies under way, version 2 no fillers; else they are the same.
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls) is refused:
   a conversation that cannot be trusted is not shown to a model.
 * The resume token is never stored, only its SHA-256 digest.
@@ -27,8 +27,8 @@ import msgspec
 from media.playout import Basis
 from stages.contracts import EPOCHS_PER_FENCE
 
-SCHEMA_VERSION = 2
-READABLE = frozenset({1, SCHEMA_VERSION})
+SCHEMA_VERSION = 3
+READABLE = frozenset({1, 2, SCHEMA_VERSION})
 
 # The fence of a session's first owner; 0 stays free for "no owner yet".
 FIRST_FENCE = 1
@@ -49,7 +49,7 @@ class UnsupportedSchema(StoredDataError):
     """Written by another version of this service: `found` is none of those that this one reads."""
 
     def __init__(self, found: int) -> None:
-        known = " and ".join(map(str, sorted(READABLE)))
+        known = ", ".join(map(str, sorted(READABLE)))
         super().__init__(f"stored schema version {found}; this release reads versions {known}")
         self.found = found
 
@@ -103,8 +103,8 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two
     and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
     in it, `truncated` whether it was cut, `heard_basis` how that is known, `heard_error_ms` how far off the
-    truth may be, and `cut_word` the word that it fell into. `unsure`: what may have been heard beyond that.
-    `previous` is the item before it, None for the first.
+    truth may be, and `cut_word` the word that it fell into. `unsure`: what may have been heard beyond that. `filler`:
+    words at its beginning that bridged a wait. `previous` is the item before it, None for the first.
     """
 
     id: str
@@ -122,6 +122,7 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     cut_word: str = ""
     previous: str | None = None
     unsure: UnsureRecord | None = None
+    filler: str = ""
 
 
 class SpokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -53,12 +53,23 @@ from sessions.events import (
 )
 from sessions.heard import Cut
 from sessions.plan import Ended, Marks, Plan
-from sessions.response import Deadlines, Phase, Response
+from sessions.response import Deadlines, Phase
 from sessions.route import Leg
 from sessions.run import Run
 from sessions.sounding import Sounding
 from sessions.tool_calls import Called, CallError
-from stages.contracts import AudioOut, CallDelta, CallDone, Options, Tag, TextDelta, TextDone, WordTimes, label_of
+from stages.contracts import (
+    AudioOut,
+    CallDelta,
+    CallDone,
+    Options,
+    Reading,
+    Tag,
+    TextDelta,
+    TextDone,
+    WordTimes,
+    label_of,
+)
 from stages.event_log import EventKind, EventLog, Trail
 
 # What is recognised as ours began at most so long ago: a provisional turn lasts up to 10 s, and its echo comes late.
@@ -66,12 +77,12 @@ ECHO_MS = 12_000
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves by its drain deadline at the latest
 
-Published = TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
+Published = Reading | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 
 
 class Speaking(Sounding):
     """`events`: the log of the process, for which the responses are those of `tenant`; without one, nothing is
-    recorded."""
+    recorded. `filler`: what bridges a long wait for a first word."""
 
     def __init__(
         self,
@@ -81,11 +92,13 @@ class Speaking(Sounding):
         tenant: str = "",
         *,
         recalls: bool = True,
+        filler: str = "",
     ) -> None:
         super().__init__(transport_lead_ms, recalls=recalls)
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
+        self._filler = filler
         self._runs: dict[str, Run] = {}
         self._active: str | None = None
         self._prepared: str | None = None
@@ -188,12 +201,12 @@ class Speaking(Sounding):
         return called
 
     def take_written(self) -> tuple[Plan, str] | None:
-        """The active response and its text, once, when that is whole and still being said."""
+        """The active response and its text, without a filler, once, when that is whole and still being said."""
         run = self._runs.get(self._active or "")
         if run is None or not run.is_written:
             return None
         run.is_written = False
-        return run.plan, run.reply.text
+        return run.plan, run.reply.answer
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -230,16 +243,8 @@ class Speaking(Sounding):
 
     def _run(self, plan: Plan, marks: Marks, now_ns: int, state: str = "") -> Run:
         assert not self.is_full, "who starts a response has asked"
-        life_of = Response(
-            plan.tag,
-            tuple(leg.stage for leg, _ in plan.stages),
-            finals=plan.finals,
-            observers=[leg.stage for leg, _ in plan.stages if leg.observes],
-            deadlines=self._deadlines,
-            now_ns=now_ns,
-        )
         trail = self._events.of(plan.tag.session, plan.tag.response, self._tenant)
-        run = Run(plan, life_of, trail, marks)
+        run = Run.begun(plan, self._deadlines, trail, marks, filler=self._filler, now_ns=now_ns)
         self._runs[plan.tag.response] = run
         self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
@@ -326,8 +331,7 @@ class Speaking(Sounding):
         return self._carry(run, run.life.stage_lost(stage, now_ns, tag.attempt), now_ns)
 
     def next_deadline_ns(self) -> int | None:
-        waits = [run.life.next_deadline_ns() for run in self._runs.values()]
-        waits += [run.saving.next_deadline_ns() for run in self._runs.values() if not run.life.ended]
+        waits = (run.next_deadline_ns() for run in self._runs.values())
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -338,7 +342,7 @@ class Speaking(Sounding):
             reader_waits = view is not None and view.unsent > 0
             effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
             if view is not None and not run.life.ended:
-                effects += self._keep_up(run, view, now_ns)
+                effects += [*self._keep_up(run, view, now_ns), *run.bridge(run.cue.tick(now_ns))]
         return effects
 
     # ---- output ------------------------------------------------------------------------------------
@@ -353,16 +357,19 @@ class Speaking(Sounding):
         samples = len(event.pcm) // BYTES_PER_SAMPLE if isinstance(event, AudioOut) else 0
         self._trail(run, now_ns).add(EventKind.RECEIVED, samples, state=label_of(event))
         match event:
-            case TextDelta(text):
-                return self._text(run, text, now_ns)
+            case Reading(_, predicted_ns):
+                effects = run.bridge(run.cue.wait(predicted_ns, now_ns))
+            case TextDelta():
+                effects = self._text(run, event, now_ns)
             case TextDone():
-                return self._carry(run, run.life.final("text", now_ns, run.written(event)), now_ns)
+                effects = self._carry(run, run.life.final("text", now_ns, run.written(event)), now_ns)
             case WordTimes():
-                return self._words(run, event, now_ns)
+                effects = self._words(run, event, now_ns)
             case CallDelta() | CallDone():
-                return self._call(run, event, now_ns)
+                effects = self._call(run, event, now_ns)
             case _:
-                return self._audio(run, event, now_ns)
+                effects = self._audio(run, event, now_ns)
+        return effects
 
     def _words(self, run: Run, times: WordTimes, now_ns: int) -> list[Effect]:
         run.marks.first_words_ns = run.marks.first_words_ns or now_ns
@@ -375,11 +382,11 @@ class Speaking(Sounding):
     def _sent(self, run: Run, now_ns: int) -> int:
         return self._playout.view(run.plan.tag.response, now_ns).sent if run.plan.with_audio else 0
 
-    def _text(self, run: Run, text: str, now_ns: int) -> list[Effect]:
+    def _text(self, run: Run, delta: TextDelta, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output(now_ns)
-        run.reply.add_text(text)
-        return [] if run.is_prepared else [run.text(text), *run.news()]
+        run.add_text(delta)
+        return [] if run.is_prepared else [run.text(delta.text), *run.news()]
 
     def _call(self, run: Run, event: CallDelta | CallDone, now_ns: int) -> list[Effect]:
         try:
@@ -481,8 +488,8 @@ class Speaking(Sounding):
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, was_cut=was_cut)
         has_calls = bool(view.calls)
-        known, is_stored = cut if was_cut else None, run.saving.is_begun
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, is_stored=is_stored))
+        known, kept = cut if was_cut else None, (run.saving.is_begun, run.reply.filler)
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, *kept))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]

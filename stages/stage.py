@@ -26,7 +26,8 @@ Rules
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
   output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
 * Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
-  happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
+  happens stirs all, and so do streams that leave, steps of out-of-band responses, which share a model's spare, and all
+  steps while a stream waits for a place for its KV.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 * What an engine throws as it lets go is reported, and the stream is gone all the same.
@@ -46,6 +47,7 @@ from stages.engine_boundary import asked, plan_of
 from stages.entries import Entry
 from stages.event_log import EventKind, EventLog
 from stages.gathering import Gathering
+from stages.kv_cache import kv_of
 from stages.messages import (
     Cancel,
     Closed,
@@ -100,6 +102,7 @@ class Stage:
         self._model = model
         self._events = events or EventLog(0)
         self._batching = model if isinstance(model, BatchingModel) else None
+        self._kv = kv_of(model)
         self._edges = {edge.target: edge for edge in edges}
         self._accounts = EdgeAccounts(edges)
         self._inputs = frozenset(edge.payload for edge in inputs)
@@ -269,6 +272,7 @@ class Stage:
         refusal = self._owners.refusal(link, tag.session) or self._refusal(frame, known)
         if refusal is not None:
             return self._refuse(link, frame, *refusal)
+        self._kv.serve(tag.session, frame.tenant)
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
             return [*reports_of(tag.key, stream), *self._refuse(link, frame, stream.code, str(stream))]
@@ -458,7 +462,7 @@ class Stage:
             entry = self._entries[key]
             timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
             effects += self._step_done(entry, result, timing)
-        shares = len(self._entries) < held or any(tag.epoch == OUT_OF_BAND for tag in tags)
+        shares = len(self._entries) < held or self._kv.waits or any(tag.epoch == OUT_OF_BAND for tag in tags)
         return effects + self.run_steps(now_ns, None if shares else self._streams_of({tag.session for tag in tags}))
 
     def _step_done(self, entry: Entry, result: object, timing: StepDone) -> list[Effect]:

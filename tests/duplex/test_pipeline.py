@@ -54,7 +54,7 @@ def test_each_worker_keeps_as_many_events_as_was_set() -> None:
 
 
 def test_as_many_places_as_calls() -> None:
-    assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7}
+    assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7, "idle_s": 600}
     scripted = graph_of(Config(engine="scripted", calls_max=7)).stage("thinker")
     assert scripted.options["sessions_max"] == 7
 

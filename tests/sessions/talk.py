@@ -95,6 +95,7 @@ class Talk:
         examples: tuple[Message, ...] = (),
         route: Route | None = None,
         ids_from: int = 1,
+        filler: str = "",
     ) -> None:
         self._ids: Counter[str] = Counter()
         self._ids_from = ids_from
@@ -105,7 +106,12 @@ class Talk:
             Identity("sess", EPOCH, self._new_id),
             settings or SessionSettings(),
             ReplyDefaults(
-                INSTRUCTIONS, max_output_tokens=100, examples=examples, prepare=prepare, voices=("joe", "amy")
+                INSTRUCTIONS,
+                max_output_tokens=100,
+                examples=examples,
+                prepare=prepare,
+                voices=("joe", "amy"),
+                filler=filler,
             ),
             transport_lead_ms=lead_ms,
             recalls=recalls,

@@ -151,13 +151,13 @@ def test_a_record_of_version_1_is_read() -> None:
     assert decode_record(bytes.fromhex(RECORD_1)) == wanted
 
 
-def test_what_is_written_is_of_version_2() -> None:
-    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 2
+def test_what_is_written_is_of_version_3() -> None:
+    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 3
 
 
 def test_a_refusal_names_the_version_and_those_that_are_read() -> None:
-    with pytest.raises(UnsupportedSchema, match="stored schema version 3; this release reads versions 1 and 2"):
-        decode_entry(msgspec.msgpack.encode((3, {})))
+    with pytest.raises(UnsupportedSchema, match="stored schema version 4; this release reads versions 1, 2, 3"):
+        decode_entry(msgspec.msgpack.encode((4, {})))
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
