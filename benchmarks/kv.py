@@ -32,7 +32,7 @@ EXCHANGE = (
     Message("user", "Could you say a bit more about that and how it works?"),
     Message("assistant", "It is not hard at all and most of us find it good fun once we know it well."),
 )
-EXCHANGE_TOKENS = 42  # with the marks around its messages
+EXCHANGE_TOKENS = 44  # with the marks around its messages
 QUESTION = Message("user", "What is the capital of France?")
 SESSION = "s"
 

@@ -15,8 +15,8 @@ Rules
 * An identity that differs in anything is another KV, and is never found. Where two of them are of one session it is
   counted as a mismatch, and the older one goes.
 * What is pinned is never taken away. Where all places are, a response waits for one, behind those that came before it;
-  where as many wait as there are places, it is refused with the code `capacity`. Who reads ahead waits, takes no place
-  that another reads ahead in, and none that a response waits for.
+  where as many wait as there are places, it is refused with the code `capacity`. Who reads ahead begins no step while a
+  response waits, and takes no place that another reads ahead in.
 * Where a claim got no place, `waits` is true until it did, or is gone: who runs the streams asks all of them again when
   a step has come back. `at` tells the time, and is called before anything else is: there is no timer.
 * Tokens are those that the engine says; bytes are tokens times `token_bytes`.
@@ -213,7 +213,8 @@ class KvCache(Generic[T]):
 
     def take(self, claim: Claim[T]) -> T | None:
         """What is to be used in the claim's next step; None while all places are in use."""
-        place = claim.place or self._find(claim) or self._settle(claim)
+        gives_way = claim.ahead and not claim.is_stepping and self._responses_waiting > 0
+        place = None if gives_way else claim.place or self._find(claim) or self._settle(claim)
         if place is None:
             self._starved.add(claim)
             return None
@@ -232,8 +233,6 @@ class KvCache(Generic[T]):
 
     def _settle(self, claim: Claim[T]) -> _Place[T] | None:
         """A place for an identity that has none."""
-        if claim.ahead and self._responses_waiting:
-            return None
         index = self._index_for(claim)
         if index is None:
             return None

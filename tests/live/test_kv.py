@@ -43,6 +43,11 @@ def one_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
+def two_thinkers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    yield from serving_slots(tmp_path_factory, 0.1, replicas_thinker="2")
+
+
+@pytest.fixture(scope="module")
 def slow_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     yield from serving_slots(tmp_path_factory, 5)
 
@@ -103,6 +108,18 @@ def test_what_was_lost_with_its_process_is_read_again_and_then_kept(one_slot: Se
     assert [numbers(said(response)) for response in (first, lost, kept)] == [list(range(WORDS))] * 3
     assert cached(lost) == 0
     assert cached(kept) >= lost["usage"]["input_tokens"], "the prompt before, and its answer"
+
+
+def test_a_session_that_has_moved_is_read_again_at_its_new_home(two_thinkers: Service) -> None:
+    with calling(two_thinkers) as caller:  # the only one: at the first replica
+        first = answered(caller)
+        two_thinkers.kill("thinker-1")
+        moved, kept = answered(caller), answered(caller)
+        misses = two_thinkers.metric('duplex_kv_misses{cause="new",replica="thinker-2",stage="thinker"}')
+    assert [numbers(said(response)) for response in (first, moved, kept)] == [list(range(WORDS))] * 3
+    assert cached(moved) == 0
+    assert cached(kept) >= moved["usage"]["input_tokens"]
+    assert misses == 1
 
 
 def test_a_long_wait_for_a_lost_kv_is_bridged_once_and_that_is_part_of_the_reply(slow_reader: Service) -> None:
