@@ -46,6 +46,12 @@ async def _torch_omni() -> bool:
     return await torch_omni(_say)
 
 
+async def _kv() -> bool:
+    from benchmarks.kv import kv
+
+    return await kv(_say)
+
+
 async def _hearing() -> bool:
     from benchmarks.hearing import hearing
 
@@ -100,6 +106,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "echo": lambda _turns, _calls: _echo(),
     "hold-rules": lambda _turns, _calls: _hold_rules(),
     "page": lambda turns, _: _page(turns or 10),
+    "kv": lambda _turns, _calls: _kv(),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),
     "hop": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS),
     "hop-busy": lambda chunks, _: hop.hop(_say, chunks or hop.CHUNKS, busy=True),

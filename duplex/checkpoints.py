@@ -67,6 +67,7 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         cut_word=item.cut_word,
         previous=previous,
         unsure=_unsure_record(item),
+        filler=item.filler,
     )
 
 
@@ -116,6 +117,7 @@ def _item_of(record: ItemRecord) -> Item:
         kind=record.kind,
         call_id=record.call_id,
         name="" if is_message else record.name,
+        filler=record.filler,
     )
 
 

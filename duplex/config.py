@@ -16,10 +16,12 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from sessions.durability import Durability
+from sessions.filler import FILLER, FILLER_CHARACTERS_MAX
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
 from stages.edges import GATEWAY
 from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX
 from stages.graph import REPLICAS_MAX
+from stages.kv_cache import IDLE_S_MAX
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
@@ -78,6 +80,8 @@ class Config(BaseModel):
     replicas_thinker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
     replicas_talker: int = Field(default=1, ge=1, le=REPLICAS_MAX)
     replicas_vocoder: int = Field(default=1, ge=1, le=REPLICAS_MAX)
+    kv_slots: int = Field(default=0, ge=0, le=1000)
+    kv_idle_s: int = Field(default=IDLE_S_MAX, ge=1, le=24 * 3600)
     worker_silence_s: float = Field(default=5.0, ge=0.2, le=60.0)
     arena_blocks: int = Field(default=BLOCKS, ge=1, le=BLOCKS_MAX)
     session_blocks_max: int = Field(default=SESSION_BLOCKS_MAX, ge=1, le=BLOCKS_MAX)
@@ -88,6 +92,7 @@ class Config(BaseModel):
     tools_file: Path | None = None
     context_characters: int = Field(default=2_400, ge=500, le=30_000)
     prepare_replies: bool = True
+    filler: str = Field(default=FILLER, max_length=FILLER_CHARACTERS_MAX)
     silence_ms: int = Field(default=500, ge=100, le=5000)
     turn_end_by_sound: bool = True
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)

@@ -186,6 +186,7 @@ def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
         config.context_characters,
         voices_of(config),
         tuple(tool.served for tool in tools),
+        config.filler,
     )
 
 

@@ -23,7 +23,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from duplex.alerts import AlertLimits, Alerts, Cause, Cleared, Raised, readings_of
-from stages.messages import WorkerSnapshot
+from stages.messages import KvSnapshot, WorkerSnapshot
 
 ANSWER_S_MAX = 0.2  # an event loop answers within a millisecond; of one that does not, the last answer is told
 INSPECT_INTERVAL_S = 1.0  # five answers of about 100 µs; an alert is raised within two of them
@@ -33,6 +33,7 @@ _log = structlog.get_logger("duplex.inspection")
 _REPLICA = ("stage", "replica")
 _EDGE = (*_REPLICA, "edge")
 _KIND = (*_REPLICA, "kind")
+_CAUSE = (*_REPLICA, "cause")
 _NS = 1e9
 
 
@@ -92,6 +93,7 @@ class Inspection(Collector):
         yield from self._of_edges()
         yield from self._of_arenas()
         yield from self._of_schedulers()
+        yield from self._of_kv()
         alerts = GaugeMetricFamily("duplex_alert", "Places where the cause is over its limit", labels=["cause"])
         for cause in Cause:
             alerts.add_metric([cause.value], self._alerts.raised(cause))
@@ -128,6 +130,33 @@ class Inspection(Collector):
                 for gauge, value in zip(gauges, values, strict=True):
                     gauge.add_metric([*names, kind.kind], value / _NS)
         yield from gauges
+
+    def _of_kv(self) -> Iterator[GaugeMetricFamily]:
+        families: dict[str, tuple[str, Callable[[KvSnapshot], int]]] = {
+            "places": ("Places for sessions' KV", lambda kv: kv.places),
+            "places_used": ("Places that hold a session's KV", lambda kv: kv.used),
+            "places_pinned": ("Places in use", lambda kv: kv.pinned),
+            "waiting": ("Streams that wait for a place", lambda kv: kv.waiting),
+            "tokens": ("Tokens whose KV is kept", lambda kv: kv.tokens),
+            "bytes": ("What that takes, where the size of one is known", lambda kv: kv.tokens * kv.token_bytes),
+            "hits": ("Streams that found their KV", lambda kv: kv.hits),
+            "mismatches": ("KV of the same session that was another's: refused", lambda kv: kv.mismatches),
+            "rebuilt_tokens": ("Tokens read again after their KV was evicted", lambda kv: kv.rebuilt_tokens),
+            "rebuilt_bytes": ("KV made again", lambda kv: kv.rebuilt_tokens * kv.token_bytes),
+        }
+        kept = {names: one.kv for names, one in self._snapshots.items() if one.kv is not None}
+        for name, (what, value) in families.items():
+            gauge = _family(f"kv_{name}", what, _REPLICA)
+            for names, kv in kept.items():
+                gauge.add_metric(names, value(kv))
+            yield gauge
+        misses = _family("kv_misses", "Streams that found no KV: none yet, or evicted", _CAUSE)
+        evictions = _family("kv_evictions", "KV that was given up", _CAUSE)
+        for names, kv in kept.items():
+            for gauge, counts in ((misses, kv.misses), (evictions, kv.evictions)):
+                for cause, count in counts.items():
+                    gauge.add_metric([*names, cause], count)
+        yield from (misses, evictions)
 
     def _of_edges(self) -> Iterator[GaugeMetricFamily]:
         families = {

@@ -77,6 +77,7 @@ class Metrics:
             ["outcome"],
             registry=registry,
         )
+        self.fillers = Counter("duplex_fillers", "Waits that were bridged by words", registry=registry)
         self.underruns = Counter("duplex_underruns", "Replies that ran dry at the ear", registry=registry)
         self.responses = Counter("duplex_responses", "Responses by terminal status", ["status"], registry=registry)
         self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)

@@ -15,6 +15,7 @@ from sessions.route import Leg, Route
 from sessions.settings import OUTPUT_RATE
 from stages.edges import GATEWAY
 from stages.engines.local.loaded_voices import voice_name
+from stages.engines.local.options import SLOTS_MAX
 from stages.engines.synthetic.profile import Profile, ProfileError, load_profile
 from stages.graph import Edge, Graph, GraphError, StageNode, graph_from
 
@@ -103,7 +104,9 @@ def _synthetic_options(config: Config) -> dict[str, dict[str, Any]]:
     except ProfileError as error:
         raise ConfigError(f"synthetic_profile (DUPLEX_SYNTHETIC_PROFILE): {error}") from error
     options: dict[str, dict[str, Any]] = msgspec.to_builtins(profile)
-    options["thinker"]["sessions_max"] = config.calls_max
+    options["thinker"] |= {"sessions_max": config.calls_max, "kv_idle_s": config.kv_idle_s}
+    if config.kv_slots:
+        options["thinker"]["kv_places"] = config.kv_slots
     return options
 
 
@@ -153,7 +156,8 @@ def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
 def _thinker_options(config: Config) -> dict[str, Any]:
     if config.engine == "scripted":
         return _script(config)
-    options: dict[str, Any] = {"slots": config.calls_max}
+    slots = config.kv_slots or min(config.calls_max, SLOTS_MAX)
+    options: dict[str, Any] = {"slots": slots, "idle_s": config.kv_idle_s}
     if config.thinker_gguf:
         options["gguf"] = str(config.thinker_gguf)
     return options

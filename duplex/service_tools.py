@@ -31,7 +31,8 @@ from duplex.config import LOOPBACK_HOSTS, Config, ConfigError
 from duplex.realtime.client_events import ClientEventError, FunctionBody
 from duplex.realtime.tool_config import tools_of
 from duplex.webhook_signature import SecretError, SigningSecret
-from sessions.service_calls import FILLER, ServiceTool
+from sessions.filler import FILLER
+from sessions.service_calls import ServiceTool
 
 TIME_LIMIT_S_MAX = 30.0  # nobody waits for longer on the phone; a call that has ended holds its place for so long
 # One clause, as the Talker takes it.

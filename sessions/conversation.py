@@ -94,6 +94,7 @@ class Conversation:
             events,
             identity.tenant,
             recalls=recalls,
+            filler=defaults.filler,
             allowance=self.allowance,
         )
         self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)

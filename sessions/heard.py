@@ -77,6 +77,7 @@ class Cut:
             status=self.status,
             audio_samples=item.audio_samples,
             sample_rate=self.sample_rate,
+            filler=item.filler,
         )
         if self.whole:
             return whole

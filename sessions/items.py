@@ -45,7 +45,7 @@ class Item:
     `audio_samples` counts samples, at `sample_rate`, of a spoken assistant item that were sent; `cut` says that it was
     ended before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
     `heard_error_samples`, and it fell into `cut_word`. `unsure`: it broke off with its gateway, and more of it may have
-    been heard.
+    been heard. `filler`: the words at its beginning that bridged a wait, and that no model wrote.
     """
 
     id: str
@@ -64,6 +64,7 @@ class Item:
     name: str = ""
     sample_rate: int = OUTPUT_RATE
     unsure: Unsure | None = None
+    filler: str = ""
 
     @property
     def possibly_heard(self) -> str:

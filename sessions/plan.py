@@ -16,7 +16,8 @@ from stages.contracts import Options, Tag, ThinkerOptions
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a response is made of: the legs of its way, head first, with their options. `spec` is what was asked for,
-    `output_format` what its sound travels in, `served` the tools whose calls the service carries out itself."""
+    `output_format` what its sound travels in, `served` the tools whose calls the service carries out itself.
+    `is_continued`: its prompt has replies that were made before."""
 
     spec: ResponseSpec
     tag: Tag
@@ -27,6 +28,7 @@ class Plan:
     view: ResponseView
     output_format: FormatName = "audio/pcm"
     served: frozenset[str] = frozenset()
+    is_continued: bool = False
 
     @property
     def sample_rate(self) -> int:
@@ -83,7 +85,8 @@ class Ended:
     """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
 
     `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end. `has_calls`:
-    it may have had nothing to say. `is_stored`: something of it was, while it was said.
+    it may have had nothing to say. `is_stored`: something of it was, while it was said. `filler`: the words that it
+    began with to bridge a wait.
     """
 
     plan: Plan
@@ -94,3 +97,4 @@ class Ended:
     cut: Cut | None = None
     has_calls: bool = False
     is_stored: bool = False
+    filler: str = ""

@@ -44,6 +44,7 @@ class ReplyDefaults:
     `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
     much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
     `service_tools`: those that the service carries out itself.
+    `filler`: what bridges a long wait for a reply.
     """
 
     instructions: str
@@ -54,6 +55,7 @@ class ReplyDefaults:
     context_characters_max: int = 2_400
     voices: tuple[str, ...] = ()
     service_tools: tuple[ServiceTool, ...] = ()
+    filler: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ class Planner:
         stages = self.stages(spec, settings, history)
         with_audio = "audio" in modalities
         served = frozenset(tool.name for tool in self._served(spec))
-        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format, served)
+        is_continued = spec.in_conversation and any(message.role == "assistant" for message in history)
+        return Plan(spec, tag, item, previous, stages, with_audio, view, settings.output_format, served, is_continued)
 
     def stages(
         self, spec: ResponseSpec, settings: SessionSettings, history: tuple[Message, ...]

@@ -8,7 +8,8 @@ Theory of operation
 
 Rules
 * Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted. Of one that
-  broke off with its gateway it has all words that may have been heard, and says of which that is not known.
+  broke off with its gateway it has all words that may have been heard, and says of which that is not known. It never
+  has the words that bridged a wait before it.
 * An exchange begins with what the caller said. The newest one is never left behind.
 * Every call is followed by its result; by `PENDING` while that is not there. Calls that are incomplete, and results
   whose call is left behind or gone, are left out.
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
+from sessions.filler import without_filler
 from sessions.items import Item
 from sessions.tool_calls import outputs
 from stages.contracts import Message, ToolCall
@@ -120,9 +122,10 @@ class _Script:
         return tuple(self._messages)
 
     def _say(self, item: Item) -> None:
-        if not item.words:
+        words = without_filler(item.words, item.filler)
+        if not words:
             return
-        text = item.words[-PROMPT_CHARACTERS_MAX:]
+        text = words[-PROMPT_CHARACTERS_MAX:]
         self._messages.append(Message(item.role, f"{text}{CUT_OFF}" if item.cut else text))
         if item.cut:
             self._messages.append(broke_off(item.possibly_heard) if item.possibly_heard else INTERRUPTED)

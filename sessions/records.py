@@ -14,8 +14,8 @@ Theory of operation
 
 Rules
 * Everything is stored as the msgpack array `[schema version, body]`. Versions that are not `READABLE` are refused,
-  never guessed at. Version 1 has no replies under way, 2 no calls that the service carries out; else they are the
-  same.
+  never guessed at. Version 1 has no replies under way, 2 no calls that the service carries out, and no fillers; else
+  they are the same.
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls) is refused:
   a conversation that cannot be trusted is not shown to a model.
 * The resume token is never stored, only its SHA-256 digest.
@@ -108,8 +108,8 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two
     and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
     in it, `truncated` whether it was cut, `heard_basis` how that is known, `heard_error_ms` how far off the
-    truth may be, and `cut_word` the word that it fell into. `unsure`: what may have been heard beyond that.
-    `previous` is the item before it, None for the first.
+    truth may be, and `cut_word` the word that it fell into. `unsure`: what may have been heard beyond that. `filler`:
+    words at its beginning that bridged a wait. `previous` is the item before it, None for the first.
     """
 
     id: str
@@ -127,6 +127,7 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     cut_word: str = ""
     previous: str | None = None
     unsure: UnsureRecord | None = None
+    filler: str = ""
 
 
 class SpokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -200,6 +200,7 @@ class Remembered:
             audio_samples=ended.sent_samples,
             cut=not succeeded,
             sample_rate=ended.plan.sample_rate,
+            filler=ended.filler,
         )
         if ended.cut is not None:
             item = ended.cut.applied_to(item)

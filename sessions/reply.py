@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from media.chunk import rescale
+from sessions.filler import without_filler
 from sessions.settings import OUTPUT_RATE
 from stages.contracts import WordTimes
 
@@ -40,6 +41,7 @@ class Reply:
 
     def __init__(self, sample_rate: int = OUTPUT_RATE) -> None:
         self.sample_rate = sample_rate
+        self.filler = ""  # its words that bridged a wait, at its beginning
         self.is_limited = False  # its text ends where it had to, and not where it would have
         self._parts: list[str] = []
         self._words: list[SpokenWord] = []
@@ -77,7 +79,17 @@ class Reply:
         """The text of which it is not known yet where it stands."""
         return "" if self._aligned else " ".join(self.raw_text.split()[len(self._words) :])
 
+    @property
+    def answer(self) -> str:
+        """Its text without a filler."""
+        return without_filler(self.text, self.filler)
+
     def add_text(self, delta: str) -> None:
+        self._parts.append(delta)
+
+    def add_filler(self, delta: str) -> None:
+        """Before all other text."""
+        self.filler = " ".join(delta.split())
         self._parts.append(delta)
 
     def add_words(self, times: WordTimes) -> None:

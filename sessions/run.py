@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from sessions.effects import AuditStream, Effect, Measured, SaveSpeaking, Tell
+from sessions.effects import AuditStream, Effect, FeedStream, Measured, SaveSpeaking, Tell
 from sessions.events import CallArguments, CallFinished, CallStarted, ReplyText, ReplyWords, ResponseView, Usage
+from sessions.filler import FillerCue
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.plan import Marks, Plan
 from sessions.reply import Reply
-from sessions.response import Done, Phase, Response
+from sessions.response import Deadlines, Done, Phase, Response
 from sessions.saving import Part, Saving
 from sessions.tool_calls import Called, Calls
-from stages.contracts import TextDone
+from stages.contracts import Filler, TextDelta, TextDone
 from stages.event_log import Trail
 
 _STATUS = {
@@ -34,7 +35,8 @@ _STATUS = {
 @dataclass(slots=True)
 class Run:
     """`is_touched`: something of the present attempt has come, or was made to its end. `is_written`: its text has just
-    become whole. `deltas`: how many pieces of text have come, of all attempts."""
+    become whole. `deltas`: how many pieces of text have come, of all attempts. `cue` tells when its caller has waited
+    for too long."""
 
     plan: Plan
     life: Response
@@ -48,10 +50,24 @@ class Run:
     reply: Reply = field(init=False)
     calls: Calls = field(init=False)
     saving: Saving = field(default_factory=Saving)
+    cue: FillerCue = field(default_factory=FillerCue)
 
     def __post_init__(self) -> None:
         self.reply = Reply(self.plan.sample_rate)
         self.calls = Calls(self.plan.tag.response, self.plan.item)
+
+    @classmethod
+    def begun(cls, plan: Plan, deadlines: Deadlines, trail: Trail, marks: Marks, *, filler: str, now_ns: int) -> Run:
+        """Accepted now. `filler` is for who speaks in a conversation that has had replies before."""
+        life = Response(
+            plan.tag,
+            tuple(leg.stage for leg, _ in plan.stages),
+            finals=plan.finals,
+            observers=[leg.stage for leg, _ in plan.stages if leg.observes],
+            deadlines=deadlines,
+            now_ns=now_ns,
+        )
+        return cls(plan, life, trail, marks, cue=FillerCue(filler if plan.with_audio and plan.is_continued else ""))
 
     def begin_anew(self, attempt: int) -> None:
         """What there is of the attempt before is void."""
@@ -59,7 +75,26 @@ class Run:
         self.reply, self.usage = Reply(self.plan.sample_rate), Usage()
         self.is_written = self.is_touched = False
         self.saving.anew()
+        self.cue.anew()
         self.calls = Calls(self.plan.tag.response, self.plan.item)
+
+    def next_deadline_ns(self) -> int | None:
+        waits = [self.life.next_deadline_ns()]
+        if not self.life.ended:
+            waits += [self.saving.next_deadline_ns(), self.cue.due_ns]
+        return min((at for at in waits if at is not None), default=None)
+
+    def add_text(self, delta: TextDelta) -> None:
+        if delta.filler:
+            self.reply.add_filler(delta.text)
+        else:
+            self.cue.stop()
+            self.reply.add_text(delta.text)
+
+    def bridge(self, words: str) -> list[Effect]:
+        """Have `words` said before its own, where there are any."""
+        head = self.plan.stages[0][0].stage
+        return [FeedStream(head, self.plan.tag, Filler(words)), Measured("fillers", 1)] if words else []
 
     def written(self, done: TextDone) -> str:
         """Its text is whole. Gives why it ends where it does; empty where it was to."""

@@ -30,6 +30,7 @@ from typing import Literal
 import msgspec
 
 from sessions.effects import CancelTool, Effect, FollowTool, RequestTool, SaveCallBegun
+from sessions.filler import FILLER
 from sessions.items import Item
 from sessions.records import Outcome
 from sessions.settings import ResponseSpec
@@ -41,7 +42,6 @@ AT_ONCE_MAX = 4
 PENDING_MAX = 32
 # A store answers within milliseconds. A caller who waits for a tool is told rather than left waiting for it as well.
 STORE_NS_MAX = 5_000_000_000
-FILLER = "One moment, please."
 
 FailureCode = Literal[
     "unavailable",

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from sessions.effects import Effect, Measured, Tell
 from sessions.events import CallUnknown
+from sessions.filler import FILLER_AFTER_NS
 from sessions.hearing import Hearing
 from sessions.making import Making
 from sessions.owed import Owing
@@ -32,8 +33,6 @@ from sessions.speaking import Speaking
 from sessions.tool_calls import BegunCall, Called, before_calls, is_alone
 from stages.contracts import ToolChoice
 
-# A pause of a second is one; two sound as if the line were dead.
-FILLER_NS = 1_000_000_000
 # What takes more steps than these is no question on the phone.
 FOLLOW_UPS_MAX = 8
 
@@ -134,4 +133,4 @@ class Serving:
         is_said = speaking.active is not None or speaking.prepared is not None or speaking.is_full
         if unfilled is None or is_said or hearing.current is not None or hearing.is_awaited or self._owing.is_owed:
             return None
-        return max(unfilled[1], speaking.played_out_ns) + FILLER_NS
+        return max(unfilled[1], speaking.played_out_ns) + FILLER_AFTER_NS

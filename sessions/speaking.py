@@ -53,7 +53,7 @@ from sessions.events import (
 from sessions.heard import Cut
 from sessions.plan import Ended, Marks, Plan
 from sessions.quotas import Allowance
-from sessions.response import Deadlines, Phase, Response
+from sessions.response import Deadlines, Phase
 from sessions.responses import Responses
 from sessions.route import Leg
 from sessions.run import Run
@@ -64,6 +64,7 @@ from stages.contracts import (
     CallDone,
     Clause,
     Options,
+    Reading,
     Tag,
     TextDelta,
     TextDone,
@@ -74,12 +75,13 @@ from stages.event_log import EventKind, EventLog, Trail
 
 CALL_ENDED = "call_ended"  # why a response is cancelled whose caller is gone
 
-Published = TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
+Published = Reading | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
 
 
 class Speaking(Responses):
     """`events`: the log of the process, for which the responses are those of `tenant`; without one, nothing is
-    recorded. `allowance`: what the tokens of responses are entered in; without one, there are enough."""
+    recorded. `filler`: what bridges a long wait for a first word. `allowance`: what the tokens of responses are entered
+    in; without one, there are enough."""
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Speaking(Responses):
         tenant: str = "",
         *,
         recalls: bool = True,
+        filler: str = "",
         allowance: Allowance | None = None,
     ) -> None:
         super().__init__(transport_lead_ms, recalls=recalls)
@@ -96,6 +99,7 @@ class Speaking(Responses):
         self._deadlines = deadlines
         self._events = events or EventLog(0)
         self._tenant = tenant
+        self._filler = filler
         self._stale = 0
         self._ended: list[Ended] = []
         self._called: list[Called] = []
@@ -116,12 +120,12 @@ class Speaking(Responses):
         return called
 
     def take_written(self) -> tuple[Plan, str] | None:
-        """The active response and its text, once, when that is whole and still being said."""
+        """The active response and its text, without a filler, once, when that is whole and still being said."""
         run = self._runs.get(self._active or "")
         if run is None or not run.is_written:
             return None
         run.is_written = False
-        return run.plan, run.reply.text
+        return run.plan, run.reply.answer
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -163,16 +167,8 @@ class Speaking(Responses):
 
     def _run(self, plan: Plan, marks: Marks, now_ns: int, state: str = "") -> Run:
         assert not self.is_full, "who starts a response has asked"
-        life_of = Response(
-            plan.tag,
-            tuple(leg.stage for leg, _ in plan.stages),
-            finals=plan.finals,
-            observers=[leg.stage for leg, _ in plan.stages if leg.observes],
-            deadlines=self._deadlines,
-            now_ns=now_ns,
-        )
         trail = self._events.of(plan.tag.session, plan.tag.response, self._tenant)
-        run = Run(plan, life_of, trail, marks)
+        run = Run.begun(plan, self._deadlines, trail, marks, filler=self._filler, now_ns=now_ns)
         self._runs[plan.tag.response] = run
         self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
@@ -259,8 +255,7 @@ class Speaking(Responses):
         return self._carry(run, run.life.stage_lost(stage, now_ns, tag.attempt), now_ns)
 
     def next_deadline_ns(self) -> int | None:
-        waits = [run.life.next_deadline_ns() for run in self._runs.values()]
-        waits += [run.saving.next_deadline_ns() for run in self._runs.values() if not run.life.ended]
+        waits = (run.next_deadline_ns() for run in self._runs.values())
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -271,7 +266,7 @@ class Speaking(Responses):
             reader_waits = view is not None and view.unsent > 0
             effects += self._carry(run, run.life.tick(now_ns, reader_waits=reader_waits), now_ns)
             if view is not None and not run.life.ended:
-                effects += self._keep_up(run, view, now_ns)
+                effects += [*self._keep_up(run, view, now_ns), *run.bridge(run.cue.tick(now_ns))]
         return effects
 
     # ---- output ------------------------------------------------------------------------------------
@@ -290,20 +285,23 @@ class Speaking(Responses):
     def _begin_words(self, run: Run, now_ns: int) -> list[Effect]:
         """What nobody has to write is its text once something of it has come."""
         words = "" if run.reply.raw_text or run.life.ended else run.plan.spec.words
-        return self._text(run, words, now_ns) if words else []
+        return self._text(run, TextDelta(words), now_ns) if words else []
 
     def _take(self, run: Run, event: Published, now_ns: int) -> list[Effect]:
         match event:
-            case TextDelta(text):
-                return self._text(run, text, now_ns)
+            case Reading(_, predicted_ns):
+                effects = run.bridge(run.cue.wait(predicted_ns, now_ns))
+            case TextDelta():
+                effects = self._text(run, event, now_ns)
             case TextDone():
-                return self._carry(run, run.life.final("text", now_ns, run.written(event)), now_ns)
+                effects = self._carry(run, run.life.final("text", now_ns, run.written(event)), now_ns)
             case WordTimes():
-                return self._words(run, event, now_ns)
+                effects = self._words(run, event, now_ns)
             case CallDelta() | CallDone():
-                return self._call(run, event, now_ns)
+                effects = self._call(run, event, now_ns)
             case _:
-                return self._audio(run, event, now_ns)
+                effects = self._audio(run, event, now_ns)
+        return effects
 
     def _words(self, run: Run, times: WordTimes, now_ns: int) -> list[Effect]:
         run.marks.first_words_ns = run.marks.first_words_ns or now_ns
@@ -313,12 +311,12 @@ class Speaking(Responses):
             self._refined.append(run.plan.item)
         return [*self._save(run, now_ns), *run.news()]
 
-    def _text(self, run: Run, text: str, now_ns: int) -> list[Effect]:
+    def _text(self, run: Run, delta: TextDelta, now_ns: int) -> list[Effect]:
         run.marks.first_text_ns = run.marks.first_text_ns or now_ns
         run.life.output(now_ns)
         run.deltas += 1
-        run.reply.add_text(text)
-        return [] if run.is_prepared else [run.text(text), *run.news()]
+        run.add_text(delta)
+        return [] if run.is_prepared else [run.text(delta.text), *run.news()]
 
     def _call(self, run: Run, event: CallDelta | CallDone, now_ns: int) -> list[Effect]:
         try:
@@ -423,8 +421,8 @@ class Speaking(Responses):
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, was_cut=was_cut)
         has_calls = view.has_called
-        known, is_stored = cut if was_cut else None, run.saving.is_begun
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, is_stored=is_stored))
+        known, kept = cut if was_cut else None, (run.saving.is_begun, run.reply.filler)
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, *kept))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]

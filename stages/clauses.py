@@ -202,6 +202,11 @@ class Reply:
         self.text += delta
         return [Publish(TextDelta(delta)), *(self._emit(text) for text in self._splitter.feed(delta))]
 
+    def interject(self, words: str) -> list[Output]:
+        """Have `words` said before the reply; they are no part of its text."""
+        assert not self.text, "what has begun is not interrupted"
+        return [Publish(TextDelta(f"{words} ", filler=True)), self._emit(words)]
+
     def finish(self) -> Sequence[Output]:
         """The last clause, which may be empty; nothing where it was finished before, as words are before a call."""
         if self._is_finished:

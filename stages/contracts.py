@@ -190,6 +190,12 @@ class Prompt(Wire, frozen=True):
     tools: tuple[Tool, ...] = ()
 
 
+class Filler(Wire, frozen=True):
+    """Say `text` before the reply's first word, if that has not come yet: reading the prompt takes long."""
+
+    text: str
+
+
 class Clause(Wire, frozen=True):
     """A unit of speech, up to a comma, stop or limit. The final one may be empty."""
 
@@ -258,10 +264,19 @@ class Transcript(Wire, frozen=True):
     final: bool = False
 
 
+class Reading(Wire, frozen=True):
+    """So many `tokens` of the prompt, by estimate, have to be read before the first word, which is expected to take
+    `predicted_ns` (0: unknown). A Thinker that says so takes a `Filler`."""
+
+    tokens: int
+    predicted_ns: int
+
+
 class TextDelta(Wire, frozen=True):
-    """More of the reply's text."""
+    """More of the reply's text. `filler`: it is the words of a `Filler`, and no part of what the model wrote."""
 
     text: str
+    filler: bool = False
 
 
 class CallDelta(Wire, frozen=True):
@@ -283,7 +298,10 @@ class CallDone(Wire, frozen=True):
 
 
 class TextDone(Wire, frozen=True):
-    """The reply is written: its text, and its calls. `reason`: stop, max_output_tokens or content_filter."""
+    """The reply is written: its text, without a filler, and its calls.
+
+    `reason`: stop, max_output_tokens or content_filter.
+    """
 
     text: str
     reason: str
@@ -326,8 +344,20 @@ class AudioOut(Wire, frozen=True):
     final: bool = False
 
 
-Event = Transcript | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
-Item = AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
+Event = Transcript | Reading | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
+Item = (
+    AudioIn
+    | Pause
+    | SpeechResumed
+    | EndOfTurn
+    | Prompt
+    | Filler
+    | Clause
+    | Latents
+    | Embeddings
+    | CodecFrames
+    | AudioOut
+)
 
 # ---- payloads: what edges carry ----------------------------------------------------------------------
 
@@ -350,6 +380,7 @@ def payload_of(piece: Item | Event) -> Payload | None:
 _LABELS: dict[type, str] = {
     **_PAYLOADS,
     Transcript: "transcript",
+    Reading: "reading",
     TextDelta: "text",
     CallDelta: "call",
     CallDone: "call_done",

@@ -69,6 +69,9 @@ class EventKind(StrEnum):
     CREDIT_RETURNED = auto()  # units; link, cause: granted, or closed or lost with the edge
     PUBLISHED = auto()  # units; to the gateway
     CONSUMED = auto()  # units of input that were used up: their credit goes back to the producer
+    # Of a session's KV; `cause` says why.
+    KV_TAKEN = auto()  # tokens that are there for a stream; cause: kept, or new or evicted where none are
+    KV_EVICTED = auto()  # tokens that are lost; cause: pressure, idle, mismatch or closed
     # Of a block of the arena; `state` is the block.
     ACQUIRED = auto()  # bytes that are to lie there
     LEASED = auto()  # bytes

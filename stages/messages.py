@@ -37,11 +37,13 @@ from stages.contracts import (
     Embeddings,
     EncoderOptions,
     EndOfTurn,
+    Filler,
     Latents,
     ObserverOptions,
     Pause,
     PrefillOptions,
     Prompt,
+    Reading,
     SpeechResumed,
     Tag,
     TalkerOptions,
@@ -55,7 +57,7 @@ from stages.contracts import (
 )
 from stages.event_log import EventLogStatistics, Excerpt
 
-LINK_VERSION = 7
+LINK_VERSION = 8
 PEER_NAME_CHARACTERS_MAX = 256
 FAULT_CHARACTERS_MAX = 500  # of what is said of a frame: it may quote the frame
 TYPE_CHARACTERS_MAX = 32  # more than any frame's name has
@@ -199,7 +201,19 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: AudioIn | Pause | SpeechResumed | EndOfTurn | Prompt | Clause | Latents | Embeddings | CodecFrames | AudioOut
+    item: (
+        AudioIn
+        | Pause
+        | SpeechResumed
+        | EndOfTurn
+        | Prompt
+        | Filler
+        | Clause
+        | Latents
+        | Embeddings
+        | CodecFrames
+        | AudioOut
+    )
     units: int = 0
     body: DataRef | None = None
 
@@ -237,7 +251,7 @@ class EndEpoch(Wire, frozen=True):
 
 class Published(Wire, frozen=True):
     tag: Tag
-    event: Transcript | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
+    event: Transcript | Reading | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
     body: DataRef | None = None
 
 
@@ -378,9 +392,25 @@ class SchedulerSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     kinds: tuple[KindSnapshot, ...]
 
 
+class KvSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The places of a Thinker's KV, as in `stages.kv_cache.KvStatistics`."""
+
+    places: int = 0
+    used: int = 0
+    pinned: int = 0
+    waiting: int = 0
+    tokens: int = 0
+    token_bytes: int = 0
+    hits: int = 0
+    misses: dict[str, int] = {}
+    evictions: dict[str, int] = {}
+    mismatches: int = 0
+    rebuilt_tokens: int = 0
+
+
 class WorkerSnapshot(Wire, frozen=True):
     """How a worker stands. `room_waiting`: streams that wait for room on a link or in the arena, the first of them for
-    `room_wait_ns_max`."""
+    `room_wait_ns_max`. `kv`: of a Thinker that keeps any."""
 
     replica: str
     streams: int
@@ -390,6 +420,7 @@ class WorkerSnapshot(Wire, frozen=True):
     scheduler: SchedulerSnapshot
     arena: ArenaSnapshot
     edges: tuple[EdgeSnapshot, ...]
+    kv: KvSnapshot | None = None
 
 
 class ReplicaReport(Wire, frozen=True):

@@ -1,4 +1,4 @@
-"""How a worker stands, in one frame: what is lent, how full links and arena are, what waits and for how long.
+"""How a worker stands, in one frame: what is lent, how full links, arena and KV are, what waits and for how long.
 
 Rules
 * A snapshot is as large as the worker has edges and kinds of steps, and says nothing of any session.
@@ -9,12 +9,21 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from stages.accounts import EdgeStatistics, StageStatistics
 from stages.block_table import TableStatistics
 from stages.credit import CreditStatistics
 from stages.edges import GATEWAY
-from stages.messages import ArenaSnapshot, EdgeSnapshot, KindSnapshot, SchedulerSnapshot, WorkerSnapshot
+from stages.kv_cache import KvStatistics
+from stages.messages import (
+    ArenaSnapshot,
+    EdgeSnapshot,
+    KindSnapshot,
+    KvSnapshot,
+    SchedulerSnapshot,
+    WorkerSnapshot,
+)
 from stages.outgoing import OutgoingStatistics
 from stages.scheduler import SchedulerStatistics
 from stages.waits import Waits
@@ -32,7 +41,12 @@ class Snapshots:
         self._room_waits = Waits[str]()
 
     def take(
-        self, stage: StageStatistics, outgoing: OutgoingStatistics, arena: TableStatistics, now_ns: int
+        self,
+        stage: StageStatistics,
+        outgoing: OutgoingStatistics,
+        arena: TableStatistics,
+        kv: KvStatistics,
+        now_ns: int,
     ) -> WorkerSnapshot:
         """The state of things as they are told at `now_ns` (monotonic)."""
         room = self._room_waits.look(outgoing.waiting, now_ns)
@@ -45,6 +59,7 @@ class Snapshots:
             _scheduler(stage.scheduler, now_ns),
             _arena(arena),
             self._edges(stage.edges, outgoing.windows, now_ns),
+            _kv(kv) if kv.places else None,
         )
 
     def _edges(
@@ -80,6 +95,10 @@ def _scheduler(seen: SchedulerStatistics, now_ns: int) -> SchedulerSnapshot:
         for one in seen.kinds
     )
     return SchedulerSnapshot(seen.waiting, seen.waiting_peak, wait_ns, seen.running, seen.expired, kinds)
+
+
+def _kv(seen: KvStatistics) -> KvSnapshot:
+    return KvSnapshot(**asdict(seen))
 
 
 def _arena(seen: TableStatistics) -> ArenaSnapshot:

@@ -26,7 +26,8 @@ Rules
 * A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
   output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
 * Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
-  happens stirs all, and so do streams that leave and steps of out-of-band responses, which share a model's spare.
+  happens stirs all, and so do streams that leave, steps of out-of-band responses, which share a model's spare, and all
+  steps while a stream waits for a place for its KV.
 * What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
   that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 * What an engine throws as it lets go is reported, and the stream is gone all the same.
@@ -34,7 +35,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from stages.accounts import EdgeAccounts, StageStatistics
 from stages.audits import Audits
@@ -46,6 +47,7 @@ from stages.engine_boundary import asked, plan_of
 from stages.entries import Entry
 from stages.event_log import EventKind, EventLog
 from stages.gathering import Gathering
+from stages.kv_cache import kv_of
 from stages.messages import (
     Cancel,
     Closed,
@@ -100,6 +102,7 @@ class Stage:
         self._model = model
         self._events = events or EventLog(0)
         self._batching = model if isinstance(model, BatchingModel) else None
+        self._kv = kv_of(model)
         self._edges = {edge.target: edge for edge in edges}
         self._accounts = EdgeAccounts(edges)
         self._inputs = frozenset(edge.payload for edge in inputs)
@@ -163,10 +166,10 @@ class Stage:
     def _forget_peer(self, link: int) -> list[Effect]:
         unheard = self._entries_where(lambda entry: self._peers.media_of(entry.control) == link)
         role = self._peers.forget(link)
-        effects = [effect for entry in unheard for effect in self._leave(entry, "failed", *MEDIA_LOST)]
+        effects = self._leave_all(unheard, "failed", *MEDIA_LOST)
         if role == "data":
-            for entry in self._entries_where(lambda entry: entry.may_lack_input(link, self._inputs)):
-                effects += self._leave(entry, "failed", "upstream_lost", "the stage before is gone")
+            lacking = self._entries_where(lambda entry: entry.may_lack_input(link, self._inputs))
+            effects += self._leave_all(lacking, "failed", "upstream_lost", "the stage before is gone")
         if role != "control":
             return effects
         # What a gateway has open is of sessions that it owns: whoever takes one over ends what others had opened there.
@@ -239,9 +242,8 @@ class Stage:
             refused = SessionRefused(frame.session, failure.code, str(failure))
             return [*reports_of(frame.session, failure), Send(link, refused)]
         ended = self._end_output(frame.session, frame.epoch)
-        for entry in self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link):
-            ended += self._leave(entry, "cancelled")
-        return ended + self._tell_owner(frame.session)
+        others = self._entries_where(lambda entry: entry.tag.session == frame.session and entry.control != link)
+        return ended + self._leave_all(others, "cancelled") + self._tell_owner(frame.session)
 
     def _tell_owner(self, session: str) -> list[Effect]:
         """The session is open for its owner once nothing is left here of who had it before."""
@@ -252,13 +254,11 @@ class Stage:
         return [Send(owner, SessionOpened(session))]
 
     def _close_session(self, link: int, session: str) -> list[Effect]:
-        effects: list[Effect] = []
         if not self._owners.owns(link, session):
             return self._drop_stale("close_session", session=session)
         self._owners.close(session)
-        for entry in self._entries_where(lambda entry: entry.tag.session == session):
-            effects += self._leave(entry, "cancelled")
-        return effects + self._release_session(session)
+        its = self._entries_where(lambda entry: entry.tag.session == session)
+        return self._leave_all(its, "cancelled") + self._release_session(session)
 
     def _release_session(self, session: str) -> list[Effect]:
         """Let the model forget a closed session, unless a step still runs for it."""
@@ -275,6 +275,7 @@ class Stage:
         refusal = self._owners.refusal(link, tag.session) or self._peers.refusal(link) or self._refusal(frame, known)
         if refusal is not None:
             return self._refuse(link, frame, *refusal)
+        self._kv.serve(tag.session, frame.tenant)
         stream = asked(lambda: self._model.open(tag, frame.options))
         if isinstance(stream, StageFailure):
             return [*reports_of(tag.key, stream), *self._refuse(link, frame, stream.code, str(stream))]
@@ -378,12 +379,8 @@ class Stage:
 
     def _end_output(self, session: str, epoch: int) -> list[Effect]:
         """End what `session` was given out before `epoch`."""
-        effects: list[Effect] = []
-        for entry in self._entries_where(
-            lambda entry: entry.tag.session == session and entry.tag.is_output_before(epoch)
-        ):
-            effects += self._leave(entry, "cancelled")
-        return effects
+        stale = self._entries_where(lambda entry: entry.tag.session == session and entry.tag.is_output_before(epoch))
+        return self._leave_all(stale, "cancelled")
 
     # ---- steps -----------------------------------------------------------------------------------
 
@@ -464,7 +461,7 @@ class Stage:
             entry = self._entries[key]
             timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
             effects += self._step_done(entry, result, timing)
-        shares = len(self._entries) < held or any(tag.epoch == OUT_OF_BAND for tag in tags)
+        shares = len(self._entries) < held or self._kv.waits or any(tag.epoch == OUT_OF_BAND for tag in tags)
         return effects + self.run_steps(now_ns, None if shares else self._streams_of({tag.session for tag in tags}))
 
     def _step_done(self, entry: Entry, result: object, timing: StepDone) -> list[Effect]:
@@ -555,6 +552,9 @@ class Stage:
 
     def _fail(self, entry: Entry, failure: StageFailure) -> list[Effect]:
         return [*reports_of(entry.tag.key, failure), *self._leave(entry, "failed", failure.code, str(failure))]
+
+    def _leave_all(self, entries: Iterable[Entry], outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
+        return [effect for entry in entries for effect in self._leave(entry, outcome, code, message)]
 
     def _leave(self, entry: Entry, outcome: Outcome, code: str = "", message: str = "") -> list[Effect]:
         """End `entry` now, or as soon as its running step has come back."""

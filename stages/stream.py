@@ -115,7 +115,8 @@ class StageStream(Protocol):
 
     def next_step(self) -> Step | None:
         """The next piece of work, or None until more input (or a model resource) is there. It may wait for other
-        streams of its session; for those of others only to close, or to come back from a step out of band."""
+        streams of its session; for those of others only to close, to come back from a step out of band, or for a place
+        in their cache (`stages.kv_cache`)."""
         ...
 
     def finish_step(self, result: object) -> Sequence[Output]:

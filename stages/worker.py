@@ -36,6 +36,7 @@ from stages.effects import Effect, ReportFault, Send, StartBatch, StartStep, Ste
 from stages.engines import registry
 from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX, PAGE_EVENTS_MAX, EventLog
 from stages.exchange import Exchange
+from stages.kv_cache import kv_of
 from stages.link import Link, LinkError, connect, listen, payload_bytes_max, remove_socket
 from stages.messages import (
     LINK_VERSION,
@@ -137,6 +138,8 @@ class Worker:
     def __init__(self, spec: WorkerSpec, model: StageModel) -> None:
         self._spec = spec
         self._events = EventLog(spec.events_max)
+        self._kv = kv_of(model)
+        self._kv.log_to(self._events)
         self._note_moment()  # from now on it holds everything, though nothing may happen for long
         self._stage = spec.stage_of(model, self._events)
         self._revision = model.revision
@@ -162,7 +165,7 @@ class Worker:
         elif isinstance(frame, ReadEvents):
             link.send(self._event_page(frame))
         elif isinstance(frame, Inspect):
-            link.send(self._snapshot(time.monotonic_ns()))
+            link.send(self._snapshot(self._note_moment()))
         elif isinstance(frame, Audit):
             link.send(self._audited(link, frame))
         elif isinstance(frame, Open) and self._exchange.is_closing(frame.tag.key):
@@ -186,14 +189,16 @@ class Worker:
         return audited(self._spec.replica, asked, held, audits.strays())
 
     def _note_moment(self) -> int:
-        """Tell the event log that something has come, now; gives that moment."""
+        """Tell the event log and the cache of KV that something has come, now; gives that moment."""
         now_ns = time.monotonic_ns()
         self._events.at(now_ns)
+        self._kv.at(now_ns)
         return now_ns
 
     def _snapshot(self, now_ns: int) -> WorkerSnapshot:
         arena = self._blocks.statistics(now_ns)
-        return self._snapshots.take(self._stage.statistics(), self._exchange.statistics(), arena, now_ns)
+        sent = self._exchange.statistics()
+        return self._snapshots.take(self._stage.statistics(), sent, arena, self._kv.statistics(), now_ns)
 
     def _greet(self, link: Link, hello: Hello) -> None:
         spec = self._spec

@@ -75,6 +75,7 @@ ITEMS = st.builds(
     status=st.sampled_from(["completed", "incomplete"]),
     audio_samples=st.integers(0, 600_000).map(lambda ms: ms * MS),
     cut=st.booleans(),
+    filler=st.sampled_from(["", "One moment, please."]),
 ).map(_as_cut)
 SETTINGS = st.builds(
     SessionSettings,

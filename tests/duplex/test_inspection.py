@@ -14,7 +14,15 @@ from duplex import inspection
 from duplex.alerts import AlertLimits
 from duplex.inspection import Inspection
 from duplex.tasks import stop_task
-from stages.messages import ArenaSnapshot, EdgeSnapshot, Inspect, KindSnapshot, SchedulerSnapshot, WorkerSnapshot
+from stages.messages import (
+    ArenaSnapshot,
+    EdgeSnapshot,
+    Inspect,
+    KindSnapshot,
+    KvSnapshot,
+    SchedulerSnapshot,
+    WorkerSnapshot,
+)
 from tests.duplex.pool_bench import bench
 
 S = 1_000_000_000
@@ -81,6 +89,26 @@ def test_every_figure_of_a_snapshot_is_told_with_its_place() -> None:
         f"duplex_scheduler_predicted_seconds{{{kind}}} 0.03",
         f"duplex_scheduler_service_mean_seconds{{{kind}}} 0.02",
         f"duplex_scheduler_error_mean_seconds{{{kind}}} 0.01",
+    }
+
+
+def test_every_figure_of_kv_is_told_where_there_is_any() -> None:
+    one = Bench()
+    one.take(replace(SNAPSHOT, kv=KvSnapshot(4, 3, 1, 2, 500, 20, 9, {"new": 2, "evicted": 1}, {"idle": 6}, 7, 30)))
+    assert {line for line in one.figures() if line.startswith("duplex_kv_")} == {
+        f"duplex_kv_places{{{AT}}} 4.0",
+        f"duplex_kv_places_used{{{AT}}} 3.0",
+        f"duplex_kv_places_pinned{{{AT}}} 1.0",
+        f"duplex_kv_waiting{{{AT}}} 2.0",
+        f"duplex_kv_tokens{{{AT}}} 500.0",
+        f"duplex_kv_bytes{{{AT}}} 10000.0",
+        f"duplex_kv_hits{{{AT}}} 9.0",
+        f'duplex_kv_misses{{cause="new",{AT}}} 2.0',
+        f'duplex_kv_misses{{cause="evicted",{AT}}} 1.0',
+        f'duplex_kv_evictions{{cause="idle",{AT}}} 6.0',
+        f"duplex_kv_mismatches{{{AT}}} 7.0",
+        f"duplex_kv_rebuilt_tokens{{{AT}}} 30.0",
+        f"duplex_kv_rebuilt_bytes{{{AT}}} 600.0",
     }
 
 

@@ -54,9 +54,20 @@ def test_each_worker_keeps_as_many_events_as_was_set() -> None:
 
 
 def test_as_many_places_as_calls() -> None:
-    assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7}
+    assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7, "idle_s": 600}
     scripted = graph_of(Config(engine="scripted", calls_max=7)).stage("thinker")
     assert scripted.options["sessions_max"] == 7
+
+
+def test_there_may_be_more_calls_than_places_for_kv() -> None:
+    of_local = graph_of(Config(calls_max=100)).stage("thinker").options
+    assert of_local["slots"] == 15, "as many as llama.cpp has"
+    fewer = Config(calls_max=7, kv_slots=2, kv_idle_s=30)
+    assert graph_of(fewer).stage("thinker").options == {"slots": 2, "idle_s": 30}
+    synthetic = graph_of(load({}, engine="synthetic", calls_max=7, kv_slots=2, kv_idle_s=30)).stage("thinker").options
+    assert [synthetic[name] for name in ("sessions_max", "kv_places", "kv_idle_s")] == [7, 2, 30]
+    with pytest.raises(GraphError, match="slots"):
+        graph_of(Config(calls_max=100, kv_slots=16))
 
 
 def test_the_script_reaches_its_stages() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from duplex.config import Config, ConfigError
 from duplex.service_tools import FILLER_WORDS_MAX, service_tools
-from sessions.service_calls import FILLER
+from sessions.filler import FILLER
 from tests.duplex.tool_server import KEY, SECRET
 
 ENVIRONMENT = {"BOOKING_SECRET": SECRET}

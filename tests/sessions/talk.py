@@ -98,6 +98,7 @@ class Talk:
         ids_from: int = 1,
         service_tools: tuple[ServiceTool, ...] = (),
         calls: tuple[BegunCall, ...] = (),
+        filler: str = "",
     ) -> None:
         self._ids: Counter[str] = Counter()
         self._ids_from = ids_from
@@ -115,6 +116,7 @@ class Talk:
                 prepare=prepare,
                 voices=("joe", "amy"),
                 service_tools=service_tools,
+                filler=filler,
             ),
             transport_lead_ms=lead_ms,
             recalls=recalls,

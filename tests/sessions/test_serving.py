@@ -28,8 +28,9 @@ from sessions.events import (
     ReplyText,
     ResponseFinished,
 )
+from sessions.filler import FILLER_AFTER_NS
 from sessions.service_calls import PENDING_MAX, STORE_NS_MAX, Failure, Result, ServiceTool
-from sessions.serving import FILLER_NS, FOLLOW_UPS_MAX
+from sessions.serving import FOLLOW_UPS_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from sessions.tool_calls import BegunCall, call_item
 from stages.contracts import Clause, Message, TalkerOptions, ThinkerOptions, Tool, ToolCall, ToolChoice
@@ -301,7 +302,7 @@ def test_a_client_that_asks_before_that_is_not_refused() -> None:
 
 def filled(talk: Talk) -> list[Effect]:
     """The caller has waited long enough; what is begun for them is open."""
-    effects = tick(talk, FILLER_NS / MS)
+    effects = tick(talk, FILLER_AFTER_NS / MS)
     if talk.core.speaking.active:
         talk.open(talk.active)
         talk.open(talk.active)
@@ -310,8 +311,8 @@ def filled(talk: Talk) -> list[Effect]:
 
 def test_who_is_kept_waiting_is_told_so_once() -> None:
     talk = asked()
-    assert talk.core.next_deadline_ns() == talk.now_ns + FILLER_NS
-    assert tick(talk, FILLER_NS / MS - 1) == []
+    assert talk.core.next_deadline_ns() == talk.now_ns + FILLER_AFTER_NS
+    assert tick(talk, FILLER_AFTER_NS / MS - 1) == []
     filled(talk)
     assert talk.started() == ["resp_1", "resp_2"]
     assert talk.options("resp_2").keys() == {"talker", "vocoder"}, "nobody thinks about it"

@@ -48,7 +48,7 @@ def _takes_what_is_late(mouth: Speaking, tag: Tag, event: Any, now_ns: int) -> l
     """In place of: what comes for a response that has ended changes nothing."""
     run = mouth._runs.get(tag.response)
     if run is not None and run.life.ended and isinstance(event, TextDelta):
-        return mouth._text(run, event.text, now_ns)
+        return mouth._text(run, event, now_ns)
     return _PUBLISHED(mouth, tag, event, now_ns)
 
 

@@ -200,3 +200,14 @@ def test_words_that_are_over_are_finished_once() -> None:
     reply.feed("Let me see")
     assert [(clause.text, clause.final) for clause in clauses_of(reply.finish())] == [("Let me see", True)]
     assert reply.finish() == []
+
+
+def test_words_that_bridge_a_wait_come_first_and_are_no_part_of_the_text() -> None:
+    reply = Reply(ClauseLimits(), 1)
+    outputs = [*reply.interject("One moment, please."), *reply.feed("It is ten. "), *reply.finish()]
+    assert deltas_of(outputs) == ["One moment, please. ", "It is ten."]
+    assert [(clause.index, clause.text) for clause in clauses_of(outputs)] == [
+        (0, "One moment, please."),
+        (1, "It is ten."),
+    ]
+    assert reply.text == "It is ten."

@@ -35,7 +35,7 @@ def synthetic_done(model: StageModel, session: str, turn: int) -> TextDone:
 
 
 def test_the_local_thinker_reads_the_same_prompt_of_another_from_its_beginning() -> None:
-    settings = ThinkerSettings(sessions=2, context_tokens=1_024, output_tokens_max=256, sentences_max=2)
+    settings = ThinkerSettings(slots=2, context_tokens=1_024, output_tokens_max=256, sentences_max=2)
     model: StageModel = ThinkerModel(FakeLlama(LlamaSettings(3, 1_024), lambda _: "Yes."), TEMPLATE, settings, "fake")
     for session in (MINE, THEIRS):
         model.open_session(session)
@@ -44,7 +44,7 @@ def test_the_local_thinker_reads_the_same_prompt_of_another_from_its_beginning()
 
 
 def test_a_slot_that_goes_over_has_nothing_of_who_had_it() -> None:
-    settings = ThinkerSettings(sessions=1, context_tokens=1_024, output_tokens_max=256, sentences_max=2)
+    settings = ThinkerSettings(slots=1, context_tokens=1_024, output_tokens_max=256, sentences_max=2)
     model: StageModel = ThinkerModel(FakeLlama(LlamaSettings(2, 1_024), lambda _: "Yes."), TEMPLATE, settings, "fake")
     model.open_session(MINE)
     local_done(model, MINE, 1)

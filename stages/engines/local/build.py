@@ -27,7 +27,7 @@ def encoder(options: Mapping[str, object]) -> EncoderModel:
 def thinker(options: Mapping[str, object]) -> ThinkerModel:
     chosen = msgspec.convert(options, SlotOptions)
     path = Path(chosen.gguf) if chosen.gguf else weights.locate("smollm2-135m-instruct")
-    return load_thinker(path, ThinkerSettings(sessions=chosen.slots))
+    return load_thinker(path, ThinkerSettings(slots=chosen.slots, idle_s_max=chosen.idle_s))
 
 
 def talker(options: Mapping[str, object]) -> TalkerModel:

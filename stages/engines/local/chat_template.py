@@ -23,6 +23,8 @@ from stages.contracts import Message, Tool
 from stages.engines.local.call_format import answered, described, written
 from stages.engines.local.gguf import GgufHeader
 
+FORM_REVISION = 1  # of the prompts that are written here; a change of any makes it another
+
 
 class TemplateUnsupportedError(ValueError):
     """The model's chat template is of no known family: another model must be configured."""
@@ -78,6 +80,11 @@ class ChatTemplate:
     @property
     def family(self) -> str:
         return self._family.name
+
+    @property
+    def revision(self) -> str:
+        """Of the form of its prompts."""
+        return f"{self._family.name}-{FORM_REVISION}"
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -24,6 +24,15 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TOKEN_UNKNOWN, _TOKEN_CONTROL = 2, 3
 _WANTED = frozenset(("general.name", "tokenizer.chat_template", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"))
+# Behind the architecture's name, as in "llama.block_count".
+_LAYERS, _WIDTH, _HEADS, _KV_HEADS = (
+    "block_count",
+    "embedding_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+)
+_SIZES = frozenset((_LAYERS, _WIDTH, _HEADS, _KV_HEADS))
+_KV_VALUE_BYTES = 2  # float16, llama.cpp's default
 
 Value = str | int | float | bool | list[str] | list[int | float | bool] | None
 
@@ -34,11 +43,13 @@ class GgufError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """`control_tokens`: the texts that the tokenizer turns into control tokens, such as "<|im_end|>"."""
+    """`control_tokens`: the texts that the tokenizer turns into control tokens, such as "<|im_end|>".
+    `kv_token_bytes`: what the KV of one token takes, keys and values of all layers; 0 where the file does not say."""
 
     name: str
     chat_template: str
     control_tokens: tuple[str, ...]
+    kv_token_bytes: int = 0
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -55,6 +66,7 @@ def read_header(path: Path) -> GgufHeader:
         name=_text(values.get("general.name")) or path.stem,
         chat_template=_text(values.get("tokenizer.chat_template")),
         control_tokens=_control_tokens(values),
+        kv_token_bytes=_kv_token_bytes(values),
     )
 
 
@@ -68,6 +80,18 @@ def _control_tokens(values: dict[str, Value]) -> tuple[str, ...]:
         return ()
     pairs = zip(tokens, kinds, strict=False)
     return tuple(str(token) for token, kind in pairs if kind in (_TOKEN_UNKNOWN, _TOKEN_CONTROL) and token)
+
+
+def _kv_token_bytes(values: dict[str, Value]) -> int:
+    sizes = {_name_of_size(key): value for key, value in values.items() if isinstance(value, int)}
+    layers, width, heads = (sizes.get(name, 0) for name in (_LAYERS, _WIDTH, _HEADS))
+    if not heads:
+        return 0
+    return 2 * layers * sizes.get(_KV_HEADS, heads) * (width // heads) * _KV_VALUE_BYTES
+
+
+def _name_of_size(key: str) -> str:
+    return key.partition(".")[2]
 
 
 class _Reader:
@@ -86,8 +110,9 @@ class _Reader:
         values: dict[str, Value] = {}
         for _ in range(self._count("Q", PAIRS_MAX)):
             key = self._string()
-            value = self._value(int(self._number("I")), keep=key in _WANTED)
-            if key in _WANTED:
+            is_wanted = key in _WANTED or _name_of_size(key) in _SIZES
+            value = self._value(int(self._number("I")), keep=is_wanted)
+            if is_wanted:
                 values[key] = value
         return values
 

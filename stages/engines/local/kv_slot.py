@@ -1,4 +1,4 @@
-"""KV slots, and how prompts get into them: settings, ownership, pieces, fitting.
+"""KV slots, and how prompts get into them: settings, what a slot holds, pieces, fitting.
 
 Rules
 * A slot that changes hands starts afresh: no text, no KV and no cached-token count of its former owner is used.
@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +19,10 @@ from stages.contracts import Message, Tool
 from stages.engines.local.call_format import described
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.llama import Completed, Completion, Llama, LlamaContextError, LlamaError
+from stages.kv_cache import IDLE_S_MAX
+from stages.prefill_speed import PrefillSpeed
 from stages.prompting import PromptTooLargeError, cost_of, estimate_tokens, fit
-from stages.stream import StageFailure, StageStream
+from stages.stream import StageFailure
 
 PIECE_CHARS = 90  # 20 tokens of English, some 150 ms
 FIT_MARGIN = 0.95
@@ -27,10 +30,12 @@ FIT_MARGIN = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ThinkerSettings:
-    """`sessions` KV slots of `context_tokens`, and a spare. The penalty, over the last `repeat_window` tokens, was
+    """`slots` for the KV of so many sessions, of `context_tokens` each, and a spare; what a session has not used for
+    `idle_s_max` is given up. The penalty, over the last `repeat_window` tokens, was
     chosen with `persona.MESSAGES`: 1.0 runs in circles, 1.1 avoids the very words that the answer needs."""
 
-    sessions: int = 4
+    slots: int = 4
+    idle_s_max: int = IDLE_S_MAX
     context_tokens: int = 2_048
     threads: int = 1
     output_tokens_max: int = 512
@@ -40,8 +45,8 @@ class ThinkerSettings:
     repeat_window: int = 64
 
     def __post_init__(self) -> None:
-        if self.sessions < 1 or self.sentences_max < 1:
-            raise ValueError("a Thinker needs at least one session and one sentence")
+        if min(self.slots, self.idle_s_max, self.sentences_max) < 1:
+            raise ValueError("a Thinker needs at least one slot, one second and one sentence")
         if not 1 <= self.output_tokens_max <= self.context_tokens // 2:
             raise ValueError("output_tokens_max must be 1 to half of context_tokens")
 
@@ -52,32 +57,21 @@ class ThinkerSettings:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One owner's use of a KV slot: a session's, or, where it is shared, that of one stream after the other.
+    """One owner's use of the KV slot `index`.
 
     `text` is what the KV is known to begin with; None until something of the owner has been evaluated, and until then
-    the engine is told to reuse nothing. `holder` is the stream whose step uses the slot; `responses` counts the open
-    responses, to which prefills give way.
+    the engine is told to reuse nothing. `tokens` are in the KV, as the engine counted them last.
     """
 
     index: int
-    is_shared: bool = False
     text: str | None = None
-    holder: StageStream | None = None
-    latest: StageStream | None = None
-    responses: int = 0
+    tokens: int = 0
+    read: int = 0
 
-    def take(self, stream: StageStream) -> bool:
-        """Reserve the slot for a step of `stream`."""
-        if self.holder not in (None, stream):
-            return False
-        if self.is_shared and self.latest is not stream:
-            self.text = None
-        self.holder = self.latest = stream
-        return True
-
-    def release(self, stream: StageStream) -> None:
-        if self.holder is stream:
-            self.holder = None
+    def take_read(self) -> int:
+        """The tokens that were evaluated since the last call."""
+        read, self.read = self.read, 0
+        return read
 
     def begin(self, text: str) -> bool:
         """A request for `text` starts, which drops what differs from it. True if the KV may be reused."""
@@ -86,21 +80,39 @@ class Slot:
         self.text = text[: _common_length(self.text, text)]
         return True
 
+    def lacks(self, text: str) -> str:
+        """The end of `text` that is to be evaluated."""
+        return text[_common_length(self.text or "", text) :]
+
+    def hold(self, completed: Completed) -> None:
+        """A request has come to this."""
+        if completed.reason != "halted" or completed.output_tokens:
+            self.tokens = completed.prompt_tokens + completed.output_tokens
+            self.read += completed.prompt_tokens - completed.cached_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """llama.cpp, the model's template and the settings, as steps need them."""
+    """llama.cpp, the model's template and the settings, as steps need them. `clock` gives monotonic ns.
+
+    Several threads tell `speed` what they have seen: where two do at once, one of them is not heard.
+    """
 
     llama: Llama
     template: ChatTemplate
     settings: ThinkerSettings
+    clock: Callable[[], int] = time.monotonic_ns
+    speed: PrefillSpeed = field(default_factory=PrefillSpeed)
 
     def evaluate(self, slot: Slot, text: str, halted: Callable[[], bool]) -> Completed:
         """Bring the KV of `slot` to exactly `text`, in one request."""
+        lacking, began_ns = slot.lacks(text), self.clock()
         request = Completion(slot.index, text, reuse=slot.begin(text))
         completed = self.complete(request, lambda _: halted())
+        slot.hold(completed)
         if completed.reason != "halted":
             slot.text = text
+            self.speed.observe(max(1, estimate_tokens(lacking)), self.clock() - began_ns)
         return completed
 
     def complete(self, request: Completion, watch: Callable[[str], bool]) -> Completed:

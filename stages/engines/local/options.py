@@ -6,7 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-SLOTS_MAX = 1_000  # as many calls as a service takes
+from stages import kv_cache
+
+SLOTS_MAX = 15  # and the spare: a batch of llama.cpp, of 16 tokens, must hold one of every slot
+IDLE_S_MAX = 86_400  # a day: longer than any call lasts
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -14,9 +17,11 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlotOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of the Thinker. `slots`: calls at once. `gguf`: another model's file."""
+    """Of the Thinker. `slots`: sessions whose KV is kept at once, each until it was not used for `idle_s`. `gguf`:
+    another model's file."""
 
     slots: Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
+    idle_s: Annotated[int, msgspec.Meta(ge=1, le=IDLE_S_MAX)] = kv_cache.IDLE_S_MAX
     gguf: str = ""
 
 

@@ -1,14 +1,16 @@
 """The local Thinker: replies by llama.cpp, with each session's KV kept in step with what is said.
 
 Theory of operation
-    A session owns one KV slot; one more, the spare, serves out-of-band responses. While the caller speaks, a prefill
-    stream evaluates the growing prompt piece by piece; when the answer is wanted, a single token is left to evaluate.
+    Sessions have their KV in slots, of which there may be fewer than sessions (`stages.kv_cache`); one more, the spare,
+    serves out-of-band responses. While the caller speaks, a prefill stream evaluates the growing prompt piece by piece;
+    when the answer is wanted, a single token is left to evaluate. A session that has lost its slot gets another one,
+    and its whole prompt is evaluated again: how long that will take is said before it begins (`Reading`), and words to
+    bridge it may be ordered while it is under way (`Filler`).
     A response is one uninterrupted generation: text goes out token by token, clauses as they end. Where a clause waits
     for credit the generation stops, and a later step goes on from prompt and text so far, which the KV still holds.
 
-    Streams of one session share its slot by turns. A step owns the slot from the moment it is planned until its result
-    is in, or its stream is closed. A response has precedence: while one is open, nothing is prefilled, and a prefill
-    under way stops at its next piece.
+    Streams of one session share its slot by turns (`seats`). A response has precedence: while one is open, nothing is
+    prefilled, and a prefill under way stops at its next piece.
 
 Rules
 * A cancel waits for one piece of prompt (`kv_slot`), or one token.
@@ -27,7 +29,18 @@ from pathlib import Path
 
 from stages.call_writer import callable_now
 from stages.clauses import Reply
-from stages.contracts import Item, Message, Options, PrefillOptions, Prompt, Tag, TextDone, ThinkerOptions
+from stages.contracts import (
+    Filler,
+    Item,
+    Message,
+    Options,
+    PrefillOptions,
+    Prompt,
+    Reading,
+    Tag,
+    TextDone,
+    ThinkerOptions,
+)
 from stages.engines.local.call_format import CallReader, grammar
 from stages.engines.local.chat_template import ChatTemplate
 from stages.engines.local.gguf import read_header
@@ -40,6 +53,9 @@ from stages.engines.local.llama import (
     LlamaServer,
     LlamaSettings,
 )
+from stages.engines.local.seats import Seat, SessionSeat, SpareSeat, Turns
+from stages.kv_cache import KvCache, KvLimits
+from stages.prompting import estimate_tokens
 from stages.stream import Output, Publish, StageFailure, StageStream, Step, StepContext
 
 FITS_MAX = 3  # a prompt that the engine refuses, by its own count, is fitted anew so often
@@ -50,70 +66,73 @@ def load_thinker(path: Path, settings: ThinkerSettings, revision: str = "") -> T
     """A Thinker from a GGUF file: 0.5–1.5 s. Raises `GgufError`, `TemplateUnsupportedError` and `LlamaError`."""
     header = read_header(path)
     template = ChatTemplate(header)
-    slots = LlamaSettings(settings.sessions + 1, settings.context_tokens, settings.threads)
-    return ThinkerModel(LlamaServer(path, slots), template, settings, revision or header.name)
+    slots = LlamaSettings(settings.slots + 1, settings.context_tokens, settings.threads)
+    llama = LlamaServer(path, slots)
+    return ThinkerModel(llama, template, settings, revision or header.name, header.kv_token_bytes)
 
 
 class ThinkerModel:
     """The `StageModel`. It closes `llama` when closed."""
 
-    def __init__(self, llama: Llama, template: ChatTemplate, settings: ThinkerSettings, revision: str) -> None:
-        assert llama.settings.slots == settings.sessions + 1, "a slot for each session and the spare"
+    def __init__(
+        self, llama: Llama, template: ChatTemplate, settings: ThinkerSettings, revision: str, token_bytes: int = 0
+    ) -> None:
+        assert llama.settings.slots == settings.slots + 1, "the slots and the spare"
         self._engine = Engine(llama, template, settings)
-        self._slots: dict[str, Slot] = {}
-        self._leaving: list[Slot] = []
-        self._free = list(reversed(range(settings.sessions)))
-        self._spare = Slot(settings.sessions, is_shared=True)
+        limits = KvLimits(settings.slots, idle_ns_max=settings.idle_s_max * 1_000_000_000, token_bytes=token_bytes)
+        self._kv = KvCache(limits, Slot, model=revision, prompt_format=template.revision)
+        self._turns: dict[str, Turns] = {}
+        self._spare = Slot(settings.slots)
+        self._spare_turns = Turns()
         self._revision = revision
 
     @property
     def concurrency(self) -> int:
-        return self._engine.settings.sessions + 1
+        return self._engine.settings.slots + 1
+
+    @property
+    def kv(self) -> KvCache[Slot]:
+        return self._kv
 
     @property
     def revision(self) -> str:
         return self._revision
 
     def open_session(self, session: str) -> None:
-        """Give `session` a slot; see `StageModel`."""
-        if session in self._slots:
-            return
-        self._reclaim()
-        if not self._free:
-            raise StageFailure("capacity", f"all {self._engine.settings.sessions} sessions are taken")
-        self._slots[session] = Slot(self._free.pop())
+        """Let `session` claim a slot; see `StageModel`."""
+        self._kv.open(session)
+        self._turns.setdefault(session, Turns())
 
     def close_session(self, session: str) -> None:
-        """Take the slot back; at once, or when the step that still uses it has come back."""
-        slot = self._slots.pop(session, None)
-        if slot is not None:
-            self._leaving.append(slot)
+        """Take its slot back; at once, or when the step that still uses it has come back."""
+        self._turns.pop(session, None)
+        self._kv.close(session)
 
     def kept_for(self, session: str) -> dict[str, int]:
         """Its KV slot; see `StageModel`."""
-        return {"slots": int(session in self._slots)}
-
-    def _reclaim(self) -> None:
-        self._free += [slot.index for slot in self._leaving if slot.holder is None]
-        self._leaving = [slot for slot in self._leaving if slot.holder is not None]
+        return {"slots": self._kv.kept_for(session)}
 
     def open(self, tag: Tag, options: Options) -> StageStream:
         """Open a prefill or a response; see `StageModel`."""
         if isinstance(options, PrefillOptions):
-            return _PrefillStream(self._engine, self._slot_of(tag))
+            turns = self._turns_of(tag)
+            return _PrefillStream(self._engine, SessionSeat(self._kv, turns, tag.session, ahead=True), turns)
         if not isinstance(options, ThinkerOptions):
             raise StageFailure("wrong_options", f"a Thinker takes no {type(options).__name__}")
         _check(options.messages)
         if options.max_output_tokens < 1 or not 0.0 <= options.temperature <= 2.0:
             raise StageFailure("wrong_options", "max_output_tokens must be at least 1, temperature 0 to 2")
-        slot = self._spare if options.spare else self._slot_of(tag)
-        return _ResponseStream(self._engine, slot, options)
+        if options.spare:
+            spare = SpareSeat(self._spare, self._spare_turns)
+            return _ResponseStream(self._engine, spare, self._spare_turns, options)
+        turns = self._turns_of(tag)
+        return _ResponseStream(self._engine, SessionSeat(self._kv, turns, tag.session, ahead=False), turns, options)
 
-    def _slot_of(self, tag: Tag) -> Slot:
-        slot = self._slots.get(tag.session)
-        if slot is None:
-            raise StageFailure("unknown_session", "the session has no slot")
-        return slot
+    def _turns_of(self, tag: Tag) -> Turns:
+        turns = self._turns.get(tag.session)
+        if turns is None:
+            raise StageFailure("unknown_session", "the session was not opened here")
+        return turns
 
     def close(self) -> None:
         self._engine.llama.close()
@@ -133,10 +152,11 @@ def _check(messages: Sequence[Message]) -> None:
 class _PrefillStream:
     """Keeps the session's KV in step with the newest `Prompt`. It ends when it is cancelled or closed."""
 
-    def __init__(self, engine: Engine, slot: Slot) -> None:
+    def __init__(self, engine: Engine, seat: Seat, turns: Turns) -> None:
         self._prompter = Prompter(engine)
         self._engine = engine
-        self._slot = slot
+        self._seat = seat
+        self._turns = turns
         self._wanted: Prompt | None = None
         self._running: _PrefillStep | None = None
 
@@ -155,25 +175,27 @@ class _PrefillStream:
         return ()
 
     def next_step(self) -> Step | None:
-        if self._wanted is None or self._slot.responses or not self._slot.take(self):
+        slot = self._seat.take() if self._wanted is not None else None
+        if slot is None or self._wanted is None:
             return None
-        self._running = _PrefillStep(self._engine, self._prompter, self._slot, self._wanted)
+        self._running = _PrefillStep(self._engine, self._prompter, slot, self._turns, self._wanted)
         return self._running
 
     def finish_step(self, result: object) -> Sequence[Output]:
         """`result` is true where the KV is in step with the step's prompt."""
         step, self._running = self._running, None
         assert step is not None, "a step was planned"
-        self._slot.release(self)
+        self._seat.step_over()
         if result and self._wanted is step.prompt:
             self._wanted = None
+            self._seat.leave()
         return ()
 
     def held(self) -> dict[str, int]:
-        return {"slots": int(self._slot.holder is self)}
+        return {"slots": int(self._seat.is_taken)}
 
     def close(self) -> None:
-        self._slot.release(self)
+        self._seat.leave()
 
 
 @dataclass(slots=True)
@@ -183,6 +205,7 @@ class _PrefillStep:
     engine: Engine
     prompter: Prompter
     slot: Slot
+    turns: Turns
     prompt: Prompt
     outdated: bool = False
 
@@ -204,7 +227,7 @@ class _PrefillStep:
         return completed.reason != "halted" and piece is None
 
     def _is_void(self, context: StepContext) -> bool:
-        return context.cancelled() or self.outdated or self.slot.responses > 0
+        return context.cancelled() or self.outdated or self.turns.responses > 0
 
 
 # ---- response -----------------------------------------------------------------------------------------
@@ -213,46 +236,51 @@ class _PrefillStep:
 class _ResponseStream:
     """One reply."""
 
-    def __init__(self, engine: Engine, slot: Slot, options: ThinkerOptions) -> None:
-        self._slot = slot
-        self._writer = _Writer(engine, slot, options)
+    def __init__(self, engine: Engine, seat: Seat, turns: Turns, options: ThinkerOptions) -> None:
+        self._seat = seat
+        self._turns = turns
+        self._writer = _Writer(engine, options)
         self._is_open = True
         self._has_begun = False
-        slot.responses += 1
+        turns.responses += 1
 
     @property
     def finished(self) -> bool:
         return not self._is_open
 
     def feed(self, item: Item) -> Sequence[Output]:
-        raise StageFailure("wrong_item", f"a response takes no {type(item).__name__}")
+        if not isinstance(item, Filler):
+            raise StageFailure("wrong_item", f"a response takes no {type(item).__name__}")
+        self._writer.filler = item.text
+        return ()
 
     def next_step(self) -> Step | None:
-        if not self._is_open or not self._slot.take(self):
+        slot = self._seat.take() if self._is_open else None
+        if slot is None:
             return None
         urgency = 1 if self._has_begun else 0
         self._has_begun = True
-        return _ResponseStep(self._writer, urgency)
+        return _ResponseStep(self._writer, slot, urgency)
 
     def finish_step(self, result: object) -> Sequence[Output]:
         """`result` is the reason why the reply is over, or None where it goes on."""
-        self._slot.release(self)
+        self._seat.step_over()
         if result is None:
             return ()
         self._leave()
         return self._writer.ending(str(result))
 
     def held(self) -> dict[str, int]:
-        return {"slots": int(self._slot.holder is self)}
+        return {"slots": int(self._seat.is_taken)}
 
     def close(self) -> None:
-        self._slot.release(self)
         self._leave()
 
     def _leave(self) -> None:
         if self._is_open:
             self._is_open = False
-            self._slot.responses -= 1
+            self._turns.responses -= 1
+            self._seat.leave()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,23 +288,28 @@ class _ResponseStep:
     """Writes until the reply is over, the stream is cancelled, or a clause waits for credit."""
 
     writer: _Writer
+    slot: Slot
     urgency: int
 
     kind = "respond"
     units = 0
 
     def run(self, context: StepContext) -> str | None:
-        return self.writer.write(context)
+        return self.writer.write(self.slot, context)
 
 
 class _Writer:
-    """What a reply has come to, written on by one step after the other."""
+    """What a reply has come to, written on by one step after the other.
 
-    def __init__(self, engine: Engine, slot: Slot, options: ThinkerOptions) -> None:
+    `filler` is set on the loop thread, and said by the step that is reading the prompt then, between two pieces of it.
+    """
+
+    def __init__(self, engine: Engine, options: ThinkerOptions) -> None:
         settings = engine.settings
+        self.filler = ""
         self._engine = engine
-        self._slot = slot
         self._options = options
+        self._is_announced = options.spare  # nobody waits for what is out of band
         self._prompter = Prompter(engine)
         self._reply = Reply(settings.clauses, settings.sentences_max)
         self._tokens_left = min(options.max_output_tokens, settings.output_tokens_max)
@@ -286,38 +319,54 @@ class _Writer:
         choice = options.tool_choice
         self._calls = CallReader(callable_now(options.tools, choice), must_call=choice.mode == "required")
 
-    def write(self, context: StepContext) -> str | None:
+    def write(self, slot: Slot, context: StepContext) -> str | None:
         """The reason why the reply is over, or None."""
         for _ in range(FITS_MAX):
             prompt = self._prompter.render(self._options.messages, self._options.tools, answer=True)
             try:
-                return self._go_on(prompt, context)
+                return self._go_on(slot, prompt, context)
             except LlamaContextError as refusal:
                 self._prompter.tighten(refusal)
         raise StageFailure("prompt_too_long", f"the engine refused {FITS_MAX} ever shorter prompts")
 
-    def _go_on(self, prompt: str, context: StepContext) -> str | None:
+    def _go_on(self, slot: Slot, prompt: str, context: StepContext) -> str | None:
         text = prompt + self._reply.text
-        while piece := next_piece(self._slot.text, text):
-            evaluated = self._engine.evaluate(self._slot, piece, context.cancelled)
+        while piece := next_piece(slot.text, text):
+            self._announce(slot.lacks(text), context)
+            evaluated = self._engine.evaluate(slot, piece, lambda: self._is_void(context))
             self._note_prompt(evaluated)
             if evaluated.reason == "halted":
                 return None
-        completed = self._engine.complete(self._request(text), lambda token: self._take(token, context))
+        completed = self._engine.complete(self._request(slot, text), lambda token: self._take(token, context))
         self._note_prompt(completed)
+        slot.hold(completed)
         self._output_tokens += completed.output_tokens
         self._tokens_left -= completed.output_tokens
         if completed.reason != "halted" or completed.output_tokens:
-            self._slot.text = prompt + self._reply.text
+            slot.text = prompt + self._reply.text
         return self._reason(completed)
 
-    def _request(self, text: str) -> Completion:
+    def _announce(self, lacking: str, context: StepContext) -> None:
+        """Say once how long the first word will take."""
+        if not self._is_announced:
+            self._is_announced = True
+            tokens = estimate_tokens(lacking)
+            context.progress([Publish(Reading(tokens, self._engine.speed.predicted_ns(tokens)))])
+
+    def _is_void(self, context: StepContext) -> bool:
+        """Asked while the prompt is read."""
+        if self.filler and not self._reply.text:
+            words, self.filler = self.filler, ""
+            context.progress(self._reply.interject(words))
+        return context.cancelled()
+
+    def _request(self, slot: Slot, text: str) -> Completion:
         settings = self._engine.settings
         return Completion(
-            slot=self._slot.index,
+            slot=slot.index,
             prompt=text,
             tokens_max=self._tokens_left,
-            reuse=self._slot.begin(text),
+            reuse=slot.begin(text),
             temperature=self._options.temperature,
             repeat_penalty=settings.repeat_penalty,
             repeat_window=settings.repeat_window,

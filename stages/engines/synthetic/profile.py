@@ -14,6 +14,7 @@ import msgspec
 from media.coded_tones import SYMBOL_RATE, WORD_MS
 from media.word_code import WORDS
 from stages.engines.synthetic.distributions import Distribution, Lognormal, Uniform
+from stages.kv_cache import IDLE_S_MAX
 
 # A clause of 20 words is at most 140 characters, which fit one hand-over (160).
 WORDS_PER_CLAUSE_MAX = 20
@@ -58,7 +59,8 @@ class EncoderProfile(StageProfile, frozen=True, kw_only=True):
 
 
 class ThinkerProfile(StageProfile, frozen=True, kw_only=True):
-    """Steps of all streams run side by side, as in a batch. `sessions_max`: sessions that keep their KV here."""
+    """Steps of all streams run side by side, as in a batch. Of `sessions_max` sessions, `kv_places` have their KV here,
+    each until it was not used for `kv_idle_s`."""
 
     concurrency: _Concurrency = 64
     prefill_ms_per_token: Distribution = Lognormal(median=5.5, sigma=0.1)
@@ -66,6 +68,8 @@ class ThinkerProfile(StageProfile, frozen=True, kw_only=True):
     reply_words: Distribution = Uniform(low=8, high=24)
     words_per_clause: Annotated[int, msgspec.Meta(ge=1, le=WORDS_PER_CLAUSE_MAX)] = 6
     sessions_max: _Count = 64
+    kv_places: _Count = 64
+    kv_idle_s: _Count = IDLE_S_MAX
 
 
 class TalkerProfile(StageProfile, frozen=True, kw_only=True):

@@ -6,8 +6,11 @@ from typing import Annotated
 
 import msgspec
 
+from stages import kv_cache
+
 SEED_MAX = (1 << 63) - 1
 SESSIONS_MAX = 256  # each keeps the KV of a whole context; as many as a stage has streams
+IDLE_S_MAX = 86_400  # a day: longer than any call lasts
 CONTEXT_TOKENS_MAX = 1 << 18  # eight times what the published model was trained for
 FRAMES_MAX = 3_750  # five minutes of speech: a response is given up then
 TEMPERATURE_MAX = 2.0
@@ -27,12 +30,14 @@ class ModelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ThinkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`sessions` contexts of `context_tokens`, of which `output_tokens_max` are for a reply; and a spare one.
+    """Contexts of `context_tokens`, of which `output_tokens_max` are for a reply: for so many `sessions` at once, each
+    until it was not used for `idle_s`; and a spare one.
 
     `piece_tokens_max`: of the prompt, in one step. A cancel waits for one.
     """
 
     sessions: Annotated[int, msgspec.Meta(ge=1, le=SESSIONS_MAX)] = 4
+    idle_s: Annotated[int, msgspec.Meta(ge=1, le=IDLE_S_MAX)] = kv_cache.IDLE_S_MAX
     context_tokens: _Tokens = 4_096
     output_tokens_max: _Tokens = 512
     piece_tokens_max: _Tokens = 32

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from stages.contracts import Message
 
+PROMPT_FORM = "qwen3-omni-1"  # a change of what is rendered here makes it another
 SOUND_POSITIONS_MAX = 1 << 20  # of one sound: far beyond any context
 
 _WRITTEN = re.compile(r"<(\d{1,6})>|(.)", re.DOTALL)

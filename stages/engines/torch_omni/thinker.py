@@ -1,10 +1,11 @@
 """The Thinker stage: it reads what was said and heard, and hands the Talker what it has in mind.
 
 Theory of operation
-    A session has one context. While the caller speaks, a prefill stream takes the prompt from the gateway and the
-    turn's sound from the encoder, and reads both piece by piece. A response reads what is left, then writes one token
-    a step. To the Talker go first the vectors of what it speaks from (see `prompt`), as they are read or found in the
-    context, then one vector for each token of the reply as soon as it is picked.
+    A session has a context, as long as that is not given to another one (`stages.kv_cache`). While the caller speaks, a
+    prefill stream takes the prompt from the gateway and the turn's sound from the encoder, and reads both piece by
+    piece. A response reads what is left, then writes one token a step. To the Talker go first the vectors of what it
+    speaks from (see `prompt`), as they are read or found in the context, then one vector for each token of the reply as
+    soon as it is picked.
 
     Any two streams of a session may take turns: a step begins by cutting the context back to what its own prompt
     agrees with.
@@ -41,17 +42,36 @@ from stages.contracts import (
 from stages.engines.torch_omni.context import Context, ThinkerNet
 from stages.engines.torch_omni.hearing import Hearing
 from stages.engines.torch_omni.options import ThinkerSettings
-from stages.engines.torch_omni.prompt import Rendered, Sound, Vocabulary, render
+from stages.engines.torch_omni.prompt import PROMPT_FORM, Rendered, Sound, Vocabulary, render
 from stages.engines.torch_omni.rows import RowIntake, emit_in_pieces, pack
 from stages.engines.torch_omni.sampling import pick
+from stages.kv_cache import Claim, KvCache, KvLimits
 from stages.stream import Consumed, Emit, Output, Publish, StageFailure, StageStream, StepContext
 
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    context: Context
     hearing: Hearing
     responses: int = 0
+
+
+class _Use:
+    """One stream's use of its session's context. A prefill reads `ahead`."""
+
+    def __init__(self, kv: KvCache[Context], session: str, *, ahead: bool) -> None:
+        self._kv = kv
+        self._claim: Claim[Context] = kv.claim(session, ahead=ahead)
+
+    def take(self, stream: StageStream) -> Context | None:  # noqa: ARG002 - streams of a session take turns anyhow
+        """The context for the next step; None while there is none to be had."""
+        return self._kv.take(self._claim)
+
+    def step_over(self, context: Context, read: int) -> None:
+        self._kv.step_over(self._claim, len(context), read)
+
+    def release(self, stream: StageStream) -> None:  # noqa: ARG002 - as above
+        """Nothing is wanted for now."""
+        self._kv.release(self._claim)
 
 
 class _Spare:
@@ -67,6 +87,9 @@ class _Spare:
             self._holder, self._context = stream, Context()
         return self._context if self._holder is stream else None
 
+    def step_over(self, context: Context, read: int) -> None:
+        """Nobody counts it."""
+
     def release(self, stream: StageStream) -> None:
         if self._holder is stream:
             self._holder, self._context = None, Context()
@@ -81,35 +104,39 @@ class ThinkerModel:
         self._engine = _Engine(ThinkerNet(model), vocabulary, settings)
         self._revision = revision
         self._sessions: dict[str, _Session] = {}
+        limits = KvLimits(settings.sessions, idle_ns_max=settings.idle_s * 1_000_000_000)
+        self._kv = KvCache(limits, lambda _: Context(), model=revision, prompt_format=PROMPT_FORM)
         self._spare = _Spare()
 
     @property
     def revision(self) -> str:
         return self._revision
 
+    @property
+    def kv(self) -> KvCache[Context]:
+        return self._kv
+
     def open_session(self, session: str) -> None:
-        """Give `session` a context; see `StageModel`."""
-        settings = self._engine.settings
-        if session not in self._sessions:
-            if len(self._sessions) >= settings.sessions:
-                raise StageFailure("capacity", f"all {settings.sessions} sessions are taken")
-            self._sessions[session] = _Session(Context(), Hearing(settings.prompt_tokens_max))
+        """Let `session` claim a context; see `StageModel`."""
+        self._kv.open(session)
+        self._sessions.setdefault(session, _Session(Hearing(self._engine.settings.prompt_tokens_max)))
 
     def close_session(self, session: str) -> None:
         """Forget what `session` said and heard."""
         self._sessions.pop(session, None)
+        self._kv.close(session)
 
     def kept_for(self, session: str) -> dict[str, int]:
-        """Its context; see `StageModel`."""
-        return {"contexts": int(session in self._sessions)}
+        """Its context and its sounds; see `StageModel`."""
+        return {"contexts": self._kv.kept_for(session), "hearings": int(session in self._sessions)}
 
     def open(self, tag: Tag, options: Options) -> StageStream:
         """Open a prefill or a response; see `StageModel`."""
         session = self._sessions.get(tag.session)
         if session is None:
-            raise StageFailure("unknown_session", "the session has no context")
+            raise StageFailure("unknown_session", "the session was not opened here")
         if isinstance(options, PrefillOptions):
-            return _PrefillStream(self._engine, session, tag.turn)
+            return _PrefillStream(self._engine, session, _Use(self._kv, tag.session, ahead=True), tag.turn)
         if not isinstance(options, ThinkerOptions):
             raise StageFailure("wrong_options", f"a Thinker takes no {type(options).__name__}")
         if options.max_output_tokens < 1 or not 0.0 <= options.temperature <= 2.0:
@@ -117,7 +144,8 @@ class ThinkerModel:
         if options.tools:
             raise StageFailure("wrong_options", "this model calls no tools")
         self._engine.check(options.messages)
-        return _ResponseStream(self._engine, session, options, self._spare if options.spare else None)
+        use = self._spare if options.spare else _Use(self._kv, tag.session, ahead=False)
+        return _ResponseStream(self._engine, session, options, use)
 
     def close(self) -> None:
         """The weights go with their last reference."""
@@ -164,12 +192,14 @@ class _PrefillStream:
     It finishes once a sound has come to its end and been read. Without a sound it ends when it is cancelled.
     """
 
-    def __init__(self, engine: _Engine, session: _Session, turn: int) -> None:
+    def __init__(self, engine: _Engine, session: _Session, use: _Use, turn: int) -> None:
         self._engine = engine
         self._session = session
+        self._use = use
         self._turn = turn
         self._intake = RowIntake(engine.net.dim, engine.net.device, ("audio",))
         self._prompt: Prompt | None = None
+        self._context = Context()
         self._fed = self._planned = self._read = 0  # items: that came, that the step knows of, that have been read
         session.hearing.expect(turn)
 
@@ -192,17 +222,24 @@ class _PrefillStream:
 
     def next_step(self) -> _PrefillStep | None:
         if self._prompt is None or self._read == self._fed or self._session.responses:
+            self._use.release(self)
+            return None
+        context = self._use.take(self)
+        if context is None:
             return None
         hearing = self._session.hearing
         is_whole = self._prompt.complete and not hearing.waits(self._prompt.messages)
         rendered = self._engine.render(self._prompt.messages, hearing, answer=is_whole)
-        self._planned = self._fed
-        return _PrefillStep(self._engine, self._session.context, rendered.keys, hearing.by_number())
+        self._planned, self._context = self._fed, context
+        return _PrefillStep(self._engine, context, rendered.keys, hearing.by_number())
 
     def finish_step(self, result: object) -> Sequence[Output]:
-        """`result` is true where nothing is left to read of what the step knew."""
-        if result:
+        """`result`: whether nothing is left to read of what the step knew, and how many positions it has read."""
+        assert isinstance(result, _Read), "only a step of this stream comes back"
+        self._use.step_over(self._context, result.positions)
+        if result.is_whole:
             self._read = self._planned
+            self._use.release(self)
         return ()
 
     def held(self) -> dict[str, int]:
@@ -211,6 +248,7 @@ class _PrefillStream:
 
     def close(self) -> None:
         """A sound that never came to its end is forgotten."""
+        self._use.release(self)
         self._session.hearing.drop_unfinished(self._turn)
 
 
@@ -225,12 +263,19 @@ class _PrefillStep:
     urgency = 2
     units = 0
 
-    def run(self, context: StepContext) -> bool:  # noqa: ARG002 - bounded, so it need not ask
+    def run(self, context: StepContext) -> _Read:  # noqa: ARG002 - bounded, so it need not ask
         with torch.inference_mode():
             if self.context.agrees(self.keys):
-                return True
+                return _Read(is_whole=True, positions=0)
+            known = self.context.keep_common(self.keys)
             self.engine.read_piece(self.context, self.keys, self.sounds)
-        return len(self.context) == len(self.keys)
+        return _Read(is_whole=len(self.context) == len(self.keys), positions=len(self.context) - known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    is_whole: bool
+    positions: int
 
 
 # ---- response -----------------------------------------------------------------------------------------
@@ -239,14 +284,14 @@ class _PrefillStep:
 class _ResponseStream:
     """One reply."""
 
-    def __init__(self, engine: _Engine, session: _Session, options: ThinkerOptions, spare: _Spare | None) -> None:
+    def __init__(self, engine: _Engine, session: _Session, options: ThinkerOptions, use: _Use | _Spare) -> None:
         self._engine = engine
         self._session = session
         self._options = options
-        self._spare = spare
+        self._use = use
         self._writer: _Writer | None = None
         self._is_open = True
-        session.responses += spare is None
+        session.responses += not options.spare
 
     @property
     def finished(self) -> bool:
@@ -256,7 +301,7 @@ class _ResponseStream:
         raise StageFailure("wrong_item", f"a response takes no {type(item).__name__}")
 
     def next_step(self) -> _ResponseStep | None:
-        """None while a sound of the prompt is coming in, or another response has the spare context."""
+        """None while a sound of the prompt is coming in, or no context is to be had."""
         if self._is_open and self._writer is None:
             self._writer = self._begin()
         if not self._is_open or self._writer is None:
@@ -268,7 +313,7 @@ class _ResponseStream:
         hearing.check(messages)
         if hearing.waits(messages):
             return None
-        context = self._spare.take(self) if self._spare else self._session.context
+        context = self._use.take(self)
         if context is None:
             return None
         rendered = self._engine.render(messages, hearing, answer=True)
@@ -278,6 +323,7 @@ class _ResponseStream:
         """`result` is what the step put out."""
         assert isinstance(result, list), "only a response's step comes back"
         assert self._writer is not None, "a step had a writer"
+        self._use.step_over(self._writer.context, self._writer.take_read())
         if self._writer.reason:
             self._leave()
         return result
@@ -293,10 +339,8 @@ class _ResponseStream:
         if not self._is_open:
             return
         self._is_open = False
-        if self._spare:
-            self._spare.release(self)
-        else:
-            self._session.responses -= 1
+        self._use.release(self)
+        self._session.responses -= not self._options.spare
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +368,7 @@ class _Writer:
         options: ThinkerOptions,
     ) -> None:
         self._engine = engine
-        self._context = context
+        self.context = context
         self._sounds = sounds
         self._keys = list(rendered.keys)
         self._prompt_tokens = len(rendered.keys)
@@ -334,26 +378,34 @@ class _Writer:
         self._generator = _fresh_generator(engine.net.device) if options.temperature else None
         self._cached_tokens: int | None = None
         self._handed_over = 0
+        self._positions_read = 0
         self.tokens: list[int] = []
         self.reason = ""
 
     def write(self) -> list[Output]:
         """Read one more piece; behind the last one, pick a token."""
+        known = self.context.keep_common(self._keys)
         if self._cached_tokens is None:
-            self._cached_tokens = self._context.keep_common(self._keys)
-        last = self._engine.read_piece(self._context, self._keys, self._sounds)
+            self._cached_tokens = known
+        last = self._engine.read_piece(self.context, self._keys, self._sounds)
+        self._positions_read += len(self.context) - known
         outputs: list[Output] = list(self._prompt_read())
-        if len(self._context) == len(self._keys):
+        if len(self.context) == len(self._keys):
             outputs += self._pick(last)
         return outputs
+
+    def take_read(self) -> int:
+        """How many positions were evaluated since the last call."""
+        read, self._positions_read = self._positions_read, 0
+        return read
 
     def _prompt_read(self) -> list[Emit]:
         """Of the positions that the Talker speaks from, those that have been read and not handed over."""
         emits: list[Emit] = []
-        ready = [position for position in self._spoken if position < len(self._context)]
+        ready = [position for position in self._spoken if position < len(self.context)]
         self._spoken = self._spoken[len(ready) :]
         for run in _runs_of_one_kind(ready, self._keys):
-            rows = self._context.rows(run)
+            rows = self.context.rows(run)
             emits += emit_in_pieces(self._handed_over, rows, "hidden" if self._keys[run[0]] < 0 else "prefill")
             self._handed_over += len(run)
         return emits

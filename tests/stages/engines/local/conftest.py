@@ -18,7 +18,7 @@ def real() -> Iterator[StageModel]:
         path = locate("smollm2-135m-instruct")
     except WeightsError as error:
         pytest.fail(str(error))
-    model = load_thinker(path, ThinkerSettings(sessions=4, context_tokens=1_024, output_tokens_max=256))
+    model = load_thinker(path, ThinkerSettings(slots=4, context_tokens=1_024, output_tokens_max=256))
     yield model
     model.close()
 

@@ -31,6 +31,22 @@ def test_the_wanted_values_are_read_and_the_others_skipped(tmp_path: Path) -> No
     assert header == GgufHeader("Tiny", "{{ messages }}", ("<unk>", "<|im_start|>", "<|im_end|>"))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "token_bytes"),
+    [
+        ({"block_count": 30, "embedding_length": 576, "attention.head_count": 9, "attention.head_count_kv": 3}, 23_040),
+        ({"block_count": 12, "embedding_length": 768, "attention.head_count": 12}, 36_864),
+        ({"block_count": 12}, 0),
+    ],
+    ids=["shared heads", "a head of its own for each", "unknown"],
+)
+def test_what_a_token_of_kv_takes_follows_from_the_sizes(
+    tmp_path: Path, sizes: dict[str, int], token_bytes: int
+) -> None:
+    pairs: dict[str, Scalar | list[Scalar]] = {f"llama.{name}": size for name, size in sizes.items()}
+    assert read_header(write_gguf(tmp_path / "sized.gguf", pairs)).kv_token_bytes == token_bytes
+
+
 def test_a_bare_file_is_called_by_its_file_name(tmp_path: Path) -> None:
     assert read_header(write_gguf(tmp_path / "bare.gguf", {"a": "b"}, version=2)) == GgufHeader("bare", "", ())
 

@@ -1,7 +1,8 @@
-"""A slot has one user at a time, forgets when it changes hands, and is filled in pieces that fit."""
+"""A slot knows what it holds, and is filled in pieces that fit."""
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,47 +15,25 @@ from stages.engines.local.gguf import GgufHeader
 from stages.engines.local.kv_slot import PIECE_CHARS, Engine, Prompter, Slot, ThinkerSettings, next_piece
 from stages.engines.local.llama import Completion, LlamaContextError, LlamaSettings
 from stages.engines.local.llama_fake import FakeLlama
-from stages.engines.openai import _Prefill
 from stages.stream import StageFailure
 
 TEMPLATE = ChatTemplate(GgufHeader("fake", "<|im_start|>", ()))
-SETTINGS = ThinkerSettings(sessions=1, context_tokens=512, output_tokens_max=128)
+SETTINGS = ThinkerSettings(slots=1, context_tokens=512, output_tokens_max=128)
 
 
 def make_engine() -> tuple[Engine, FakeLlama]:
-    llama = FakeLlama(LlamaSettings(slots=2, context_tokens=512), lambda _: "")
-    return Engine(llama, TEMPLATE, SETTINGS), llama
+    """By whose clock every evaluation takes 10 ms."""
+    llama, moments = FakeLlama(LlamaSettings(slots=2, context_tokens=512), lambda _: ""), count(0, 10_000_000)
+    return Engine(llama, TEMPLATE, SETTINGS, lambda: next(moments)), llama
 
 
 @pytest.mark.parametrize(
-    "changes", [{"sessions": 0}, {"sentences_max": 0}, {"output_tokens_max": 0}, {"output_tokens_max": 1_025}]
+    "changes",
+    [{"slots": 0}, {"idle_s_max": 0}, {"sentences_max": 0}, {"output_tokens_max": 0}, {"output_tokens_max": 1_025}],
 )
 def test_senseless_settings_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be|needs"):
         ThinkerSettings(**changes)
-
-
-def test_a_slot_has_one_user_at_a_time() -> None:
-    slot, one, other = Slot(0), _Prefill(), _Prefill()
-    assert slot.take(one)
-    assert slot.take(one)
-    assert not slot.take(other)
-    slot.release(other)
-    assert slot.holder is one
-    slot.release(one)
-    assert slot.take(other)
-
-
-def test_a_shared_slot_forgets_when_another_stream_takes_it() -> None:
-    slot, one, other = Slot(0, is_shared=True), _Prefill(), _Prefill()
-    slot.take(one)
-    slot.text = "mine"
-    slot.release(one)
-    slot.take(one)
-    assert slot.begin("mine and more")
-    slot.release(one)
-    slot.take(other)
-    assert not slot.begin("mine and more")
 
 
 def test_a_slot_knows_what_a_request_leaves_of_its_text() -> None:
@@ -71,11 +50,24 @@ def test_the_first_evaluation_reuses_nothing_and_a_halted_one_settles_nothing() 
     engine, llama = make_engine()
     slot = Slot(0)
     engine.evaluate(slot, "one two", lambda: True)
-    assert slot.text is None
+    left = slot.text
     engine.evaluate(slot, "one two", lambda: False)
     engine.evaluate(slot, "one two three", lambda: False)
+    assert left is None
     assert [request.reuse for request in llama.requests] == [False, False, True]
     assert slot.text == "one two three"
+    assert (slot.tokens, slot.take_read(), slot.take_read()) == (3, 3, 0)
+
+
+def test_what_is_evaluated_tells_how_fast_that_is() -> None:
+    engine, _ = make_engine()
+    slot = Slot(0)
+    engine.evaluate(slot, "one two", lambda: True)
+    assert engine.speed.predicted_ns(1) == 0, "it was halted"
+    engine.evaluate(slot, "one two", lambda: False)
+    assert engine.speed.predicted_ns(1) == 5_000_000
+    engine.evaluate(slot, "one two", lambda: False)
+    assert engine.speed.predicted_ns(1) > 0, "one token is always evaluated"
 
 
 def test_failures_of_the_engine_are_the_streams() -> None:

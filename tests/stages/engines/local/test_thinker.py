@@ -7,18 +7,22 @@ from collections.abc import Sequence
 import pytest
 
 from stages.contracts import (
+    Filler,
     Message,
     ObserverOptions,
     Pause,
     PrefillOptions,
     Prompt,
+    Reading,
     Tag,
+    TextDelta,
     ThinkerOptions,
 )
 from stages.engines.local.llama import PIECE_TOKENS
+from stages.engines.local.persona import MESSAGES
 from stages.engines.local.thinker import FITS_MAX
 from stages.prompting import cost_of
-from stages.stream import Output, StageModel
+from stages.stream import Output, Publish, StageModel, StageStream
 from tests.stages.engines.local.thinker_bench import (
     ASK,
     LONG,
@@ -289,20 +293,22 @@ def test_the_spare_needs_no_session_and_leaves_the_sessions_slot_alone() -> None
     assert done_of(run_all(bench.respond())).cached_tokens > 0
 
 
+def ask_in(bench: Bench, session: str, messages: tuple[Message, ...] = ASK) -> StageStream:
+    bench.model.open_session(session)
+    return bench.model.open(Tag(session, 1, 1, f"r{session}"), ThinkerOptions(messages, 100))
+
+
 def test_sessions_have_slots_of_their_own_and_slots_are_reused_afresh() -> None:
-    bench = Bench(sessions=2)
-    bench.model.open_session("s")
-    bench.model.open_session("t")
-    assert failure_code(lambda: bench.model.open_session("u")) == "capacity"
+    bench = Bench(slots=2)
     run_all(bench.respond())
+    run_all(ask_in(bench, "t"))
+    assert {request.slot for request in bench.llama.requests} == {0, 1}
     assert bench.model.kept_for("s") == {"slots": 1}
     bench.model.close_session("s")
     assert bench.model.kept_for("s") == {"slots": 0}
     bench.model.close_session("unknown")
-    bench.model.open_session("u")
-    stream = bench.model.open(Tag("u", 1, 1, "ru"), ThinkerOptions(ASK, 9))
-    assert done_of(run_all(stream)).cached_tokens == 0
-    assert {request.slot for request in bench.llama.requests} == {0}
+    assert done_of(run_all(ask_in(bench, "u"))).cached_tokens == 0
+    assert bench.llama.requests[-1].slot == 0
 
 
 def test_a_slot_in_use_is_free_only_when_its_step_is_back() -> None:
@@ -310,9 +316,100 @@ def test_a_slot_in_use_is_free_only_when_its_step_is_back() -> None:
     stream = bench.respond()
     assert stream.next_step() is not None
     bench.model.close_session("s")
-    assert failure_code(lambda: bench.model.open_session("t")) == "capacity"
+    other = ask_in(bench, "t")
+    assert other.next_step() is None
     stream.close()
-    bench.model.open_session("t")
+    assert other.next_step() is not None
+
+
+def test_more_sessions_than_slots_take_turns_and_read_again_what_was_lost() -> None:
+    bench = Bench(slots=2)
+    sessions = ("a", "b", "c")
+    first = {session: done_of(run_all(ask_in(bench, session))) for session in sessions}
+    for session in sessions:
+        history = (*ASK, Message("assistant", first[session].text), Message("user", f"And {session}?"))
+        done = done_of(run_all(ask_in(bench, session, history)))
+        assert (done.cached_tokens, done.text) == (0, first[session].text), "evicted, and right all the same"
+    seen = bench.kv.statistics()
+    assert (seen.misses, seen.evictions) == ({"new": 3, "evicted": 3}, {"pressure": 4})
+    assert seen.rebuilt_tokens > 0
+
+
+def test_a_response_waits_while_all_slots_are_used_by_others() -> None:
+    bench = Bench()
+    first = bench.respond()
+    assert first.next_step() is not None
+    second = ask_in(bench, "t")
+    assert second.next_step() is None
+    bench.model.open_session("u")
+    assert failure_code(lambda: ask_in(bench, "u")) == "capacity"
+    first.close()
+    assert done_of(run_all(second)).text
+
+
+def test_a_prefill_that_lost_its_slot_begins_anew() -> None:
+    bench = Bench()
+    prefill = bench.prefill(LONG)
+    run_step(prefill, RecordingContext())
+    run_all(ask_in(bench, "t"))
+    run_all(prefill)
+    assert done_of(run_all(bench.respond(LONG))).cached_tokens > 50
+
+
+# ---- reading that takes long ----------------------------------------------------------------------------
+
+
+def test_how_long_the_prompt_will_take_is_said_before_it_is_read() -> None:
+    bench = Bench()
+    (reading,) = readings_of(run_all(bench.respond(LONG)))
+    assert reading.tokens > 50
+
+
+def test_what_was_read_ahead_or_is_out_of_band_needs_no_word() -> None:
+    bench = Bench()
+    assert not readings_of(run_all(bench.respond(LONG, spare=True, name="o")))
+    run_all(bench.prefill(LONG, complete=True))
+    assert not readings_of(run_all(bench.respond(LONG)))
+
+
+def test_a_filler_is_said_while_the_prompt_is_read_and_is_no_part_of_the_text() -> None:
+    bench = Bench()
+    whole = done_of(run_all(bench.respond(LONG)))
+    bench.model.close_session("s")
+    bench.model.open_session("s")
+    stream = bench.respond(LONG, name="r2")
+    context = RecordingContext(cancel_when=lambda outputs: len(outputs) == 1 and order_filler(stream))
+    run_all(stream, context)
+    stream.close()
+    clauses = clauses_of(context.outputs)
+    assert [clause.index for clause in clauses] == list(range(len(clauses)))
+    assert clauses[0].text == "One moment, please."
+    deltas = [one.event for one in context.outputs if isinstance(one, Publish) and isinstance(one.event, TextDelta)]
+    assert (deltas[0].text, deltas[0].filler) == ("One moment, please. ", True)
+    assert "".join(delta.text for delta in deltas[1:]) == done_of(context.outputs).text == whole.text
+    history = (*LONG, Message("assistant", whole.text), Message("user", "And now?"))
+    assert done_of(run_all(bench.respond(history, name="r3"))).cached_tokens > whole.prompt_tokens
+
+
+def test_a_filler_that_comes_too_late_is_not_said() -> None:
+    bench = Bench()
+    stream = bench.respond()
+    waiting = RecordingContext(stall_when=stall_once_after(1))
+    run_step(stream, waiting)
+    stream.feed(Filler("One moment, please."))
+    waiting.stall_when = lambda _: False
+    run_all(stream, waiting)
+    stream.close()
+    assert all("moment" not in clause.text for clause in clauses_of(waiting.outputs))
+
+
+def order_filler(stream: StageStream) -> bool:
+    """As a `cancel_when` that is never true."""
+    return bool(stream.feed(Filler("One moment, please.")))
+
+
+def readings_of(outputs: Sequence[Output]) -> list[Reading]:
+    return [one.event for one in outputs if isinstance(one, Publish) and isinstance(one.event, Reading)]
 
 
 # ---- refusals -----------------------------------------------------------------------------------------
@@ -447,15 +544,22 @@ def test_a_real_stalled_reply_goes_on(sessions: StageModel) -> None:
 
 @pytest.mark.models
 @pytest.mark.slow
-def test_real_slots_run_out_and_come_back(sessions: StageModel) -> None:
-    done_of(answer(sessions, "d", talk("What is the capital of France?")))
-    assert failure_code(lambda: sessions.open_session("e")) == "capacity"
-    sessions.close_session("d")
-    sessions.open_session("e")
-    done = done_of(answer(sessions, "e", talk("What is the capital of France?")))
-    assert (done.cached_tokens, done.text) == (0, "The capital of France is Paris.")
-    sessions.close_session("e")
-    sessions.open_session("d")
+def test_a_real_session_that_lost_its_slot_says_the_same(sessions: StageModel) -> None:
+    question = talk("What is the capital of France?")
+    names = [f"more-{number}" for number in range(5)]
+    for name in names:
+        sessions.open_session(name)
+        assert done_of(answer(sessions, name, question)).text == "The capital of France is Paris."
+    later = talk(
+        "And how are you?", *question[len(MESSAGES) :], Message("assistant", "The capital of France is Paris.")
+    )
+    lost = done_of(answer(sessions, names[0], later))
+    kept = done_of(answer(sessions, names[-1], later))
+    assert lost.cached_tokens == 0
+    assert kept.cached_tokens > 100
+    assert lost.text == kept.text
+    for name in names:
+        sessions.close_session(name)
 
 
 @pytest.mark.models

@@ -32,12 +32,14 @@ LONG = (Message("system", "Be kind and brief. " * 20), *ASK[1:])
 class Bench:
     """A Thinker over the fake engine, with session "s" open."""
 
-    def __init__(self, reply: str = REPLY, *, sessions: int = 1, sentences_max: int = 2) -> None:
+    def __init__(self, reply: str = REPLY, *, slots: int = 1, sentences_max: int = 2) -> None:
         settings = ThinkerSettings(
-            sessions=sessions, context_tokens=1_024, output_tokens_max=256, sentences_max=sentences_max
+            slots=slots, context_tokens=1_024, output_tokens_max=256, sentences_max=sentences_max
         )
-        self.llama = FakeLlama(LlamaSettings(sessions + 1, 1_024), lambda _: reply)
-        self.model: StageModel = ThinkerModel(self.llama, TEMPLATE, settings, "fake")
+        self.llama = FakeLlama(LlamaSettings(slots + 1, 1_024), lambda _: reply)
+        thinker = ThinkerModel(self.llama, TEMPLATE, settings, "fake")
+        self.model: StageModel = thinker
+        self.kv = thinker.kv
         self.model.open_session("s")
 
     def respond(

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from stages.contracts import (
     Clause,
+    Filler,
     Message,
     ObserverOptions,
     PrefillOptions,
     Prompt,
+    Reading,
     Tag,
     TextDelta,
     TextDone,
@@ -34,8 +36,8 @@ def model(**options: object) -> Thinker:
     return one
 
 
-def ask(one: Thinker, *messages: Message, limit: int = 100, spare: bool = False) -> StageStream:
-    return one.open(TAG, ThinkerOptions(messages or ASKED, limit, spare=spare))
+def ask(one: Thinker, *messages: Message, limit: int = 100, spare: bool = False, session: str = "s") -> StageStream:
+    return one.open(Tag(session, 1, 1, "resp_1"), ThinkerOptions(messages or ASKED, limit, spare=spare))
 
 
 def prefill(one: Thinker) -> StageStream:
@@ -215,9 +217,7 @@ def test_sessions_have_places() -> None:
     with pytest.raises(StageFailure) as caught:
         one.open_session("c")
     assert caught.value.code == "capacity"
-    assert one.kept_for("a") == {"kv": 1}
     one.close_session("a")
-    assert one.kept_for("a") == {"kv": 0}
     one.close_session("unknown")
     one.open_session("c")
     one.close()
@@ -225,12 +225,87 @@ def test_sessions_have_places() -> None:
 
 def test_a_session_that_is_opened_again_keeps_what_it_has_read() -> None:
     one = model()
-    run(ask(one))
+    end(ask(one))
     one.open_session("s")
-    assert kinds_and_ms(ask(one))[0][0] == "word"
+    assert one.kept_for("s") == {"kv": 1}
+    again = ask(one)
+    assert kinds_and_ms(again)[0][0] == "word"
+    again.close()
     one.close_session("s")
+    assert one.kept_for("s") == {"kv": 0}
     one.open_session("s")
     assert kinds_and_ms(ask(one))[0][0] == "prefill"
+
+
+def test_more_sessions_than_places_read_again_what_was_lost() -> None:
+    one = model(kv_places=1)
+    one.open_session("t")
+    end(ask(one))
+    end(ask(one, session="t"))
+    lost = ask(one)
+    assert kinds_and_ms(lost)[0] == ("prefill", 48)
+    assert one.kv.statistics().rebuilt_tokens == tokens_of(ASKED)
+
+
+def test_a_reply_waits_for_a_place() -> None:
+    one = model(kv_places=1)
+    one.open_session("t")
+    first, second = ask(one), ask(one, session="t")
+    step_of(first)
+    assert second.next_step() is None
+    first.close()
+    assert second.next_step() is not None
+
+
+def test_what_was_read_ahead_and_lost_is_left_to_who_needs_it() -> None:
+    one = model(kv_places=1)
+    one.open_session("t")
+    ahead = prefill(one)
+    run(ahead, Prompt(ASKED))
+    end(ask(one, session="t"))
+    assert ahead.next_step() is None
+    assert kinds_and_ms(ask(one))[0] == ("prefill", 48)
+
+
+# ---- reading that takes long ------------------------------------------------------------------------------------
+
+LONG = (SYSTEM, Message("user", "x" * 400))
+
+
+def test_it_says_how_long_reading_will_take() -> None:
+    stream = ask(model(), *LONG)
+    first = step_of(stream)
+    (reading,) = events(stream.finish_step(first))
+    left = tokens_of(LONG) - PREFILL_TOKENS_MAX
+    assert reading == Reading(left, left * 2_000_000)
+    assert not any(isinstance(event, Reading) for event in events(run(stream)))
+
+
+def test_out_of_band_nobody_waits() -> None:
+    assert not any(isinstance(event, Reading) for event in events(run(ask(model(), *LONG, spare=True))))
+
+
+def test_a_filler_is_said_before_the_first_word_and_is_no_part_of_the_text() -> None:
+    one = model()
+    stream = ask(one, *LONG)
+    stream.finish_step(step_of(stream))
+    said = stream.feed(Filler("One moment."))
+    assert events(said) == [TextDelta("One moment. ", filler=True)]
+    assert emitted(said) == [Clause(0, "One moment.")]
+    rest = run(stream)
+    clauses = [item for item in emitted(rest) if isinstance(item, Clause)]
+    assert [clause.index for clause in clauses] == list(range(1, len(clauses) + 1))
+    done = events(rest)[-1]
+    assert isinstance(done, TextDone)
+    assert done.text.startswith("w0")
+    assert stream.feed(Filler("Too late.")) == ()
+    stream.close()
+    assert kinds_and_ms(ask(one, *LONG, Message("assistant", done.text)))[0][0] == "word"
+
+
+def end(stream: StageStream) -> None:
+    run(stream)
+    stream.close()
 
 
 def test_what_is_not_for_it_is_refused() -> None:

@@ -29,7 +29,7 @@ def test_a_stage_is_built_from_its_options(kind: str) -> None:
     model = build("torch", kind, {"seed": 3})
     assert (model.concurrency, model.revision) == (1, "tiny-3")
     model.open_session("s")
-    assert model.kept_for("s") == ({"contexts": 1} if kind == "thinker" else {})
+    assert model.kept_for("s") == ({"contexts": 0, "hearings": 1} if kind == "thinker" else {})
     model.close_session("s")
     assert not any(model.kept_for("s").values())
     model.close()

@@ -277,19 +277,44 @@ def test_replies_outside_the_conversation_have_a_context_of_their_own_in_turn(ti
     assert replied(answer(model, TYPED, 4))[1].cached_tokens > 0
 
 
-def test_every_session_has_a_context_and_there_are_as_many_as_there_are(tiny: Any) -> None:
-    model = thinker(tiny, sessions=2)
-    model.open_session("s")
-    model.open_session("t")
+def test_a_session_that_is_closed_leaves_nothing(tiny: Any) -> None:
+    model = thinker(tiny)
+    replied(answer(model, TYPED))
+    assert model.kept_for("s") == {"contexts": 1, "hearings": 1}
+    model.close_session("s")
+    model.close_session("s")
+    assert model.kept_for("s") == {"contexts": 0, "hearings": 0}
     with pytest.raises(StageFailure) as failed:
-        model.open_session("u")
-    assert failed.value.code == "capacity"
-    model.close_session("t")
-    model.close_session("t")
-    model.open_session("u")
-    with pytest.raises(StageFailure) as failed:
-        model.open(Tag("t", 1, 1), PrefillOptions())
+        model.open(INPUT, PrefillOptions())
     assert failed.value.code == "unknown_session"
+
+
+def test_more_sessions_than_contexts_read_again_what_was_lost(tiny: Any) -> None:
+    model = thinker(tiny, sessions=1)
+    model.open_session("t")
+    tokens, _ = replied(answer(model, TYPED))
+    other = Place(model.open(Tag("t", 1, 1, "rt"), ThinkerOptions(TYPED, TOKENS_MAX)))
+    replied(other)
+    assert model.kept_for("s")["contexts"] == 0
+    again, done = replied(answer(model, TYPED, 2))
+    assert (again, done.cached_tokens) == (tokens, 0)
+    seen = model.kv.statistics()
+    assert (seen.misses, seen.evictions) == ({"new": 2, "evicted": 1}, {"pressure": 2})
+    assert seen.rebuilt_tokens >= done.prompt_tokens
+
+
+def test_a_reply_waits_for_a_context(tiny: Any) -> None:
+    model = thinker(tiny, sessions=1)
+    model.open_session("t")
+    first = answer(model, TYPED)
+    assert first.stream.next_step() is not None
+    second = model.open(Tag("t", 1, 1, "rt"), ThinkerOptions(TYPED, TOKENS_MAX))
+    ahead = model.open(Tag("t", 1, 2), PrefillOptions())
+    ahead.feed(Prompt(TYPED))
+    assert second.next_step() is None
+    assert ahead.next_step() is None
+    first.stream.close()
+    assert second.next_step() is not None
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(tiny: Any) -> None:
