@@ -285,9 +285,12 @@ class Call:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
-            self._spoil(error)
+            self.spoil(error)
 
-    def _spoil(self, error: Exception) -> None:
+    def spoil(self, error: BaseException) -> None:
+        """A fault of ours has shown while something was done for this call, which is over with it."""
+        if self._is_spoilt:
+            return
         _log.error("call_failed", session=self.session, exc_info=error)
         self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
         self.end(INTERNAL_ERROR)
@@ -300,7 +303,7 @@ class Call:
         try:
             await self._journal.run()
         except Exception as error:  # noqa: BLE001 - or nobody would notice before the call ends
-            self._spoil(error)
+            self.spoil(error)
             self._journal.give_up()
 
     def pace(self, now_ns: int) -> None:

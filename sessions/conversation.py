@@ -82,7 +82,7 @@ class Conversation:
         self._route = route or line()
         self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
         self._speaking = Speaking(transport_lead_ms, deadlines or Deadlines(), events, identity.tenant, recalls=recalls)
-        self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
+        self._remembered = Remembered(items, defaults.context_characters_max, self._hearing, self._speaking)
         self._making = Making(
             identity,
             settings,

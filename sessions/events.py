@@ -138,7 +138,8 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class ResponseView:
     """A response as its client sees it. `status` as on the wire; `reason` completes it. `cut`: where history ends in
-    its sound, unless that was said to its end. `may_call`: it may make `calls` of tools, and then have no words."""
+    its sound, unless that was said to its end. `may_call`: it may make `calls` of tools, and then have no words.
+    `leaves_nothing`: it is over, and `item` is not history."""
 
     id: str
     item: str
@@ -156,6 +157,7 @@ class ResponseView:
     cut: Cut | None = None
     may_call: bool = False
     calls: tuple[Item, ...] = ()
+    leaves_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

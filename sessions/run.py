@@ -73,6 +73,10 @@ class Run:
         calls = (call.id for call in self.calls.items if call.status == "in_progress")
         return item == self.plan.item or item in calls
 
+    def takes(self, name: str) -> bool:
+        """`name` is that of its item, or of a call that it makes or may make, whoever knows of them."""
+        return name == self.plan.item or self.calls.take(name)
+
     @property
     def is_said_to_conversation(self) -> bool:
         """Its sound is, or will be, part of what the conversation remembers."""
@@ -119,9 +123,10 @@ class Run:
         called = [self.calls.called(item, self.plan.previous_item) for item in ended if is_kept]
         return [Tell(event) for event in events], called
 
-    def terminal(self, done: Done, cut: Cut, *, was_cut: bool) -> ResponseView:
-        """The response as it ended, with the words that history has of it."""
+    def terminal(self, done: Done, cut: Cut, sent: int, *, was_cut: bool) -> ResponseView:
+        """The response as it ended, with the words that history has of it. `sent`: samples of its sound."""
         succeeded = done.phase is Phase.SUCCEEDED
+        is_silence = succeeded and not self.calls.items  # it had nothing to say, and has said that
         return replace(
             self.plan.view,
             text=cut.text,
@@ -132,4 +137,5 @@ class Run:
             usage=self.usage,
             cut=cut if was_cut else None,
             calls=self.calls.items,
+            leaves_nothing=not (cut.text or sent or is_silence),
         )

@@ -479,10 +479,9 @@ class Speaking(Sounding):
         run.calls.abandon()
         rest = run.reply.rest_of(cut.text)
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
-        view = run.terminal(done, cut, was_cut=was_cut)
-        has_calls = bool(view.calls)
-        known, is_stored = cut if was_cut else None, run.saving.is_begun
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, is_stored=is_stored))
+        view = run.terminal(done, cut, sent, was_cut=was_cut)
+        known, is_stored, empty = cut if was_cut else None, run.saving.is_begun, view.leaves_nothing
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, empty, is_stored=is_stored))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
@@ -568,6 +567,11 @@ class Speaking(Sounding):
     def is_making(self, item: str) -> bool:
         """`item` is of a reply, and not over yet."""
         return any(run.is_making(item) for run in self._runs.values())
+
+    def takes(self, name: str) -> bool:
+        """`name` is that of an item or a call of a response that has not drained, or of a reply of which more may become
+        known."""
+        return self.cut_of(name) is not None or any(run.takes(name) for run in self._runs.values())
 
     def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
         """The client has stopped playing a reply there that is not over yet. Gives where that is in what was sent so

@@ -32,6 +32,7 @@ from duplex.realtime.connection import (
     RealtimeConnection,
     Socket,
     SocketClosedError,
+    SocketTakenError,
     created_message,
     resumed_message,
     wire_bytes,
@@ -69,7 +70,7 @@ class Asked:
     extensions: bool
 
 
-class _ResumeAskedError(Exception):
+class _ResumeAskedError(SocketTakenError):
     """The client goes on with an earlier session."""
 
     def __init__(self, asked: ask.SessionResume) -> None:
@@ -253,7 +254,6 @@ class RtcVisit:
             return resuming.asked
         self._end(reason)
         if reason not in _UNHEARD:
-            self._outbox.clear()
             await self._say_at_last(error_message(reason, _FAREWELL.get(reason, reason), kind="server_error"))
         return None
 
@@ -279,10 +279,12 @@ class RtcVisit:
     # ---- messages and measures ---------------------------------------------------------------------
 
     async def _say_at_last(self, message: Message) -> None:
-        self._outbox.post(message)
+        """`message`, and what is still queued: how what was being said has ended."""
+        self._outbox.post_first(message)
         try:
             async with asyncio.timeout(FAREWELL_S_MAX):
-                await self._socket.send(await self._outbox.next())
+                while self._outbox.waiting:
+                    await self._socket.send(await self._outbox.next())
         except (SocketClosedError, TimeoutError):
             return
 
