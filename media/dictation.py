@@ -1,10 +1,10 @@
 """Whether words end in something that is being dictated: digits and letters that are said one by one.
 
 Theory of operation
-    The *run* is the digits and letters at the end of what was said. It is dictated where it is long, where it is spelled,
-    or where what stands right before it announces it ("my code is"). A number that a sentence ends with is none of that:
-    a recogniser writes it as one figure ("I was born in 1984."), while of groups that are dictated it writes several, or
-    one of which nothing else was said ("It's 415.").
+    The *run* is the digits and letters at the end of what was said. It is dictated where it is long, where it is
+    spelled, or where what stands right before it announces it ("my code is"). A number that a sentence ends with is
+    none of that: a recogniser writes it as one figure ("I was born in 1984."), while of groups that are dictated it
+    writes several, or one of which nothing else was said ("It's 415.").
 
 Rules
 * In doubt it is dictated: that costs time, where a group that is taken for the end costs the rest of the number.
@@ -53,7 +53,8 @@ _REACHED = frozenset({("me", "at"), ("me", "on"), ("us", "at"), ("us", "on")})
 _RUN_MIN = 3  # shorter runs that nothing announces are numbers: "it takes two", "one two"
 _LETTERS_MIN = 2  # two single letters in a row are spelled: "J O"
 # One number, as a recogniser writes it: 144, 1,500, 3.50, 7:30, 24/7. A longer one without a comma was dictated.
-_FIGURE = re.compile(r"(?:^|\s)\$?(?:\d{1,4}|\d{1,3}(?:,\d{3})+|\d+\.\d{1,2}|\d{1,2}[:/]\d{1,2})%?[.!?]+$")
+_NUMBER = r"\d{1,4}|\d{1,3}(?:,\d{3})+|\d{1,4}\.\d{1,2}|\d{1,2}[:/]\d{1,2}"
+_FIGURE = re.compile(rf"(?:^|\s)\$?(?:{_NUMBER})%?[.!?]+$")
 _ABBREVIATION = re.compile(r"(?:^|\s)[A-Z][. ]{0,2}[A-Z][.!?]+$")  # "T V.", "T.V.", "TV."
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _QUESTIONS = frozenset(words("who what where which whose whom how why when"))

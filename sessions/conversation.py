@@ -275,15 +275,8 @@ class Conversation:
 
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
-        withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
-        effects = [
-            *self._hearing.discard(),
-            *withdrawn,
-            *self._making.stop_reading(),
-            ResetGate(),
-            Tell(InputCleared()),
-        ]
-        return self._settle(effects, now_ns)
+        discarded = self._hearing.discard()
+        return self._settle([*discarded, *self._making.stop_reading(), ResetGate(), Tell(InputCleared())], now_ns)
 
     # ---- the stages answer -------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ Rules
 * Of a reply that was cut the history holds the words that were heard, and says in which word it was cut; what is known
   later corrects it. The prompt says that the caller interrupted.
 * Calls of tools and their outputs are items (`sessions.tool_calls`). A reply that is cut takes no call with it.
-* Whatever the service has named, or will, is no name for what a client brings: turns and replies that are not history yet
-  will be, and of those that were deleted something may still become known.
+* Whatever the service has named, or will, is no name for what a client brings: turns and replies that are not history
+  yet will be, and of those that were deleted something may still become known.
 * A client that truncates moves the cut, either way, within what was sent; of a reply that is not over yet, once it is.
 """
 
@@ -129,8 +129,7 @@ class Remembered:
         """Add what the client brings; the output of a call stands behind that, whatever `previous` says."""
         items = self._history.items
         try:
-            if self._hearing.has_item(item.id) or self._speaking.takes(item.id):
-                raise ItemError(ITEM_EXISTS, f"item {item.id!r} is one of the service")
+            self._check_name(item.id)
             if item.kind == "function_call_output":
                 previous = place_of(item, items)
             if item.kind == "function_call":
@@ -138,6 +137,11 @@ class Remembered:
             return self._added(item, previous)
         except ItemError as error:
             return self._refused(error, previous, _PARAMS.get(error.code, "item.call_id"))
+
+    def _check_name(self, item_id: str) -> None:
+        """Raises `ItemError` where the service has named something so that is not, or was, history."""
+        if self._hearing.has_item(item_id) or self._speaking.takes(item_id):
+            raise ItemError(ITEM_EXISTS, f"item {item_id!r} is one of the service")
 
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         """Raises `ItemError` where it cannot stand there."""

@@ -569,8 +569,7 @@ class Speaking(Sounding):
         return any(run.is_making(item) for run in self._runs.values())
 
     def takes(self, name: str) -> bool:
-        """`name` is that of an item or a call of a response that has not drained, or of a reply of which more may become
-        known."""
+        """An item or a call of a response that has not drained, or a reply of which more may become known, has `name`."""
         return self.cut_of(name) is not None or any(run.takes(name) for run in self._runs.values())
 
     def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
