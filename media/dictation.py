@@ -41,8 +41,8 @@ _BRIDGES = frozenset(words("again are as begins ends er in is it's no so starts 
 _FIGURES = frozenset(
     words(
         """
-        address booking confirmation email extension id initials licence license name order passport plate policy postcode
-        serial social tracking
+        address booking confirmation email extension id initials licence license name order passport plate policy
+        postcode serial social tracking
         """
     )
 )
