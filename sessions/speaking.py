@@ -569,7 +569,7 @@ class Speaking(Sounding):
         return any(run.is_making(item) for run in self._runs.values())
 
     def takes(self, name: str) -> bool:
-        """A response that has not drained has `name` for an item or a call; or a reply of which more may become known."""
+        """A response that has not drained has it for an item or a call, or a reply of which more may become known."""
         return self.cut_of(name) is not None or any(run.takes(name) for run in self._runs.values())
 
     def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
