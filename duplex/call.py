@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -34,6 +33,7 @@ from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
+from duplex.transport import Client
 from duplex.turn_sound_service import TurnSoundService
 from duplex.usage_meter import UsageMeter
 from duplex.vad_service import VadService
@@ -83,35 +83,6 @@ INTERNAL_ERROR = "internal_error"
 NOT_OURS = frozenset({"session_replaced", "session_deleted"})
 
 _log = structlog.get_logger("duplex.call")
-
-
-class Client(Protocol):
-    """The connection, as the call sees it."""
-
-    def pace(self, now_ns: int) -> None:
-        """The pacer's slot has come."""
-        ...
-
-    def next_frame_ns(self, now_ns: int, /) -> int | None:
-        """The moment at which the next frame goes out, if it can be taken now."""
-        ...
-
-    def path(self, now_ns: int, /) -> Path:
-        """What lies between the sending of a sample and the caller's ear, as it is seen now."""
-        ...
-
-    def pad(self) -> bool:
-        """No frame is due then: send silence for it. False where the transport has no use for that."""
-        ...
-
-    def tell(self, event: Event) -> None:
-        """Queue `event` for the client."""
-        ...
-
-    def drop_audio(self) -> Position | None:
-        """Forget audio that was queued and not yet written. Where there was some: how much of which response has
-        left."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +288,12 @@ class Call:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - the boundary between this call and what all calls share
-            self._spoil(error)
+            self.spoil(error)
 
-    def _spoil(self, error: Exception) -> None:
+    def spoil(self, error: BaseException) -> None:
+        """A fault of ours has shown while something was done for this call, which is over with it."""
+        if self._is_spoilt:
+            return
         _log.error("call_failed", session=self.session, exc_info=error)
         self._services.metrics.errors.labels("service", INTERNAL_ERROR).inc()
         self.end(INTERNAL_ERROR)
@@ -332,7 +306,7 @@ class Call:
         try:
             await self._journal.run()
         except Exception as error:  # noqa: BLE001 - or nobody would notice before the call ends
-            self._spoil(error)
+            self.spoil(error)
             self._journal.give_up()
 
     def pace(self, now_ns: int) -> None:

@@ -1,10 +1,14 @@
-"""How sound travels between a client and its gateway."""
+"""How sound travels between a client and its gateway, and who the client is to a call."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from media.audio_format import AudioFormat
+from media.heard_estimate import Path
+from media.rtp_map import Position
+from sessions.events import Event
 from sessions.settings import SessionSettings
 
 
@@ -23,3 +27,32 @@ class Transport:
         if self.input_format is None:
             return settings
         return replace(settings, input_format="audio/pcm", output_format="audio/pcm")
+
+
+class Client(Protocol):
+    """The connection, as the call sees it."""
+
+    def pace(self, now_ns: int) -> None:
+        """The pacer's slot has come."""
+        ...
+
+    def next_frame_ns(self, now_ns: int, /) -> int | None:
+        """The moment at which the next frame goes out, if it can be taken now."""
+        ...
+
+    def path(self, now_ns: int, /) -> Path:
+        """What lies between the sending of a sample and the caller's ear, as it is seen now."""
+        ...
+
+    def pad(self) -> bool:
+        """No frame is due then: send silence for it. False where the transport has no use for that."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Queue `event` for the client."""
+        ...
+
+    def drop_audio(self) -> Position | None:
+        """Forget audio that was queued and not yet written. Where there was some: how much of which response has
+        left."""
+        ...

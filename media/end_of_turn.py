@@ -18,11 +18,12 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from media.backchannels import words
+from media.dictation import DIGITS, is_dictated_in_full, is_dictating, spelled
 
 Eagerness = Literal["low", "medium", "high", "auto"]
 
@@ -148,29 +149,10 @@ _SHORT_ANSWERS = frozenset(
 _ANSWER_SUBJECTS = frozenset({"i", "it", "he", "she", "we", "they", "you", "that", "there", "this"})
 _QUESTION_WORDS = frozenset({"who", "what", "where", "which", "whose", "whom", "how", "why", "when"})
 
-_DIGITS = frozenset({"zero", "oh", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "double"})
-# What is about to be dictated, and how long it is, where that is fixed. Telephone numbers are North American.
-_DICTATED: dict[str, frozenset[int]] = {
-    "phone": frozenset({7, 10, 11}),
-    "telephone": frozenset({7, 10, 11}),
-    "mobile": frozenset({10, 11}),
-    "zip": frozenset({5, 9}),
-    "pin": frozenset({4}),
-    "card": frozenset({15, 16}),
-    "number": frozenset({7, 10, 11, 16}),
-    "code": frozenset(),
-    "account": frozenset(),
-    "reference": frozenset(),
-    "spelled": frozenset(),
-    "spelt": frozenset(),
-    "spell": frozenset(),
-}
-_DICTATED_RUN_MIN = 3  # shorter runs of digits outside a frame are numbers: "it takes two", "one two"
-_LETTERS_MIN = 2  # two single letters in a row are spelled: "J O"
 # Function words without which an English text of `_ENGLISH_WORDS_MIN` words is rare.
 _ENGLISH_WORDS_MIN = 4
 _ENGLISH = (
-    _OPEN_WORDS | _OPEN_VERBS | _SHORT_ANSWERS | _QUESTION_WORDS | _DIGITS | {"it", "you", "me", "them", "us", "not"}
+    _OPEN_WORDS | _OPEN_VERBS | _SHORT_ANSWERS | _QUESTION_WORDS | DIGITS | {"it", "you", "me", "them", "us", "not"}
 )
 
 
@@ -197,20 +179,16 @@ def turn_end_probability(text: str) -> float:
 
 
 def _is_english(said: _Said) -> bool:
-    is_long = len(said.words) >= _ENGLISH_WORDS_MIN and not _spelled(said.words)
+    is_long = len(said.words) >= _ENGLISH_WORDS_MIN and not spelled(said.words)
     return all(map(str.isascii, said.words)) and not (is_long and _ENGLISH.isdisjoint(said.words))
 
 
 def _is_dictated_in_full(said: _Said) -> bool:
-    lengths = [_DICTATED[word] for word in said.words if word in _DICTATED]
-    return bool(lengths) and _spelled(said.words) in lengths[0]
+    return is_dictated_in_full(said.words)
 
 
 def _is_dictating(said: _Said) -> bool:
-    run = _spelled(said.words)
-    is_framed = not _DICTATED.keys().isdisjoint(said.words)
-    letters = [word for word in said.words[-_LETTERS_MIN:] if len(word) == 1 and word.isalpha()]
-    return (is_framed and run > 0) or run >= _DICTATED_RUN_MIN or len(letters) == _LETTERS_MIN
+    return is_dictating(said.text, said.words)
 
 
 def _hesitates(said: _Said) -> bool:
@@ -259,16 +237,3 @@ _RULES: tuple[tuple[Callable[[_Said], bool], float], ...] = (
     (_is_open, HANGING),
     (_is_sentence, FINISHED),
 )
-
-
-def _spelled(said: Sequence[str]) -> int:
-    """How many digits and letters the run at the end of `said` has."""
-    count = 0
-    for word in reversed(said):
-        if word.isdigit():
-            count += len(word)
-        elif word in _DIGITS or (len(word) == 1 and word.isalpha()):
-            count += 1
-        else:
-            break
-    return count

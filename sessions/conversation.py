@@ -97,7 +97,7 @@ class Conversation:
             filler=defaults.filler,
             allowance=self.allowance,
         )
-        self._remembered = Remembered(items, defaults.context_characters_max, self._speaking)
+        self._remembered = Remembered(items, defaults.context_characters_max, self._hearing, self._speaking)
         self._making = Making(
             identity,
             settings,
@@ -326,15 +326,8 @@ class Conversation:
 
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""
-        withdrawn = self._speaking.withdraw(now_ns) if self._hearing.current else []
-        effects = [
-            *self._hearing.discard(),
-            *withdrawn,
-            *self._making.stop_reading(),
-            ResetGate(),
-            Tell(InputCleared()),
-        ]
-        return self._settle(effects, now_ns)
+        discarded = self._hearing.discard()
+        return self._settle([*discarded, *self._making.stop_reading(), ResetGate(), Tell(InputCleared())], now_ns)
 
     # ---- the stages answer -------------------------------------------------------------------------
 

@@ -138,8 +138,8 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class ResponseView:
     """A response as its client sees it. `status` as on the wire; `reason` completes it. `cut`: where history ends in
-    its sound, unless that was said to its end. `may_call`: it may make calls of tools, and then have no words; once it
-    has ended, `has_called`. `calls`: those of its client."""
+    its sound, unless that was said to its end. `may_call`: it may make calls of tools, and then have no words; `calls`:
+    those of its client. `leaves_nothing`: it is over, and `item` is not history."""
 
     id: str
     item: str
@@ -156,8 +156,8 @@ class ResponseView:
     turn: int = 0
     cut: Cut | None = None
     may_call: bool = False
-    has_called: bool = False
     calls: tuple[Item, ...] = ()
+    leaves_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

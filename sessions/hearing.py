@@ -170,6 +170,12 @@ class Hearing:
         """True while an ended turn has no transcript yet."""
         return bool(self._awaiting)
 
+    def has_item(self, item: str) -> bool:
+        """`item` is that of a turn whose words are not known yet."""
+        unended = self._current or self._buffered
+        turns = (*self._awaiting.values(), *([unended] if unended else []))
+        return any(turn.item == item for turn in turns)
+
     @property
     def amid_speech(self) -> Turn | None:
         """The turn that is being spoken, in no pause, where it is not over our own and may yet prove to be nothing."""

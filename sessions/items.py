@@ -42,10 +42,11 @@ class Item:
     A call of the function `name` is an item of the assistant, with its arguments for `text`; the output of one is an
     item of nobody (`system`), with the call's `call_id`.
 
-    `audio_samples` counts samples, at `sample_rate`, of a spoken assistant item that were sent; `cut` says that it was
-    ended before it was all said. Then `heard_samples` of them are history, by `heard_basis` and within
-    `heard_error_samples`, and it fell into `cut_word`. `unsure`: it broke off with its gateway, and more of it may have
-    been heard. `filler`: the words at its beginning that bridged a wait, and that no model wrote.
+    `cut` says of a reply that it was ended before it was all said; of one that was written, what there is of it counts
+    as read. `audio_samples` counts samples, at `sample_rate`, of a spoken one that were sent. Where that was cut,
+    `heard_samples` of them are history, by `heard_basis` and within `heard_error_samples`, and it fell into `cut_word`.
+    `unsure`: it broke off with its gateway, and more of it may have been heard. `filler`: the words at its beginning
+    that bridged a wait, and that no model wrote.
     """
 
     id: str

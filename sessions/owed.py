@@ -131,7 +131,7 @@ class Owing:
 
 def withdrawn(plan: Plan, reason: str) -> list[Effect]:
     """It never begins: what its client is told of it. Nothing was taken for it, and so it has drained."""
-    view = replace(plan.view, status="cancelled", reason=reason)
+    view = replace(plan.view, status="cancelled", reason=reason, leaves_nothing=True)
     told = (
         ResponseStarted(plan.view, plan.previous_item),
         ResponseFinished(view),

@@ -84,9 +84,9 @@ class Marks:
 class Ended:
     """A response has reached its terminal: what is left of it. `whole`: all that it had to say was said.
 
-    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end. `has_calls`:
-    it may have had nothing to say. `is_stored`: something of it was, while it was said. `filler`: the words that it
-    began with to bridge a wait.
+    `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end.
+    `leaves_nothing`: no words of it are history. `is_stored`: something of it was, while it was said. `filler`: the
+    words that it began with to bridge a wait.
     """
 
     plan: Plan
@@ -95,6 +95,6 @@ class Ended:
     text: str
     sent_samples: int
     cut: Cut | None = None
-    has_calls: bool = False
+    leaves_nothing: bool = False
     is_stored: bool = False
     filler: str = ""

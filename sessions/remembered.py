@@ -5,6 +5,8 @@ Rules
 * Of a reply that was cut the history holds the words that were heard, and says in which word it was cut; what is known
   later corrects it. The prompt says that the caller interrupted.
 * Calls of tools and their outputs are items (`sessions.tool_calls`). A reply that is cut takes no call with it.
+* Whatever the service has named, or will, is no name for what a client brings: turns and replies that are not history
+  yet will be, and of those that were deleted something may still become known.
 * A client that truncates moves the cut, either way, within what was sent; of a reply that is not over yet, once it is.
 """
 
@@ -25,6 +27,7 @@ from sessions.events import (
     ItemTruncated,
 )
 from sessions.heard import Cut, shortened
+from sessions.hearing import Hearing
 from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
 from sessions.plan import Ended, Plan
 from sessions.prompt import PromptWindow
@@ -38,10 +41,11 @@ _PARAMS = {ITEM_EXISTS: "item.id", ITEM_NOT_FOUND: "previous_item_id"}  # of all
 
 
 class Remembered:
-    """`speaking` knows how much was heard of the last replies."""
+    """`hearing` and `speaking` know what is not history yet, and `speaking` how much was heard of the last replies."""
 
-    def __init__(self, items: tuple[Item, ...], characters_max: int, speaking: Speaking) -> None:
+    def __init__(self, items: tuple[Item, ...], characters_max: int, hearing: Hearing, speaking: Speaking) -> None:
         self._history = History(items)
+        self._hearing = hearing
         self._speaking = speaking
         self._window = PromptWindow(characters_max)
         self._window.trim(items)
@@ -126,13 +130,19 @@ class Remembered:
         """Add what the client brings; the output of a call stands behind that, whatever `previous` says."""
         items = self._history.items
         try:
+            self._check_name(item.id)
             if item.kind == "function_call_output":
                 previous = place_of(item, items)
             if item.kind == "function_call":
-                check_call(item, items)
+                check_call(item, items, is_taken=self._speaking.takes(item.call_id))
             return self._added(item, previous)
         except ItemError as error:
-            return [Tell(CommandRefused(error.code, str(error), _PARAMS.get(error.code, "item.call_id")))]
+            return self._refused(error, previous, _PARAMS.get(error.code, "item.call_id"))
+
+    def _check_name(self, item_id: str) -> None:
+        """Raises `ItemError` where the service has named something so that is not, or was, history."""
+        if self._hearing.has_item(item_id) or self._speaking.takes(item_id):
+            raise ItemError(ITEM_EXISTS, f"item {item_id!r} is one of the service")
 
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         """Raises `ItemError` where it cannot stand there."""
@@ -143,7 +153,7 @@ class Remembered:
         try:
             self._delete(item_id)
         except ItemError as error:
-            return self._missing(item_id, error)
+            return self._refused(error, item_id)
         return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
 
     def _delete(self, item_id: str) -> None:
@@ -156,14 +166,13 @@ class Remembered:
         try:
             return [Tell(ItemRetrieved(self._history.find(item_id)))]
         except ItemError as error:
-            return self._missing(item_id, error)
+            return self._refused(error, item_id)
 
-    def _missing(self, item_id: str, error: ItemError) -> list[Effect]:
-        """There is no such item, or not yet: one of a reply enters the history when it is over."""
-        refused = CommandRefused(error.code, str(error), "item_id")
-        if self._speaking.is_making(item_id):
-            refused = CommandRefused(ITEM_IN_PROGRESS, f"item {item_id!r} is not over yet", "item_id")
-        return [Tell(refused)]
+    def _refused(self, error: ItemError, named: str | None, param: str = "item_id") -> list[Effect]:
+        """There is no item `named`, or not yet: one of a reply enters the history when it is over."""
+        if error.code == ITEM_NOT_FOUND and named is not None and self._speaking.is_making(named):
+            return [Tell(CommandRefused(ITEM_IN_PROGRESS, f"item {named!r} is not over yet", param))]
+        return [Tell(CommandRefused(error.code, str(error), param))]
 
     def truncate(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
@@ -174,7 +183,7 @@ class Remembered:
         try:
             item = self._history.find(item_id)
         except ItemError as error:
-            return self._missing(item_id, error)
+            return self._refused(error, item_id)
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)
@@ -189,8 +198,8 @@ class Remembered:
     def remember(self, ended: Ended) -> list[Effect]:
         """Enter a response of the conversation that has ended."""
         succeeded = ended.phase is Phase.SUCCEEDED
-        if not (ended.text or ended.sent_samples or (succeeded and not ended.has_calls)):
-            return [SaveDeletion(ended.plan.item)] if ended.is_stored else []  # nothing of it was said
+        if ended.leaves_nothing:
+            return [SaveDeletion(ended.plan.item)] if ended.is_stored else []
         item = Item(
             ended.plan.item,
             "assistant",

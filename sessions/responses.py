@@ -112,6 +112,10 @@ class Responses(Sounding):
         """`item` is of a reply, and not over yet."""
         return any(run.is_making(item) for run in self._runs.values())
 
+    def takes(self, name: str) -> bool:
+        """A response that has not drained has it for an item or a call, or a reply of which more may become known."""
+        return self.cut_of(name) is not None or any(run.takes(name) for run in self._runs.values())
+
     def lead_ns(self, now_ns: int) -> int:
         """How far ahead of the ear what is being said was sent, at most."""
         sounding = (run.plan for run in self._runs.values() if run.plan.with_audio and not run.life.ended)

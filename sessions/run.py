@@ -110,6 +110,10 @@ class Run:
         calls = (call.id for call in self.calls.items if call.status == "in_progress")
         return item == self.plan.item or item in calls
 
+    def takes(self, name: str) -> bool:
+        """`name` is that of its item, or of a call that it makes or may make, whoever knows of them."""
+        return name == self.plan.item or self.calls.take(name)
+
     @property
     def tokens(self) -> int:
         """How many were sampled, as far as is known: of a text that did not become whole, one for each piece."""
@@ -168,9 +172,10 @@ class Run:
         place = self.calls.called(item, self.plan.previous_item)
         return replace(place, spec=self.plan.spec, by_service=by_service)
 
-    def terminal(self, done: Done, cut: Cut, *, was_cut: bool) -> ResponseView:
-        """The response as it ended, with the words that history has of it."""
+    def terminal(self, done: Done, cut: Cut, sent: int, *, was_cut: bool) -> ResponseView:
+        """The response as it ended, with the words that history has of it. `sent`: samples of its sound."""
         succeeded = done.phase is Phase.SUCCEEDED
+        is_silence = succeeded and not self.calls.items  # it had nothing to say, and has said that
         return replace(
             self.plan.view,
             text=cut.text,
@@ -181,7 +186,7 @@ class Run:
             usage=self.usage,
             cut=cut if was_cut else None,
             calls=tuple(call for call in self.calls.items if call.name not in self.plan.served),
-            has_called=bool(self.calls.items),
+            leaves_nothing=not (cut.text or sent or is_silence),
         )
 
 

@@ -419,10 +419,9 @@ class Speaking(Responses):
         run.calls.abandon()
         rest = run.reply.rest_of(cut.text)
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
-        view = run.terminal(done, cut, was_cut=was_cut)
-        has_calls = view.has_called
+        view = run.terminal(done, cut, sent, was_cut=was_cut)
         known, kept = cut if was_cut else None, (run.saving.is_begun, run.reply.filler)
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, has_calls, *kept))
+        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, view.leaves_nothing, *kept))
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]

@@ -12,7 +12,8 @@ Rules
 * A client is told of nothing that it was told already: `news` is what has come since the last time.
 * An output belongs to a whole call that has none yet. It stands behind that call, and behind others that follow it
   directly, as those of one reply do; whatever was said meanwhile comes after it.
-* Ids follow from those of the response and of its item, which are never used again.
+* Ids follow from those of the response and of its item, which are never used again. As a client knows these before the
+  call is made, the ids of all calls that may still come are taken from the beginning.
 """
 
 from __future__ import annotations
@@ -101,8 +102,16 @@ class Calls:
     def _begin(self, index: int, name: str) -> None:
         if index >= CALLS_MAX:
             raise CallError(f"more than {CALLS_MAX} calls")
-        call_id = f"call_{index}_{self._response}"
-        self._calls.append(_Call(call_item(f"{self._reply}_call_{index}", call_id, name, "", "in_progress")))
+        item_id, call_id = self._ids_of(index)
+        self._calls.append(_Call(call_item(item_id, call_id, name, "", "in_progress")))
+
+    def _ids_of(self, index: int) -> tuple[str, str]:
+        """Of the item, and of the call itself."""
+        return f"{self._reply}_call_{index}", f"call_{index}_{self._response}"
+
+    def take(self, name: str) -> bool:
+        """`name` is that of a call, or of its item, that there is or may yet be."""
+        return any(name in self._ids_of(index) for index in range(CALLS_MAX))
 
     def abandon(self) -> None:
         """The reply is over: a call that is not whole was never made."""
@@ -149,9 +158,10 @@ def outputs(items: Iterable[Item]) -> dict[str, str]:
     return {item.call_id: item.text for item in items if item.kind == "function_call_output"}
 
 
-def check_call(call: Item, items: Iterable[Item]) -> None:
-    """Raises `ItemError` where there is a call with the id of `call`, which is new."""
-    if any(item.kind == "function_call" and item.call_id == call.call_id for item in items):
+def check_call(call: Item, items: Iterable[Item], *, is_taken: bool) -> None:
+    """Raises `ItemError` where there is a call with the id of `call`, which is new. `is_taken`: one that a reply has
+    made, or may make, has it."""
+    if is_taken or any(item.kind == "function_call" and item.call_id == call.call_id for item in items):
         raise ItemError(CALL_EXISTS, f"there is a call {call.call_id!r}")
 
 

@@ -9,6 +9,7 @@ Theory of operation
 
 Rules
 * Bad input gets an `error` event and the call goes on; only a dead socket, a full queue or a limit ends it.
+* Whatever goes wrong here by a fault of ours ends the call, as it does where other calls are served as well.
 * The first command may be `session.resume`; the session that was made for the connection is then dropped.
 """
 
@@ -25,11 +26,12 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from duplex.call import Call, Client
+from duplex.call import Call
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
 from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
+from duplex.transport import Client
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.rtp_map import Position
 from sessions.effects import Effect
@@ -47,11 +49,15 @@ class SocketClosedError(Exception):
     """The client is gone."""
 
 
+class SocketTakenError(Exception):
+    """The client wants something else of its socket than this call: who serves that goes on there."""
+
+
 class Socket(Protocol):
     """A WebSocket or a data channel. What is sent is text; what comes may be anything."""
 
     async def receive(self) -> str | bytes:
-        """The next message; raises `SocketClosedError`."""
+        """The next message; raises `SocketClosedError`, or `SocketTakenError`, which `serve` passes on."""
         ...
 
     async def send(self, text: str) -> None:
@@ -155,6 +161,11 @@ class Outbox:
     def post(self, message: Message) -> None:
         """Queue a message that is no event of the conversation."""
         self._put(message, None)
+
+    def post_first(self, message: Message) -> None:
+        """Queue a message ahead of all that is not numbered yet, though there be too much of that."""
+        self._waiting.appendleft(_Waiting(message, None))
+        self._wake.set()
 
     def _put(self, message: Message, sound: ReplyAudio | None) -> None:
         if len(self._waiting) >= MESSAGES_WAITING_MAX:
@@ -265,10 +276,12 @@ class RealtimeConnection:
     def _reason(self, tasks: list[asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> str:
         for task in done:
             error = task.exception()
-            if error is not None and not isinstance(error, SocketClosedError):
+            if isinstance(error, SocketTakenError):
                 raise error
-        if tasks[2] in done:
-            return self._call.end_reason or "ended"
+            if error is not None and not isinstance(error, SocketClosedError):
+                self._call.spoil(error)
+        if self._call.end_reason is not None:
+            return self._call.end_reason
         if tasks[3] in done:
             return "slow_client"
         for task in tasks[4:]:

@@ -7,6 +7,7 @@ Theory of operation
 
 Rules
 * Pure: an event in, messages (dicts, ready for JSON) out. One instance per connection.
+* An item that was added and is not history when its response is over is deleted, behind the end of that.
 * Extra fields go to everybody; extra events only where `extensions` is on.
 """
 
@@ -160,8 +161,7 @@ class RealtimeDialect:
         return [*messages, *outputs.done(item_dict(item))]
 
     def _finished(self, response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
-        # What ends without having said anything, and without a call, has an empty message.
-        announced = [] if response.has_called and not response.text else self._announced(response.id)
+        announced = [] if response.leaves_nothing else self._announced(response.id)
         # Whose beginning was not told here, its message was announced where it was.
         outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, [response.item])
         items = {call.id: item_dict(call) for call in response.calls}
@@ -174,7 +174,9 @@ class RealtimeDialect:
             messages = [*_content_done(response, place), *outputs.done(item)]
         body = _response_dict(response, [items[name] for name in outputs.items])
         done = {"type": "response.done", "response": body, "timings": dict(timings) or None}
-        return [*announced, *messages, done]
+        is_ghost = response.leaves_nothing and response.in_conversation and response.item in outputs.items
+        gone = [{"type": "conversation.item.deleted", "item_id": response.item}] if is_ghost else []
+        return [*announced, *messages, done, *gone]
 
     def _sound_started(self, response_id: str) -> list[Message]:
         if response_id in self._audible:
@@ -274,7 +276,7 @@ def item_dict(item: Item) -> Message:
     body = {"id": item.id, "object": "realtime.item", "type": "message", "status": status, "role": item.role}
     known = (item.heard_basis, item.heard_error_samples, item.sample_rate)
     cut = Cut(item.heard_samples, item.text, item.cut_word, *known, unsure=item.unsure)
-    return {**body, "content": [content], **(_cut(cut) if item.cut else {})}
+    return {**body, "content": [content], **(_cut(cut) if item.cut and item.spoken else {})}
 
 
 def _item_of_call(item: Item) -> Message:

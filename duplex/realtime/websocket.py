@@ -14,12 +14,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+import structlog
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
-from duplex.call import Call
+from duplex.call import INTERNAL_ERROR, Call
 from duplex.client_secrets import Grant, TransportName
 from duplex.gateway import Admitted, Gateway, new_id
 from duplex.realtime import client_events as ask
@@ -62,6 +63,8 @@ _CLOSE_CODES = {
     "refused": 1008,
 }
 CLOSE_FAULT = 1011
+
+_log = structlog.get_logger("duplex.realtime")
 
 
 class _StarletteSocket:
@@ -142,6 +145,9 @@ class _Visit:
             pass
         except TimeoutError:
             await self._close("idle")
+        except Exception as error:  # noqa: BLE001 - or the client would be left without a word of why
+            _log.error("connection_failed", exc_info=error)
+            await self._close(INTERNAL_ERROR)
 
     async def _serve(self) -> None:
         config = self._gateway.config

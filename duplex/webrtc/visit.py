@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import msgspec
 
 from duplex.admission import RefusedError
-from duplex.call import Call, Client
+from duplex.call import Call
 from duplex.gateway import Admitted, Gateway, new_id
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
@@ -33,6 +33,7 @@ from duplex.realtime.connection import (
     RealtimeConnection,
     Socket,
     SocketClosedError,
+    SocketTakenError,
     created_message,
     resumed_message,
     wire_bytes,
@@ -40,7 +41,7 @@ from duplex.realtime.connection import (
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.tasks import see_through, stop_task
 from duplex.tenancies import Tenancy
-from duplex.transport import Transport
+from duplex.transport import Client, Transport
 from duplex.webrtc.aiortc_peer import AiortcPeer
 from duplex.webrtc.ears import Ears
 from duplex.webrtc.liveness import Liveness
@@ -72,7 +73,7 @@ class Asked:
     extensions: bool
 
 
-class _ResumeAskedError(Exception):
+class _ResumeAskedError(SocketTakenError):
     """The client goes on with an earlier session."""
 
     def __init__(self, asked: ask.SessionResume) -> None:
@@ -264,7 +265,6 @@ class RtcVisit:
             return resuming.asked
         self._end(reason)
         if reason not in _UNHEARD:
-            self._outbox.clear()
             await self._say_at_last(error_message(reason, _FAREWELL.get(reason, reason), kind="server_error"))
         return None
 
@@ -290,10 +290,12 @@ class RtcVisit:
     # ---- messages and measures ---------------------------------------------------------------------
 
     async def _say_at_last(self, message: Message) -> None:
-        self._outbox.post(message)
+        """`message`, and what is still queued: how what was being said has ended."""
+        self._outbox.post_first(message)
         try:
             async with asyncio.timeout(FAREWELL_S_MAX):
-                await self._socket.send(await self._outbox.next())
+                while self._outbox.waiting:
+                    await self._socket.send(await self._outbox.next())
         except (SocketClosedError, TimeoutError):
             return
 

@@ -14,12 +14,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from duplex.admission import RETRY_AFTER_S, RefusedError
-from duplex.call import Client
 from duplex.config import Config
 from duplex.gateway import Admitted, Gateway, new_id
 from duplex.pipeline import graph_of
 from duplex.stage_pool import StagePool
 from duplex.tasks import stop_task
+from duplex.transport import Client
 from duplex.vad_service import Window
 from duplex.webrtc.visit import TRANSPORT
 from media.heard_estimate import Path as EarPath

@@ -38,7 +38,7 @@ class Bench:
         defaults = ReplyDefaults(INSTRUCTIONS, max_output_tokens=100, prepare=prepare)
         self.hearing = Hearing("sess", "encoder", lambda: identity.new_id("item"))
         self.speaking = Speaking(60_000, Deadlines(), None, identity.tenant, recalls=False)
-        self.remembered = Remembered((Item("first", "user", "hello", spoken=True),), 1_000, self.speaking)
+        self.remembered = Remembered((Item("first", "user", "hello", spoken=True),), 1_000, self.hearing, self.speaking)
         self.making = Making(
             identity,
             settings or SessionSettings(),

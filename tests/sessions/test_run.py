@@ -10,7 +10,7 @@ from sessions.heard import Cut
 from sessions.plan import Marks
 from sessions.response import Deadlines, Done, Phase, Response
 from sessions.run import Run
-from stages.contracts import OUT_OF_BAND, CallDelta, CallDone, TextDone, Word, WordTimes
+from stages.contracts import CALLS_MAX, OUT_OF_BAND, CallDelta, CallDone, TextDone, Word, WordTimes
 from stages.event_log import EventLog
 from tests.sessions.test_speaking import plan
 
@@ -103,10 +103,38 @@ def test_of_an_attempt_that_was_given_up_nothing_is_left() -> None:
 )
 def test_how_it_ended(phase: Phase, reason: str, status: str) -> None:
     one = with_a_call(run())
-    view = one.terminal(Done(phase, reason, "code", "why"), CUT, was_cut=phase is Phase.CANCELLED)
+    view = one.terminal(Done(phase, reason, "code", "why"), CUT, 480, was_cut=phase is Phase.CANCELLED)
     assert (view.status, view.reason, view.code, view.message) == (status, reason, "code", "why")
     assert (view.text, view.cut) == ("well", CUT if phase is Phase.CANCELLED else None)
     assert [call.name for call in view.calls] == ["look"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "text", "sent", "calls", "leaves_nothing"),
+    [
+        (Phase.CANCELLED, "", 0, False, True),
+        (Phase.FAILED, "", 0, True, True),
+        (Phase.CANCELLED, "well", 0, False, False),
+        (Phase.CANCELLED, "", 480, False, False),
+        (Phase.SUCCEEDED, "", 0, False, False),
+        (Phase.SUCCEEDED, "", 0, True, True),
+    ],
+)
+def test_what_said_nothing_leaves_nothing_unless_that_was_all_it_had_to_say(
+    phase: Phase, text: str, sent: int, calls: bool, leaves_nothing: bool
+) -> None:
+    one = with_a_call(run()) if calls else run()
+    view = one.terminal(Done(phase, "", "", ""), Cut(sent, text), sent, was_cut=True)
+    assert view.leaves_nothing is leaves_nothing
+
+
+def test_the_ids_of_what_it_makes_or_may_make_are_taken_from_the_beginning() -> None:
+    one = run()
+    last = CALLS_MAX - 1
+    taken = ("r1_item", "r1_item_call_0", f"r1_item_call_{last}", "call_0_r1", f"call_{last}_r1")
+    assert [one.takes(name) for name in taken] == [True] * 5
+    free = ("r1", "another", f"r1_item_call_{CALLS_MAX}", f"call_{CALLS_MAX}_r1", "call_0_r2")
+    assert [one.takes(name) for name in free] == [False] * 5
 
 
 def test_its_items_are_being_made_until_each_is_over() -> None:

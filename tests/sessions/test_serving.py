@@ -95,7 +95,7 @@ def test_its_client_is_shown_the_call_and_nothing_to_carry_out() -> None:
     added = [event for event in of(talk.events, ItemAdded) if event.item.kind == "function_call"]
     assert [(event.item.text, event.previous) for event in added] == [(CITY, "item_1")]
     end = talk.finished("resp_1")
-    assert (end.calls, end.has_called, end.status) == ((), True, "completed")
+    assert (end.calls, end.leaves_nothing, end.status) == ((), True, "completed")
 
 
 def test_what_has_come_of_it_is_kept_and_said() -> None:

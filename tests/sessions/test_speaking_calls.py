@@ -34,7 +34,7 @@ def test_one_that_is_not_whole_ends_with_its_response() -> None:
     (end,) = told(effects, ResponseFinished)
     assert [call.status for call in end.response.calls] == ["incomplete"]
     assert [one.item for one in mouth.take_called()] == list(end.response.calls)
-    assert [one.has_calls for one in mouth.take_ended()] == [True]
+    assert [one.leaves_nothing for one in mouth.take_ended()] == [True]
 
 
 def test_of_a_prepared_one_nothing_is_told_or_kept_before_it_is_confirmed() -> None:

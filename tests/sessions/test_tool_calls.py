@@ -173,9 +173,12 @@ def test_an_output_that_no_call_waits_for(items: Sequence[Item], code: str) -> N
 
 
 def test_a_calls_id_is_used_once() -> None:
-    check_call(call("c"), [call("d"), found("c")])
+    check_call(call("c"), [call("d"), found("c")], is_taken=False)
     with pytest.raises(ItemError) as raised:
-        check_call(call("c"), [call("c")])
+        check_call(call("c"), [call("c")], is_taken=False)
+    assert raised.value.code == CALL_EXISTS
+    with pytest.raises(ItemError) as raised:
+        check_call(call("c"), [], is_taken=True)
     assert raised.value.code == CALL_EXISTS
 
 

@@ -527,18 +527,6 @@ def test_a_client_that_says_nothing() -> None:
     play(scenario)
 
 
-def test_a_fault_of_ours_is_not_taken_for_the_clients() -> None:
-    async def scenario(one: Bench) -> None:
-        async def broken() -> str:
-            raise ZeroDivisionError
-
-        one.socket.receive = broken  # type: ignore[method-assign]
-        with pytest.raises(ZeroDivisionError):
-            await one.serve()
-
-    play(scenario)
-
-
 def test_nothing_of_a_connection_is_left_running() -> None:
     async def scenario(one: Bench) -> None:
         before = asyncio.all_tasks()

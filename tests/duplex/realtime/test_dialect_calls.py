@@ -53,7 +53,8 @@ def types(messages: list[Message]) -> list[str]:
 
 
 def finished(*calls: Item, text: str = "", status: str = "completed") -> events.ResponseFinished:
-    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls, has_called=bool(calls)))
+    nothing = not text and (bool(calls) or status != "completed")
+    return events.ResponseFinished(replace(VIEW, status=status, text=text, calls=calls, leaves_nothing=nothing))
 
 
 def test_a_call_alone() -> None:
@@ -106,10 +107,16 @@ def test_a_message_is_announced_with_the_first_of_it(first: events.Event) -> Non
     assert not set(types(told(first, by=one))) & set(MESSAGE_BEGUN)
 
 
-def test_a_response_that_neither_speaks_nor_calls_has_an_empty_message() -> None:
-    messages = told(STARTED, finished(status="cancelled"))
+def test_a_response_that_had_nothing_to_say_has_an_empty_message() -> None:
+    messages = told(STARTED, finished())
     assert types(messages) == ["response.created", *MESSAGE_BEGUN, *MESSAGE_DONE, "response.done"]
-    assert messages[-1]["response"]["output"][0]["status"] == "incomplete"
+    assert messages[-1]["response"]["output"][0]["status"] == "completed"
+
+
+def test_one_that_did_not_come_to_say_anything_has_none() -> None:
+    messages = told(STARTED, finished(status="cancelled"))
+    assert types(messages) == ["response.created", "response.done"]
+    assert messages[-1]["response"]["output"] == []
 
 
 def test_words_of_which_none_was_told_are_announced_at_the_end() -> None:
@@ -147,7 +154,7 @@ def test_what_came_of_a_call_as_an_item() -> None:
 
 
 def test_a_reply_of_the_services_calls_alone_has_no_item() -> None:
-    ended = events.ResponseFinished(replace(VIEW, status="completed", has_called=True))
+    ended = events.ResponseFinished(replace(VIEW, status="completed", leaves_nothing=True))
     done = told(STARTED, ended)[-1]
     assert (done["type"], done["response"]["output"]) == ("response.done", [])
 

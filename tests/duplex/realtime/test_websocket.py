@@ -6,13 +6,16 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from starlette.types import Message
 from starlette.websockets import WebSocket
+from structlog.testing import capture_logs
 
 from duplex.auth import Authority
+from duplex.listening import Listening
+from duplex.realtime import client_events as ask
 from duplex.realtime import websocket
 from duplex.realtime.websocket import RealtimeEndpoint
 from duplex.waiting_room import ROOM_S_MAX
@@ -255,5 +258,38 @@ def test_who_is_gone_is_told_no_close(play: Play) -> None:
         one.client.vanish()
         await serving
         assert all(message["type"] != "websocket.close" for message in one.client.sent)
+
+    play(scenario)
+
+
+def at_fault(*_args: object) -> NoReturn:
+    raise ZeroDivisionError
+
+
+def test_a_fault_of_ours_ends_what_is_open_and_then_the_connection(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Listening, "alert", at_fault)
+
+    async def scenario(one: Bench) -> None:
+        serving = await amid_the_conversation(one)
+        one.client.say("response.create")
+        one.client.say("turn.hold")
+        await serving
+        assert one.client.events()[2:4] == ["response.created", "response.output_item.added"]
+        assert one.client.events()[-2:] == ["response.done", "conversation.item.deleted"]
+        assert one.client.close == (1011, "internal_error")
+
+    play(scenario)
+
+
+def test_a_fault_of_ours_before_the_conversation_is_told_too(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "parse", at_fault)
+
+    async def scenario(one: Bench) -> None:
+        serving = await before_the_first_command(one)
+        one.client.say("response.create")
+        with capture_logs() as logs:
+            await serving
+        assert one.client.close == (1011, "internal_error")
+        assert [type(log["exc_info"]) for log in logs if log["event"] == "connection_failed"] == [ZeroDivisionError]
 
     play(scenario)

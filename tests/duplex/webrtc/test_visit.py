@@ -6,10 +6,11 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from duplex.listening import Listening
 from duplex.realtime.connection import SocketClosedError
 from duplex.webrtc import visit
 from duplex.webrtc.rtp import OfferError, ReceiverReport, SentPacket, Sink
@@ -223,6 +224,26 @@ def test_who_still_reads_is_told_why_the_call_ends(play: Play) -> None:
         await running
         await draining
         assert error["error"]["code"] == "service_shutdown"
+
+    play(scenario)
+
+
+def test_a_fault_of_ours_is_told_and_how_what_was_open_has_ended(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_fault(*_args: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Listening, "alert", at_fault)
+
+    async def scenario(one: Bench) -> None:
+        running = await one.talk()
+        one.peer.says.put_nowait(json.dumps({"type": "response.create"}))
+        await one.until_told("response.content_part.added")
+        one.peer.says.put_nowait(json.dumps({"type": "turn.hold"}))
+        await running
+        told = [message["type"] for message in one.peer.told]
+        assert told.index("response.content_part.added") < told.index("error") < told.index("response.done")
+        assert (await one.until_told("error"))["error"]["code"] == "internal_error"
+        assert [message["server_event_seq"] for message in one.peer.told] == list(range(1, len(told) + 1))
 
     play(scenario)
 
