@@ -212,7 +212,8 @@ class Call:
     def _is_quiet(self, now_ns: int) -> bool:
         speaking, hearing = self.conversation.speaking, self.conversation.hearing
         is_heard = hearing.current is not None or hearing.is_awaited
-        return not (speaking.running or speaking.is_sounding(now_ns) or is_heard)
+        is_said = bool(speaking.running) or speaking.is_sounding(now_ns) or now_ns < speaking.played_out_ns
+        return not (is_said or is_heard)
 
     def _look_whether_drained(self) -> None:
         is_awaited = self._is_at_stages and self.conversation.hearing.is_awaited
