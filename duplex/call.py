@@ -201,7 +201,7 @@ class Call:
     def _is_quiet(self, now_ns: int) -> bool:
         speaking, hearing = self.conversation.speaking, self.conversation.hearing
         is_heard = hearing.current is not None or hearing.is_awaited
-        is_said = bool(speaking.running) or speaking.is_sounding(now_ns)
+        is_said = bool(speaking.running) or speaking.is_sounding(now_ns) or now_ns < speaking.played_out_ns
         return not (is_said or is_heard or self.conversation.is_serving)
 
     def _look_whether_drained(self) -> None:

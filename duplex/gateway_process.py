@@ -108,7 +108,8 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
     def _probe(self) -> Probe:
         round_trip_ns = int(self.last_ping_rtt * NS_PER_S) if self._arrived_ns else None
         asked_ns = None if self.pending_ping_payload is None else self._ping_sent_ns
-        return Probe(round_trip_ns, arrived_ns=self._arrived_ns, asked_ns=asked_ns)
+        alive_ns = self._arrived_ns or None  # a client may have stopped reading right after its last answer
+        return Probe(round_trip_ns, arrived_ns=self._arrived_ns, asked_ns=asked_ns, alive_ns=alive_ns)
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)

@@ -12,7 +12,8 @@ Theory of operation
 
 Rules
 * The lower bound errs low. The way there may have taken the whole of a round trip; a question without an answer has
-  taken as long as it is waited for. What was sent after the peer fell silent has not arrived.
+  taken as long as it is waited for. What was sent after the peer was last known to take anything has not arrived, once
+  it has fallen silent.
 * A delay is at most `DELAY_NS_MAX`; a path that is worse is one that is silent.
 """
 
@@ -53,13 +54,14 @@ class Probe:
 
     `round_trip_ns`: of the last question that was answered. `jitter_ns`: mean deviation of what arrives (RFC 3550,
     section 6.4.1). `arrived_ns`: what was due by then has arrived. `asked_ns`: since when nothing has come back, though
-    it should; None while it does.
+    it should; None while it does. `alive_ns`: when the peer was last known to take what it is sent, if not then.
     """
 
     round_trip_ns: int | None = None
     jitter_ns: int = 0
     arrived_ns: int = 0
     asked_ns: int | None = None
+    alive_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ def path_of(latency: Latency, probe: Probe, now_ns: int) -> Path:
     round_trip_ns = ROUND_TRIP_NS_UNKNOWN if probe.round_trip_ns is None else max(0, probe.round_trip_ns)
     round_trip_ns = min(max(round_trip_ns, waited_ns), DELAY_NS_MAX)
     delay_ns_max = min(latency.ns_max + round_trip_ns + JITTER_DEVIATIONS * probe.jitter_ns, DELAY_NS_MAX)
-    silent_ns = probe.asked_ns if waited_ns > SILENCE_NS_MAX else None
+    alive_ns = probe.asked_ns if probe.alive_ns is None else probe.alive_ns
+    silent_ns = alive_ns if waited_ns > SILENCE_NS_MAX else None
     return Path(latency.ns_min, delay_ns_max, round_trip_ns, probe.arrived_ns, silent_ns)
 
 

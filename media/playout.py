@@ -15,12 +15,13 @@ Rules
 * A hold stops everything at once and destroys nothing: what sounds fades out over `FADE_MS`, the faded samples count as
   sent, and it goes on from there, faded in. Where nothing sounds, a hold is only a stop.
 * `generated >= sent >= heard`, and none of them ever falls, as long as `now_ns` does not; but for a report that puts an
-  estimate right.
+  estimate right, and for what was estimated to have reached a peer that had fallen silent by then.
 * A client that reports what its caller heard is believed, within what was sent (`acked`), and of its reports the
   furthest counts; any other is `estimated`, by the path to its ear (`media.heard_estimate`). What a client keeps in
   store is known to it alone, so what is reported below the estimate was not heard yet. A path that has become longer
   takes nothing back.
-* Nothing here waits for reports: pacing goes by the moments at which samples are due.
+* Nothing here waits for reports: pacing goes by the moments at which samples are due, and a client whose player is
+  empty need not say so. Once it has had the time to play all, and by its last report too, it has.
 """
 
 from __future__ import annotations
@@ -101,6 +102,16 @@ class _Ledger:
     def lets_go(self, samples: int) -> bool:
         """Whether so many may follow what was sent."""
         return self.kept_back is None or self.sent + samples <= self.kept_back
+
+    def goes_by_reports(self, now_ns: int, estimated: int) -> bool:
+        """Whether the last report tells what was heard. It does not any more where it is old, or where all was sent and
+        would have been heard by now: as is `estimated`, and if what was reported had gone on sounding since then."""
+        if self.acked_ns is None:
+            return False
+        since_ns = now_ns - self.acked_ns
+        goes_on = min(self.acked + since_ns * self.rate // NS_PER_S, estimated)
+        is_played_out = self.final_out and self.acked < self.sent <= goes_on
+        return since_ns <= REPORT_NS_MAX and not is_played_out
 
 
 class Playout:
@@ -252,11 +263,10 @@ class Playout:
     def view(self, response: str, now_ns: int) -> LedgerView:
         """Where `response` stands. Heard errs low; with the error that is told beside it, it errs high."""
         ledger = self._known[response]
-        is_reported = ledger.acked_ns is not None and now_ns - ledger.acked_ns <= REPORT_NS_MAX
-        basis: Basis = "acked" if is_reported else "estimated"
-        heard = ledger.heard_min
-        if not is_reported:
-            heard = max(heard, ledger.pacing.due_by(self._path.heard_by(now_ns)))
+        estimated = ledger.pacing.due_by(self._path.heard_by(now_ns))
+        goes_by_reports = ledger.goes_by_reports(now_ns, estimated)
+        basis: Basis = "acked" if goes_by_reports else "estimated"
+        heard = ledger.heard_min if goes_by_reports else max(ledger.heard_min, estimated)
         error = max(0, self._heard_max(ledger, now_ns) - heard)
         return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out, basis, error)
 
@@ -287,6 +297,9 @@ class Playout:
         """The path to the ear is now this. Where reports have shown how long it is, that is known better."""
         for response, ledger in self._known.items():
             ledger.heard_min = self.view(response, now_ns).heard
+            if path.silent_ns is not None and path.silent_ns < ledger.pacing.end_ns:
+                has_come = max(ledger.acked, ledger.pacing.due_by(path.silent_ns))
+                ledger.heard_min = min(ledger.heard_min, has_come)
         lag_ns = max((ledger.lag_ns for ledger in self._known.values()), default=0)
         if lag_ns:  # the longest of the last replies: within one, a buffer that ran low makes it shorter
             path = replace(path, delay_ns_max=min(max(lag_ns, path.delay_ns_min), DELAY_NS_MAX))

@@ -78,6 +78,12 @@ class GateSettings:
         """Probability under which a window is quiet."""
         return max(self.threshold - HYSTERESIS, END_THRESHOLD_MIN)
 
+    @property
+    def faint(self) -> float:
+        """A probability that keeps things as they are: amid the thresholds, or where they leave no room, under both. At
+        a threshold of 0 there is none, as every window is loud."""
+        return (self.threshold + (self.end_threshold if self.end_threshold < self.threshold else 0.0)) / 2
+
     def start_windows_needed(self, stricter: bool) -> int:
         """Loud windows in a row that confirm an onset."""
         return -(-self.start_ms_strict // WINDOW_MS) if stricter else self.start_windows

@@ -46,7 +46,6 @@ from media.echo import Kinship
 from media.end_of_turn import silence_ms, usual_silence_ms
 from media.interruption import NOTHING_HEARD, Burst, Evidence, hear
 from media.speech_gate import (
-    HYSTERESIS,
     VAD_SAMPLE_RATE,
     WINDOW_MS,
     WINDOW_SAMPLES,
@@ -317,7 +316,7 @@ class TurnDetector:
 
     def _speech_of(self, heard: HeardWindow) -> float:
         """The probability of speech by which the gate goes."""
-        unsure = min(heard.probability, self._settings.threshold - HYSTERESIS / 2)
+        unsure = min(heard.probability, self._gate.settings.faint)
         match heard.echo.kinship:
             case Kinship.SUSPECT:
                 return unsure

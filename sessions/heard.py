@@ -18,12 +18,14 @@ Theory of operation
 Rules
 * least <= cut <= most <= sent; the error of a cut is its distance from the farther bound.
 * A report moves a cut forward, in whichever order it and the end of the reply come, and one that was estimated either
-  way; nothing but the client's own `truncate` moves back what was reported.
+  way, however long ago that was: nobody but its client can know that it stood still. Nothing but the client's own
+  `truncate` moves back what was reported. That is its last word: no report moves the cut after it.
 * A reply that was said to its end, and heard to its end after all, is whole again.
 * Words are whole or not heard; the one that the cut fell into is named apart.
 * Of a reply that broke off with its gateway, the words behind the cut may have been heard, until its client says how
   far it was. Of words without a place in the sound that stays unknown.
 * The last `REPLIES_MAX` replies are known. Of others, a truncation is by the share of their sound.
+* Sound outside the conversation is no part of its history, and is not interrupted: it counts as heard when it is over.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ class Cut:
 
 @dataclass(slots=True)
 class _Reply:
-    """`whole`: all of it was said. `plays_on`: what was sent of it is not taken back at its end."""
+    """`whole`: all of it was said. `plays_on`: what was sent of it is not taken back at its end. `truncated`: its
+    client has said where history ends."""
 
     response: str
     reply: Reply
@@ -106,6 +109,7 @@ class _Reply:
     least: int
     most: int
     unsure: Unsure | None = None
+    truncated: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -128,6 +132,8 @@ class _Reply:
     def reported(self, samples: int) -> bool:
         """The ear has had `samples`, as its client reports. True where that tells more of the cut. An estimate is put
         right, either way, unless what was sent plays on."""
+        if self.truncated:
+            return False
         was_cut = self.is_cut
         if self.unsure is not None:
             self.settle(max(samples, self.least) if self.basis == "acked" else samples)
@@ -168,23 +174,34 @@ class Heard:
     # ---- replies end -----------------------------------------------------------------------------------
 
     def ended(
-        self, response: str, item: str, reply: Reply, *, whole: bool, recalled: bool, now_ns: int, gone: bool = False
+        self,
+        response: str,
+        item: str,
+        reply: Reply,
+        *,
+        whole: bool,
+        recalled: bool,
+        now_ns: int,
+        gone: bool = False,
+        outside: bool = False,
     ) -> tuple[LedgerView, Cut]:
         """`response` has ended; `whole`: all of it was sent; `recalled`: its client throws away what it has not played,
-        if it can; `gone`: nobody hears it any more. Gives its last ledger, and what history has of it."""
+        if it can; `gone`: nobody hears it any more; `outside`: it is not of the conversation. Gives its last ledger,
+        and what history has of it."""
         view = self._playout.cut(response, now_ns)
         plays_on = whole or not (gone or (self._recalls and recalled))
         kept = _Reply(
             response, reply, view.sent, whole, plays_on, view.basis, cut=view.sent, least=view.heard, most=view.sent
         )
         wanted = self._wanted.pop(item, None)
-        if wanted is not None and not (whole and wanted >= view.sent):  # it was played to its end
+        if wanted is not None:
             self._truncate(kept, wanted, now_ns)
         elif not whole and kept.plays_on:
             certain, arriving = self._playout.arrived(response, now_ns)
             kept.cut_at(arriving, view.basis, least=certain, most=view.sent)
         elif not whole:
             self._throw_away(kept, view, now_ns)
+        kept.plays_on = kept.plays_on and not outside
         self._keep(item, kept)
         return view, kept.as_cut()
 
@@ -195,7 +212,7 @@ class Heard:
         self._playout.recall(kept.response, now_ns)
 
     def _truncate(self, kept: _Reply, samples: int, now_ns: int) -> None:
-        kept.plays_on, played = False, min(samples, kept.sent)
+        kept.plays_on, kept.truncated, played = False, True, min(samples, kept.sent)
         if kept.unsure is not None:
             kept.settle(played)
         kept.cut_at(played, "acked", least=played, most=played)
@@ -268,6 +285,12 @@ class Heard:
             return None
         self._truncate(kept, samples, now_ns)
         return kept.as_cut()
+
+    def forget(self, item: str) -> None:
+        """The history has `item` no more, and another may take its id."""
+        if item in self._replies:
+            kept = self._replies.pop(item)
+            self._replies[kept.response] = kept  # its sound goes on
 
     def unplayed(self, now_ns: int, response: str | None = None, *, gone: bool = False) -> list[str]:
         """The items of replies that are over, and of which the caller has yet to hear the end: short ones may be over

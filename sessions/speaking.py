@@ -161,6 +161,7 @@ class Speaking(Responses):
 
     def item_left(self, item: str, before: str | None) -> None:
         """`item` has left the history: what was to stand after it stands after `before`."""
+        self._heard.forget(item)
         for run in self._runs.values():
             if run.plan.previous_item == item:
                 run.plan = replace(run.plan, previous_item=before)
@@ -431,9 +432,9 @@ class Speaking(Responses):
         if run.is_prepared:
             return self._playout.cut(response, now_ns), Cut(0, "")
         whole, recalled = done.phase is Phase.SUCCEEDED, done.phase is Phase.CANCELLED
-        gone = done.reason == CALL_ENDED
+        gone, item, outside = done.reason == CALL_ENDED, run.plan.item, not run.plan.view.in_conversation
         return self._heard.ended(
-            response, run.plan.item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone
+            response, item, run.reply, whole=whole, recalled=recalled, now_ns=now_ns, gone=gone, outside=outside
         )
 
     def _drained(self, run: Run, drained: life.Drained) -> list[Effect]:

@@ -183,10 +183,10 @@ class Bench:
     def told(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.at("client") if isinstance(event, kind)]
 
-    def start_reply(self, now_ns: int = 0, *, rate: int = 24_000) -> Tag:
+    def start_reply(self, now_ns: int = 0, *, rate: int = 24_000, in_conversation: bool = True) -> Tag:
         """A response, asked for then, whose stages are all open, with a second of sound made."""
         talk = self.call.conversation
-        self.call.carry_out(talk.create_response(ResponseSpec(), now_ns))
+        self.call.carry_out(talk.create_response(ResponseSpec(in_conversation=in_conversation), now_ns))
         tag = next(frame.tag for frame in self.at("talker") if isinstance(frame, Open))
         for stage in ("talker", "vocoder", "thinker"):
             self.call.frame(stage, Opened(tag))

@@ -30,6 +30,23 @@ def test_a_call_that_is_to_leave_does_so_in_its_next_pause() -> None:
     play(scenario)
 
 
+def test_what_sounds_outside_the_conversation_is_heard_to_its_end_before_a_call_leaves() -> None:
+    async def scenario(one: Bench) -> None:
+        one.client.has_room = True
+        tag = one.start_reply(in_conversation=False)
+        one.call.pace(1)
+        assert one.call.conversation.speaking.played_out_ns > 2
+        one.call.frame("vocoder", Closed(tag, "failed", {}, "engine_fault", "lost"))
+        one.call.end_in_pause("service_shutdown", FAR_NS)
+        one.call.pace(2)
+        assert one.call.conversation.speaking.running == ()
+        assert one.call.end_reason is None
+        one.call.pace(one.call.conversation.speaking.played_out_ns)
+        assert one.call.end_reason == "service_shutdown"
+
+    play(scenario)
+
+
 def test_a_call_that_finds_no_pause_leaves_when_its_time_is_over() -> None:
     async def scenario(one: Bench) -> None:
         one.start_reply()

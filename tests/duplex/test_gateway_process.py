@@ -164,6 +164,9 @@ def test_a_ping_without_an_answer_counts_from_when_it_was_sent() -> None:
     assert protocol._probe() == Probe()
     protocol.pending_ping_payload, protocol.ping_sent_at = b"ping", 2.5
     assert protocol._probe() == Probe(asked_ns=2_500_000_000)
+    protocol._arrived_ns, protocol.last_ping_rtt = 1_500_000_000, 0.25
+    answered = Probe(250_000_000, arrived_ns=1_500_000_000, asked_ns=2_500_000_000, alive_ns=1_500_000_000)
+    assert protocol._probe() == answered, "who has read nothing since the last answer has had nothing since"
 
 
 # ---- the door -----------------------------------------------------------------------------------------------

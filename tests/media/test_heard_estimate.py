@@ -62,6 +62,9 @@ def test_what_was_due_after_a_peer_fell_silent_has_not_been_heard() -> None:
             NOW_NS,
             min(NOW_NS, NOW_NS + later_ns),
         )
+    alive = path_of(NEAR, replace(asked, alive_ns=NOW_NS - 900 * MS), NOW_NS + SILENCE_NS_MAX + 1)
+    assert alive.silent_ns == NOW_NS - 900 * MS, "it was known to be there only before the question"
+    assert path_of(NEAR, replace(asked, alive_ns=NOW_NS - 900 * MS), NOW_NS).silent_ns is None
 
 
 @pytest.mark.parametrize(("round_trip_ns", "jitter_ns"), [(10**12, 0), (0, 10**12)])
@@ -182,16 +185,44 @@ def test_a_path_that_becomes_longer_takes_nothing_back() -> None:
     playout = played()
     playout.go_by(Path(delay_ns_max=10 * MS), 0)
     assert playout.view("r", 60 * MS).heard == 50
-    playout.go_by(Path(delay_ns_max=40 * MS, silent_ns=0), 60 * MS)
+    playout.go_by(Path(delay_ns_max=40 * MS), 60 * MS)
     assert playout.view("r", 60 * MS).heard == 50
-    assert playout.view("r", 900 * MS).heard == 50, "nothing arrives any more"
+    assert playout.view("r", 100 * MS).heard == 60
+
+
+def test_what_was_estimated_to_have_reached_a_peer_that_took_nothing_any_more_was_not_heard() -> None:
+    playout = played()
+    playout.go_by(Path(delay_ns_max=10 * MS), 0)
+    assert playout.view("r", 60 * MS).heard == 50
+    playout.go_by(Path(delay_ns_max=40 * MS, silent_ns=30 * MS), 60 * MS)
+    view = playout.view("r", 60 * MS)
+    assert (view.heard, view.error_samples) == (30, 30)
+    assert playout.view("r", 900 * MS).heard == 30, "nothing arrives any more"
+    playout.go_by(Path(delay_ns_max=40 * MS), 900 * MS)
+    assert playout.view("r", 900 * MS).heard == 100, "it did arrive, late"
+
+
+@pytest.mark.parametrize(("silent_ms", "heard"), [(10, 25), (26, 26), (99, 99), (100, 100), (500, 100)])
+def test_a_peer_that_falls_silent_has_had_what_it_reported_and_what_had_come_before(silent_ms: int, heard: int) -> None:
+    playout = played()
+    playout.acknowledge("r", 25, 25 * MS)
+    assert playout.view("r", 200 * MS).heard == 100
+    playout.go_by(Path(silent_ns=silent_ms * MS), 200 * MS)
+    assert playout.view("r", 200 * MS).heard == heard
+
+
+def test_of_a_reply_of_another_process_nothing_is_taken_back() -> None:
+    playout = Playout(RATE, 20, 0)
+    playout.remember("r", RATE, sent=100, heard=70)
+    playout.go_by(Path(silent_ns=1), 60 * MS)
+    assert playout.view("r", 60 * MS).heard == 70
 
 
 def test_how_long_the_path_is_reports_know_better_than_any_model() -> None:
     playout = played()
     playout.go_by(Path(delay_ns_min=10 * MS, delay_ns_max=400 * MS), 0)
     playout.acknowledge("r", 20, 95 * MS)
-    assert playout.view("r", 95 * MS + REPORT_NS_MAX).heard == 20
+    assert playout.view("r", 174 * MS).heard == 20
     playout.go_by(Path(delay_ns_min=10 * MS, delay_ns_max=300 * MS), 95 * MS)
     assert playout.view("r", 96 * MS + REPORT_NS_MAX).basis == "estimated"
     playout.open("s")
@@ -200,6 +231,19 @@ def test_how_long_the_path_is_reports_know_better_than_any_model() -> None:
     while playout.due(sent_ms * MS):
         pass
     assert playout.view("s", (sent_ms + 85) * MS).heard == 10, "75 ms after it is due, as before"
+
+
+@pytest.mark.parametrize(("reported_ms", "delay_ms"), [(25, 50), (1_020, 1_000), (9_000, 2_000)])
+def test_the_path_that_reports_show_is_no_shorter_nor_longer_than_one_can_be(reported_ms: int, delay_ms: int) -> None:
+    playout = played(5_000)
+    playout.go_by(Path(delay_ns_min=50 * MS, delay_ns_max=400 * MS), 0)
+    playout.acknowledge("r", 20, reported_ms * MS)
+    playout.open("s")
+    playout.push("s", AudioChunk(0, RATE, 0, bytes(2 * 5_000), final=True))
+    while playout.due(20_000 * MS):
+        pass
+    view = playout.view("s", (20_000 + 3_000) * MS)
+    assert (view.heard, view.error_samples) == (3_000 - delay_ms, delay_ms - 50)
 
 
 def test_a_buffer_that_ran_low_within_a_reply_is_full_again_before_the_next() -> None:

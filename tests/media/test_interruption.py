@@ -61,6 +61,15 @@ def test_bursts_that_are_joined_are_as_one(first: list[float], second: list[floa
     assert left.spread == pytest.approx(whole.spread, abs=1e-6)
 
 
+def test_what_is_half_our_echo_is_a_voice_over_it() -> None:
+    made = burst(0.95, 64)
+    made.add_ours(all_of_it=False)
+    assert (made.voiced_ms, made.sounded_ms) == (32, 64)
+    assert (made.is_ours, made.is_over_echo) == (False, True)
+    made.add_ours(all_of_it=False)
+    assert (made.is_ours, made.is_over_echo) == (True, False)
+
+
 # ---- words -----------------------------------------------------------------------------------------
 
 
@@ -70,6 +79,8 @@ def test_bursts_that_are_joined_are_as_one(first: list[float], second: list[floa
         ("", NOTHING_HEARD),
         ("the weather in Paris", Heard(Meaning.NOTHING, is_echo=True)),
         ("The whether in Paris", Heard(Meaning.WORD, is_echo=True, fresh=Meaning.WORD)),
+        ("the weather in Rome today", Heard(Meaning.WORDS, is_echo=True, fresh=Meaning.WORDS)),  # 0.6 of it
+        ("the weather over Rome", Heard(Meaning.WORDS, is_echo=False, fresh=Meaning.WORDS)),
         ("the weather in Paris will stop", Heard(Meaning.INTERRUPTION, is_echo=True, fresh=Meaning.INTERRUPTION)),
         ("Paris sunny", Heard(Meaning.NOTHING, is_echo=True)),
         ("Tuesday", Heard(Meaning.BACKCHANNEL, is_echo=False)),

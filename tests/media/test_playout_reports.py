@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from media.chunk import AudioChunk
+from media.heard_estimate import Path
 from media.playout import REPORT_NS_MAX, LedgerView, Playout
 
 MS = 1_000_000
@@ -68,6 +69,43 @@ def test_a_client_that_stops_reporting_is_estimated_again_from_its_last_report_o
     ahead = played(5_000)
     ahead.acknowledge("r", 4_000, 0)
     assert ahead.view("r", REPORT_NS_MAX + MS).heard == 4_000
+
+
+def test_a_client_that_stops_reporting_as_its_player_runs_empty_has_heard_it_all_when_that_was_due() -> None:
+    playout = played(1_000)
+    playout.acknowledge("r", 900, 940 * MS)
+    assert playout.view("r", 1_039 * MS) == LedgerView(1_000, 1_000, 900, True, "acked", 99)
+    assert playout.view("r", 1_040 * MS) == LedgerView(1_000, 1_000, 1_000, True, "estimated", 0)
+    playout.go_by(Path(), 1_050 * MS)
+    playout.acknowledge("r", 950, 1_060 * MS)
+    assert playout.view("r", 1_060 * MS) == LedgerView(1_000, 1_000, 950, True, "acked", 0), "it says otherwise"
+    playout.acknowledge("r", 1_000, 1_080 * MS)
+    assert playout.view("r", 2_000 * MS).basis == "acked"
+
+
+def test_a_client_that_was_ahead_of_its_samples_has_not_heard_what_cannot_have_come() -> None:
+    playout = played(1_000)
+    playout.go_by(Path(delay_ns_max=300 * MS), 0)
+    playout.acknowledge("r", 980, 0)
+    assert playout.view("r", 1_299 * MS).heard == 980
+    assert playout.view("r", 1_300 * MS).heard == 1_000
+
+
+def test_a_player_that_stands_still_and_says_so_has_not_heard_the_rest() -> None:
+    playout = played(1_000)
+    for now_ms in range(500, 5_000, 100):
+        playout.acknowledge("r", 500, now_ms * MS)
+    assert playout.view("r", 4_999 * MS).heard == 500
+
+
+def test_amid_a_reply_the_last_report_stands_however_near_to_what_was_sent() -> None:
+    playout = Playout(RATE, 20, 10_000 * MS)
+    playout.open("r")
+    playout.push("r", AudioChunk(0, RATE, 0, bytes(2 * 100), final=False))
+    while playout.due(0):
+        pass
+    playout.acknowledge("r", 90, 90 * MS)
+    assert playout.view("r", 1_000 * MS).heard == 90
 
 
 STEPS = st.one_of(

@@ -241,6 +241,21 @@ def test_settings_are_frozen_and_low_thresholds_keep_an_end() -> None:
     assert GateSettings(threshold=0.1).end_threshold == 0.01
 
 
+@pytest.mark.parametrize("threshold", [0.005, 0.01, 0.02, 0.074, 0.1, 0.3, 0.5, 1.0])
+def test_a_faint_probability_starts_nothing_and_ends_nothing_where_the_thresholds_leave_room(threshold: float) -> None:
+    gate = SpeechGate(GateSettings(threshold=threshold))
+    assert 0 < gate.settings.faint < threshold
+    assert play(gate, [gate.settings.faint] * 40) == []
+    play(gate, [threshold] * 2, first=40)
+    play(gate, [gate.settings.faint] * 40, first=42)
+    assert gate.state is (GateState.SPEAKING if threshold > 0.01 else GateState.IDLE)
+
+
+def test_every_window_is_loud_at_a_threshold_of_nothing() -> None:
+    assert GateSettings(threshold=0.0).faint == 0.0
+    assert GateSettings(threshold=0.5).faint == pytest.approx(0.425)
+
+
 def test_the_table_is_complete_and_due_states_never_loop() -> None:
     assert set(LEVELS) == set(GateState)
     assert all(set(row) == set(Level) for row in LEVELS.values())

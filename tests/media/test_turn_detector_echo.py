@@ -20,6 +20,7 @@ from media.turn_events import (
     TurnStarted,
     Yielded,
 )
+from media.turn_settings import TurnDetectorSettings
 from tests.media.detected_call import LOUD, SPEAKING, UNCLEAR, UNINTERRUPTIBLE, Call, at, held
 
 SUSPECT, MIXED = Likeness(Kinship.SUSPECT), Likeness(Kinship.MIXED)
@@ -146,3 +147,17 @@ def test_our_echo_teaches_nothing_of_how_loud_the_caller_is() -> None:
     call.hear(1_600, saying=SILENT, db=-40.0)
     call.hear(3_200, LOUD, replace(SPEAKING, is_audible=False), -10.0, Likeness(Kinship.OURS))
     assert call.detector._voice.usual_db == pytest.approx(-40.0)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.005, 0.05, 0.074])
+@pytest.mark.parametrize("echo", [SUSPECT, MIXED])
+def test_what_may_be_an_echo_is_judged_at_every_threshold(threshold: float, echo: Likeness) -> None:
+    call = Call(TurnDetectorSettings(threshold=threshold))
+    opens = [] if threshold else [TurnStarted(0, at(2))]  # then everything is speech
+    assert call.hear(320, saying=SILENT, echo=echo) == opens
+
+
+def test_what_may_be_an_echo_ends_no_turn_at_a_low_threshold() -> None:
+    call = Call(TurnDetectorSettings(threshold=0.05))
+    assert call.hear(64, saying=SILENT) == [TurnStarted(0, at(2))]
+    assert call.hear(1_600, saying=SILENT, echo=SUSPECT) == []

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from media.echo import Kinship, Likeness
 from media.end_of_turn import EndOfTurnSettings
 from media.speech_gate import WINDOW_MS
 from media.turn_detector import NS_PER_MS, DetectorState
@@ -36,6 +37,7 @@ from tests.media.detected_call import (
     UNEVEN,
     UNINTERRUPTIBLE,
     Call,
+    at,
 )
 
 TEXTS = st.sampled_from(
@@ -50,6 +52,7 @@ DETECTORS = st.sampled_from(
             confirm_ms_max=64, decide_ms_max=64, backchannel_hold_ms_max=32, late_ms_max=128, provisional_ms_max=256
         ),
         TurnDetectorSettings(threshold=0.0, end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="low")),
+        TurnDetectorSettings(threshold=0.05),
         TurnDetectorSettings(end_of_turn=EndOfTurnSettings("semantic_vad", eagerness="high"), sound_ms=200),
     ]
 )
@@ -123,6 +126,24 @@ class Detecting(RuleBasedStateMachine):
     def hear(self, ms: int, loudness: float, saying: Saying, db: float) -> None:
         for _ in range(ms // WINDOW_MS):
             self.check(self.call.hear(WINDOW_MS, loudness, saying, db))
+
+    @rule(
+        windows=st.integers(1, 12),
+        kinship=st.sampled_from(Kinship),
+        loudness=st.sampled_from([LOUD, LOUD, UNEVEN, QUIET]),
+        saying=SAYINGS,
+        since_windows=st.integers(0, 40),
+    )
+    def hear_an_echo(self, windows: int, kinship: Kinship, loudness: float, saying: Saying, since_windows: int) -> None:
+        """Each window has been like what we said for so long, or is not like it."""
+        for _ in range(windows):
+            since = at(max(0, self.call.windows - since_windows))
+            self.check(self.call.hear(WINDOW_MS, loudness, saying, echo=Likeness(kinship, since)))
+
+    @rule(ms=st.integers(1, 4_000))
+    def miss(self, ms: int) -> None:
+        """Sound has stopped coming."""
+        self.check(list(self.call.detector.missing(ms * 16, self.call.now_ns)))
 
     @rule(text=TEXTS, settled=st.booleans())
     def transcript(self, text: str, settled: bool) -> None:

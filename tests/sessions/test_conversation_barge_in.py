@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sessions.effects import Effect, EndEpoch, GrantCredit, HearFrom, Measured, OpenStream, SaveEpoch, SaveItem, Tell
 from sessions.events import (
+    CommandRefused,
     ItemRefined,
     ItemTruncated,
     ReplyAudio,
@@ -504,6 +505,22 @@ def test_speech_does_not_end_a_response_outside_the_conversation() -> None:
     assert of(talk.effects, GrantCredit) != []
     assert of(talk.effects, SaveItem) == []
     assert [e.tag.epoch for e in of(talk.effects, OpenStream) if e.tag.response] == [-1, -1, -1]
+
+
+def test_what_sounds_outside_the_conversation_is_neither_held_nor_stopped_also_when_it_is_over() -> None:
+    talk = Talk(recalls=True, lead_ms=600)
+    talk.do(talk.core.create_response(ResponseSpec(in_conversation=False), talk.now_ns))
+    talk.reply("resp_1", "one two")
+    talk.send()
+    assert talk.finished("resp_1").status == "completed"
+    talk.do(talk.core.heard("resp_1", 480, talk.now_ns))
+    assert not talk.core.saying(talk.now_ns).is_audible, "a hold would have no end that is told"
+    assert talk.do(talk.core.stop_speaking("client_cancelled", talk.now_ns)) == []
+    for response in (None, "resp_1"):
+        (refused,) = told(talk.do(talk.core.cancel_response(response, talk.now_ns)), CommandRefused)
+        assert refused.code == "response_cancel_not_active"
+    assert kinds(talk.start())[0] == "OpenStream", "an ordinary turn"
+    assert talk.core.epoch == EPOCH
 
 
 def test_the_caller_hangs_up_over_a_reply() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from sessions.effects import SaveItem, Tell
 from sessions.events import CommandRefused, ItemTruncated
+from sessions.items import Item
 from sessions.prompt import INTERRUPTED
 from sessions.settings import ResponseSpec, SessionSettings
 from tests.sessions.talk import (
@@ -89,6 +90,31 @@ def test_a_reply_that_failed_and_still_sounds_is_interrupted_where_the_ear_is() 
     assert kinds(effects).index("EndEpoch") < kinds(effects).index("SpeechStarted")
     assert [(one.item, one.audio_end_ms) for one in told(effects, ItemTruncated)] == [("item_2", 250)]
     assert talk.texts[-1] == ("assistant", "one")
+
+
+def test_who_answers_as_a_reply_ends_interrupts_nothing_though_its_last_report_was_short_of_the_end() -> None:
+    """A client whose player is empty has nothing more to report."""
+    talk, _ = over_and_unplayed()
+    end = 3 * WORD_SAMPLES
+    talk.later(200)
+    talk.do(talk.core.heard("resp_1", end - 20, talk.now_ns))
+    talk.later(50)
+    assert not talk.core.saying(talk.now_ns).is_audible
+    effects = talk.start()
+    assert told(effects, ItemTruncated) == []
+    assert talk.texts[-1] == ("assistant", "one two three")
+    talk.do(talk.core.heard("resp_1", end - 5, talk.now_ns))
+    assert talk.texts[-1] == ("assistant", "one two"), "unless it says where it stopped"
+
+
+def test_whoever_takes_the_id_of_a_reply_that_was_deleted_keeps_their_words() -> None:
+    talk, _ = over_and_unplayed()
+    talk.do(talk.core.cancel_response("resp_1", talk.now_ns))
+    talk.do(talk.core.delete_item("item_2"))
+    talk.do(talk.core.create_item(Item("item_2", "user", "my own words", spoken=False), None))
+    for samples in (100, 3 * WORD_SAMPLES):
+        assert talk.do(talk.core.heard("resp_1", samples, talk.now_ns)) == []
+    assert talk.texts[-1] == ("user", "my own words")
 
 
 def test_what_was_taken_back_unwritten_is_not_in_history() -> None:

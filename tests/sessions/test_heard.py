@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from media.chunk import AudioChunk
 from media.heard_estimate import Path
-from media.playout import REPORT_NS_MAX, Playout
+from media.playout import Playout
 from sessions.heard import REPLIES_MAX, Cut, Heard, shortened
 from sessions.items import Item
 from sessions.reply import Reply
@@ -327,6 +327,7 @@ def test_a_client_that_stopped_playing_behind_the_end_has_cut_nothing(ms: int, i
     call.play_until(300)
     call.heard.want("item_r1", ms * 24)
     assert call.end(300, whole=True).whole is not is_cut
+    assert call.heard.unplayed(250 * MS) == [], "it plays no more"
 
 
 def test_a_reply_that_was_said_to_its_end_is_not_cut() -> None:
@@ -374,6 +375,24 @@ def test_a_client_that_is_told_to_stop_says_where_it_did_though_all_was_believed
         assert call.heard.cut_of("item_r1") == cut
     assert call.heard.report("r1", 200 * 24, 420 * MS) is None, "said before, and late"
     assert call.heard.unplayed(420 * MS) == [], "it will not hear the rest"
+
+
+def test_a_client_that_had_stopped_reporting_says_where_it_stopped_though_all_was_believed_to_be_heard() -> None:
+    """Its earlier report told nothing of its end."""
+    call = Call(words=3)
+    call.play_until(200)
+    call.heard.report("r1", 150 * 24, 200 * MS)
+    call.end(200, whole=True)
+    assert call.heard.stop(351 * MS) == []
+    assert call.heard.report("r1", 273 * 24, 400 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(273 * 24, "w0 w1", "w2", "acked", error_samples=27 * 24)
+
+
+def test_a_player_that_stood_still_unnoticed_is_believed_however_late_it_says_so() -> None:
+    call = over_and_believed_heard()
+    call.heard.stop(310 * MS)
+    assert call.heard.report("r1", 100 * 24, 60_000 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(100 * 24, "w0", "", "acked", error_samples=200 * 24)
 
 
 def test_where_the_report_comes_before_the_stop_history_ends_at_the_same_sample() -> None:
@@ -467,7 +486,7 @@ def test_a_client_that_stops_reporting_at_its_end_has_heard_it_all_in_time() -> 
     call.heard.report("r1", 100, 200 * MS)
     call.end(200, whole=True)
     assert call.heard.unplayed(400 * MS) == ["item_r1"], "as far as it has said"
-    assert call.heard.unplayed(200 * MS + REPORT_NS_MAX + 1) == []
+    assert call.heard.unplayed(500 * MS) == [], "100 samples, and 300 ms"
 
 
 def test_the_last_replies_are_known_and_no_others() -> None:

@@ -48,15 +48,6 @@ def a_reply_out_of_band() -> tuple[Talk, str]:
     return talk, "item_1"
 
 
-def a_reply_that_was_deleted() -> tuple[Talk, str]:
-    """More may become known of what was heard of it."""
-    talk, reply = a_reply()
-    talk.send()
-    talk.let_go("resp_1")
-    talk.do(talk.core.delete_item(reply))
-    return talk, reply
-
-
 def a_turn_that_is_spoken() -> tuple[Talk, str]:
     talk = Talk()
     talk.start()
@@ -93,7 +84,6 @@ def a_call_that_may_come() -> tuple[Talk, str]:
 SCENES: tuple[Scene, ...] = (
     a_reply,
     a_reply_out_of_band,
-    a_reply_that_was_deleted,
     a_turn_that_is_spoken,
     a_turn_that_is_buffered,
     a_turn_that_was_deleted,

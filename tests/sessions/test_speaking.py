@@ -244,6 +244,16 @@ def test_our_voice_sounds_until_the_ear_has_had_it_all() -> None:
     assert mouth.played_out_ns == 120 * MS
 
 
+def test_what_was_said_within_the_last_twelve_seconds_may_come_back_as_an_echo() -> None:
+    mouth, what = speaking(), plan()
+    started(mouth, what)
+    words = tuple(Word(f"w{at}", at * OUTPUT_RATE, (at + 1) * OUTPUT_RATE) for at in range(20))
+    mouth.published(what.tag, WordTimes(0, OUTPUT_RATE, words), 0)
+    mouth.published(what.tag, audio(15 * OUTPUT_RATE + FRAME), 0)
+    send_all(mouth)
+    assert mouth.words_about(0).split() == [f"w{at}" for at in range(3, 16)]
+
+
 def test_a_reply_that_ran_dry_is_counted() -> None:
     mouth, what = speaking(lead_ms=40), plan()
     started(mouth, what)

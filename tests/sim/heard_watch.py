@@ -3,7 +3,7 @@
 Rules that are checked
 * At every frame, and whenever history changes: no more is reported to be heard than was, and what is estimated errs by
   no more than what nobody is told of: jitter, a jitter buffer longer than usual, what waits at the gateway, and for
-  whom the connection is lost without a word the time until the next question.
+  whom the connection is lost without a word the time until the next question, as long as that may still be answered.
 * A cut lies between its bounds, and these within what was sent; it moves back only where a report puts an estimate
   right, where its client says where it stopped, or where something was taken back unsent.
 * At the end: where a client has said where it stopped, history ends there, and no word of it was not played. Where what
@@ -47,6 +47,11 @@ class HeardWatch:
         self._playing_on: set[str] = set()  # items of which all that was sent will be heard, as history has it
         self._stopped = ""  # the item that its client has just said it stopped playing
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Its client has gone, or has not read for a while: what was believed to reach it may not have."""
+        return self._player.gone_ns is not None or self._player.has_stalled
+
     def _knows(self, response: str) -> bool:
         """Something can be said of what was heard of it."""
         return self._player.headset.reports != "lies" and self._player.ear.knows(response)
@@ -61,7 +66,8 @@ class HeardWatch:
         player = self._player
         truth = player.ear.heard(response, self._clock.now_ns)
         untold = 0 if acked else self._untold_samples
-        if not acked and player.gone_ns is not None:
+        is_seen = not player.headset.rtp and self._core.speaking._playout._path.silent_ns is not None
+        if not acked and player.gone_ns is not None and not is_seen:
             untold += ms_to_samples(ASK_MS, OUTPUT_RATE)  # until the first question that is not answered
         assert heard <= truth + untold, f"of {response} {heard} are heard, and the ear has had {truth}"
         assert truth <= most + self._late_samples or player.is_ahead, (

@@ -243,7 +243,8 @@ class Player:
             return
         self._asked_ns = None
         jitter_ns = self.headset.jitter_ms * MS // JITTER_SHARE if self.headset.rtp else 0
-        self._probe = Probe(self._clock.now_ns - asked_ns, jitter_ns, sent_ns)
+        alive_ns = None if self.headset.rtp else asked_ns
+        self._probe = Probe(self._clock.now_ns - asked_ns, jitter_ns, sent_ns, alive_ns=alive_ns)
         self._path = self._path_of(None, self._clock.now_ns)
 
     def path(self, now_ns: int) -> Path:
