@@ -75,9 +75,10 @@ def delete(call: Call, now_ns: int, pick: float) -> None:
 
 
 def truncate(call: Call, now_ns: int, pick: float) -> None:
-    item, end_ms = _some_item(call, pick), (0, 300, 100_000)[int(pick * 997) % 3]
+    item, says = _some_item(call, pick), (0, 300, 100_000)[int(pick * 997) % 3]
     if not call.client.stop_playing(item):
-        call.truncate(item, end_ms)
+        # Who tells the truth has played nothing of what has not come.
+        call.carry_out(call.core.truncate_item(item, says if call.client.lies else 0, now_ns))
 
 
 def update(call: Call, now_ns: int, pick: float) -> None:

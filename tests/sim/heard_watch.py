@@ -45,7 +45,6 @@ class HeardWatch:
         untold_ms = headset.jitter_ms + max(0, headset.buffer_ms - told_ms)
         self._untold_samples = ms_to_samples(waiting_ms + untold_ms, OUTPUT_RATE)
         self._playing_on: set[str] = set()  # items of which all that was sent will be heard, as history has it
-        self._stopped = ""  # the item that its client has just said it stopped playing
 
     @property
     def takes_nothing(self) -> bool:
@@ -90,16 +89,12 @@ class HeardWatch:
 
     # ---- history -----------------------------------------------------------------------------------
 
-    def truncates(self, item: str) -> None:
-        """Its client says where it stopped playing: that is believed, either way."""
-        self._stopped = item
-
     def saved(self, item: Item, known: Item | None) -> None:
         """What history has of a reply is now `item`."""
         kept = self._core.speaking._heard._replies.get(item.id)
         if kept is None or not kept.is_cut:
             return
-        may_fall = kept.sent < item.audio_samples or item.id in (*self._playing_on, self._stopped)
+        may_fall = kept.sent < item.audio_samples or item.id in self._playing_on
         self._playing_on.discard(item.id)
         if kept.plays_on:
             self._playing_on.add(item.id)

@@ -177,16 +177,21 @@ class Player:
         unplayed = self.ear.unplayed(now_ns)
         self._sounding = [response for response in self._sounding if response in unplayed]
 
+    @property
+    def lies(self) -> bool:
+        """It says anything of what it has played."""
+        return self.headset.reports == "lies"
+
     def report(self) -> bool:
         """Say once more what has been said, as far as it goes now; False where the client says anything."""
         for response in self._said if self.headset.reports == "acks" else ():
             self._say(response, self.ear.heard(response, self._clock.now_ns))
-        return self.headset.reports != "lies"
+        return not self.lies
 
     def stop_playing(self, item: str) -> bool:
         """The client stops playing `item` and says where; False where it knows nothing of it, or says anything."""
         response = self.response_of(item)
-        if response is None or self.headset.reports == "lies":
+        if response is None or self.lies:
             return False
         now_ns = self._clock.now_ns
         self.is_ahead |= response in self.ear.unplayed(now_ns)

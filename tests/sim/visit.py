@@ -133,6 +133,10 @@ class Visit:
     def path(self, now_ns: int) -> Path:
         return self.player.path(now_ns)
 
+    @property
+    def lies(self) -> bool:
+        return self.player.lies
+
     def report(self) -> bool:
         return self.player.report()
 
@@ -174,7 +178,7 @@ class Visit:
         """The client has stopped playing `item`; False where nobody listens."""
         if self.call is None or self.call.end_reason:
             return False
-        self.call.truncate(item, end_ms)
+        self.call.carry_out(self.call.core.truncate_item(item, end_ms, self.clock.now_ns))
         return True
 
     # ---- at the caller -----------------------------------------------------------------------------

@@ -222,7 +222,8 @@ class Watch:
         assert item.id in self._views, "a reply is remembered once it has ended"
         view = self._views[item.id]
         assert (item.audio_samples, item.text) == (self.responses[view.id].sent, view.text)
-        assert item.cut == (view.status not in ("completed", "incomplete"))
+        is_cut = view.cut is not None  # its client stopped playing what was said to its end
+        assert item.cut == (is_cut or view.status not in ("completed", "incomplete"))
 
     def _check_refined(self, item: Item, known: Item) -> None:
         """Once its words are aligned, what was said of a reply that was cut is known better."""
@@ -336,14 +337,14 @@ class Watch:
         self._views[view.item] = view
         cause = view.reason if view.status == "cancelled" else view.code
         self.counts[f"ended {view.status} {cause}".strip()] += 1
+        said, told = view.text.split(), response.text.split()
         if view.status == "completed":
-            assert view.text == response.text.strip(), "a whole reply is what was told of it"
+            is_cut = view.cut is not None  # its client has stopped playing it
+            assert is_cut or view.text == response.text.strip(), "a whole reply is what was told of it"
             if "audio" in view.modalities:
                 rate = response.format.sample_rate if response.format else 0
-                said_ms = WORD_MS * len(view.text.split())
-                assert response.sent == ms_to_samples(said_ms, rate), "every word of it was sent"
-        elif "audio" in view.modalities:
-            said, told = view.text.split(), response.text.split()
+                assert response.sent == ms_to_samples(WORD_MS * len(told), rate), "every word of it was sent"
+        if "audio" in view.modalities:
             assert said == told[: len(said)], "what was said is the beginning of what was to be said"
         if view.reason == "turn_detected" and view.in_conversation and not view.text:
             self._owed.cut_short = True
@@ -354,10 +355,6 @@ class Watch:
         """The caller has fallen silent; is an answer wanted?"""
         if settings.turn_detection is not None and settings.turn_detection.create_response:
             self._owed.wanted.add(item)
-
-    def truncates(self, item: str) -> None:
-        """The client is about to say where it stopped playing."""
-        self._ear.truncates(item)
 
     def nothing_owed(self) -> None:
         """The client has taken matters into its own hands."""
