@@ -47,9 +47,9 @@ class HeardWatch:
         self._playing_on: set[str] = set()  # items of which all that was sent will be heard, as history has it
 
     @property
-    def takes_nothing(self) -> bool:
-        """Its client has gone, or has not read for a while: what was believed to reach it may not have."""
-        return self._player.gone_ns is not None or self._player.has_stalled
+    def is_silent(self) -> bool:
+        """Nothing comes of its client, as its gateway sees it: what was believed to reach it may not have."""
+        return self._core.speaking._playout._path.silent_ns is not None
 
     def _knows(self, response: str) -> bool:
         """Something can be said of what was heard of it."""
@@ -65,7 +65,7 @@ class HeardWatch:
         player = self._player
         truth = player.ear.heard(response, self._clock.now_ns)
         untold = 0 if acked else self._untold_samples
-        is_seen = not player.headset.rtp and self._core.speaking._playout._path.silent_ns is not None
+        is_seen = not player.headset.rtp and self.is_silent
         if not acked and player.gone_ns is not None and not is_seen:
             untold += ms_to_samples(ASK_MS, OUTPUT_RATE)  # until the first question that is not answered
         assert heard <= truth + untold, f"of {response} {heard} are heard, and the ear has had {truth}"
