@@ -27,33 +27,17 @@ import msgspec
 
 from stages.contracts import (
     PAYLOAD_FIELDS,
-    AudioIn,
-    AudioOut,
-    CallDelta,
-    CallDone,
-    Clause,
-    CodecFrames,
     DataRef,
-    Embeddings,
     EncoderOptions,
-    EndOfTurn,
-    Filler,
-    Latents,
+    Event,
+    Item,
     ObserverOptions,
-    Pause,
     PrefillOptions,
-    Prompt,
-    Reading,
-    SpeechResumed,
     Tag,
     TalkerOptions,
-    TextDelta,
-    TextDone,
     ThinkerOptions,
-    Transcript,
     VocoderOptions,
     Wire,
-    WordTimes,
 )
 from stages.event_log import EventLogStatistics, Excerpt
 
@@ -201,19 +185,7 @@ class Refused(Wire, frozen=True):
 
 class Feed(Wire, frozen=True):
     tag: Tag
-    item: (
-        AudioIn
-        | Pause
-        | SpeechResumed
-        | EndOfTurn
-        | Prompt
-        | Filler
-        | Clause
-        | Latents
-        | Embeddings
-        | CodecFrames
-        | AudioOut
-    )
+    item: Item
     units: int = 0
     body: DataRef | None = None
 
@@ -251,7 +223,7 @@ class EndEpoch(Wire, frozen=True):
 
 class Published(Wire, frozen=True):
     tag: Tag
-    event: Transcript | Reading | TextDelta | CallDelta | CallDone | TextDone | WordTimes | AudioOut
+    event: Event
     body: DataRef | None = None
 
 
