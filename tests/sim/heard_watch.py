@@ -3,7 +3,7 @@
 Rules that are checked
 * At every frame, and whenever history changes: no more is reported to be heard than was, and what is estimated errs by
   no more than what nobody is told of: jitter, a jitter buffer longer than usual, what waits at the gateway, and for
-  whom the connection is lost without a word the time until the next question, as long as that may still be answered.
+  whom the connection is lost without a word the time until that shows.
 * A cut lies between its bounds, and these within what was sent; it moves back only where a report puts an estimate
   right, where its client says where it stopped, or where something was taken back unsent.
 * At the end: where a client has said where it stopped, history ends there, and no word of it was not played. Where what
@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections import Counter
 
 from media.chunk import ms_to_samples
-from media.heard_estimate import WEBRTC_LATENCY, WEBSOCKET_LATENCY
+from media.heard_estimate import SILENCE_NS_MAX, WEBRTC_LATENCY, WEBSOCKET_LATENCY
 from media.playout import LedgerView
 from sessions.conversation import Conversation
 from sessions.items import Item
 from sessions.settings import OUTPUT_RATE
 from sessions.sounding import FRAME_MS
 from tests.sim.clock import MS, Clock
-from tests.sim.player import ASK_MS, Player
+from tests.sim.player import Player
 
 WAITING_FRAMES_MAX = 2
 LATE_PACKETS_MAX = 12  # those that wait, and those that a gateway which stood still catches up with
@@ -67,7 +67,7 @@ class HeardWatch:
         untold = 0 if acked else self._untold_samples
         is_seen = not player.headset.rtp and self.is_silent
         if not acked and player.gone_ns is not None and not is_seen:
-            untold += ms_to_samples(ASK_MS, OUTPUT_RATE)  # until the first question that is not answered
+            untold += ms_to_samples(SILENCE_NS_MAX // MS, OUTPUT_RATE)
         assert heard <= truth + untold, f"of {response} {heard} are heard, and the ear has had {truth}"
         assert truth <= most + self._late_samples or player.is_ahead, (
             f"of {response} {truth} were heard, of at most {most}"
