@@ -155,8 +155,7 @@ class Conversing:
         back = Return((resumed_ns - began_ns) / 1e6, None, self._newly_marked(resumed[0]["items"]))
         self.returns.append(back)
         begun = self._ask(line)
-        self._until(line, lambda: line.speech_ns is not None or line.answers() > begun)
-        self._until(line, lambda: line.speech_ns is not None or not line.open_responses())
+        self._until(line, lambda: line.speech_ns is not None or (line.answers() > begun and line.is_quiet()))
         if line.speech_ns is not None:
             self.returns[-1] = replace(back, speech_ms=(line.speech_ns - began_ns) / 1e6)
         self._until(line, line.is_quiet)

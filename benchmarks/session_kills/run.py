@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import threading
 import time
@@ -125,10 +124,10 @@ def _service(plan: ServicePlan) -> Iterator[tuple[Service, ToolServer]]:
         tools.write_text(TOOLS.format(host=server.host))
         settings = {"gateways": str(plan.gateways), "synthetic_profile": str(profile), "log_level": "info"}
         if plan.tool:
-            os.environ["TOOL_SECRET"] = SECRET
             replies = "|".join([*[REPLY, REPLY, "@book {}"] * (REPLIES // 3), THEN])
             settings |= {"thinker": "scripted", "scripted_replies": replies, "tools_file": str(tools)}
-        with serving(Path(folder, "data"), settings, engine="synthetic") as service:
+        secrets = {"TOOL_SECRET": SECRET}
+        with serving(Path(folder, "data"), settings, engine="synthetic", secrets=secrets) as service:
             yield service, server
 
 

@@ -20,7 +20,6 @@ from sessions.records import Compacted, ItemAppended, decode_entry
 from sessions.redis_store import session_keys
 from tests.live.service import EVENT_S_MAX, Reached, Service
 
-
 POLL_S = 0.1  # whoever asks at once again takes the processor from those who start
 
 
