@@ -178,7 +178,7 @@ class Conversing:
         if line is not None:
             self._broke_ns = now_ns
             with suppress(*LOST):
-                line.hear_the_rest()
+                line.play_the_rest()
             self._keep(line)
         self._broke_ns = self._broke_ns or now_ns
         if now_ns - self._broke_ns > BACK_S_MAX * 1_000_000_000:

@@ -35,7 +35,7 @@ heard_word_ms = 60000
 prefill_ms_per_token = 0.5
 word_ms = 100
 reply_words = 10
-words_per_clause = 4
+words_per_clause = 2
 [talker]
 concurrency = 32
 [vocoder]
