@@ -18,7 +18,8 @@ help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
-	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
+	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes), and'
+	@echo '             60 kills amid conversations that go on (KILLS=60 KILLS_SEED=20261130; about 4 minutes)'
 	@echo 'make eval-turns  judge turn-taking from the caller'"'"'s ear (EVENTS=64 SEED=1000 CALLS=2 ENGINE=local SOUND=wideband)'
 	@echo 'make format  lint  types  layers  tidy  cases  pytest  sim  bench  locks  clean'
 
@@ -83,9 +84,12 @@ ONLY ?=
 bench: install
 	$(BIN)/python -m benchmarks all --only "$(ONLY)"
 
-# In their order: each phase has a service of its own.
+# In their order: each phase has a service of its own. Then kills at random moments of conversations.
+KILLS ?= 60
+KILLS_SEED ?= 20261130
 chaos: dev
 	$(BIN)/python -m pytest tests/chaos -m chaos -p no:randomly -vv
+	$(BIN)/python -m benchmarks session-kills --kills $(KILLS) --seed $(KILLS_SEED)
 
 # Seeds below 1000 are for tuning, from 1000 on for testing. The report lies in build/turn-taking.
 EVENTS ?= 64

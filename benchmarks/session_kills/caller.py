@@ -3,11 +3,11 @@
 Theory of operation
     A conversation runs in a thread of its own: turn after turn, until it is told to stop. A turn is typed; it may be
     cut by voice or by command. Whoever loses the connection plays what has come, and comes back at once with
-    `session.resume`, the responses that have not ended and the greatest epoch seen. A typed item that is in no history
-    then is typed again, under its id.
+    `session.resume`, the responses that have not ended and the greatest epoch seen. What was typed and is in no history
+    then is typed again, as another item: should the first one turn up after all, it is there twice.
 
 Rules
-* What belongs to a connection before, and comes on a later one, is stale.
+* What belongs to a connection before, and comes on a later one, is stale; so is what is of an epoch before the return.
 * A return that breaks again before the next sample of speech has no time of that.
 """
 
@@ -98,12 +98,13 @@ class Conversing:
         self.returns: list[Return] = []
         self.ends: Counter[str] = Counter()
         self.durability: Counter[str] = Counter()
+        self.in_vain = 0
         self.started = threading.Event()
         self.stop = threading.Event()
         self._service = service
         self._number = number
         self._dice = random.Random(f"{seed}/{number}")
-        self._turns = 0
+        self._turns = self._items = 0
         self._epoch = 0
         self._marked: set[str] = set()
         self._open: set[str] = set()
@@ -163,8 +164,8 @@ class Conversing:
     def _retype(self, line: _Connection, items: list[Message]) -> None:
         """What was typed and is in no history."""
         there = {item["id"] for item in items}
-        for item in (item for item in self._typed if item not in there):
-            line.type_text(self._typed[item], id=item)
+        for item in [item for item in self._typed if item not in there]:
+            self._type(line, self._typed.pop(item))
 
     def _newly_marked(self, items: list[Message]) -> int:
         """How many words are marked that were not at the return before."""
@@ -176,7 +177,6 @@ class Conversing:
     def _lost(self, line: _Connection | None) -> None:
         now_ns = time.monotonic_ns()
         if line is not None:
-            self._broke_ns = now_ns
             with suppress(*LOST):
                 line.play_the_rest()
             self._keep(line)
@@ -214,11 +214,15 @@ class Conversing:
         """For a reply; how many of answers and refusals there were before."""
         begun = line.answers()
         self._turns += 1
-        item, text = f"item_{self._number}_{self._turns}", f"Turn {self._turns} of caller {self._number}."
-        self._typed[item] = text
-        line.type_text(text, id=item)
+        self._type(line, f"Turn {self._turns} of caller {self._number}.")
         line.send("response.create")
         return begun
+
+    def _type(self, line: _Connection, text: str) -> None:
+        self._items += 1
+        item = f"item_{self._number}_{self._items}"
+        self._typed[item] = text
+        line.type_text(text, id=item)
 
     def _cut(self, line: _Connection, *, speaks: bool) -> None:
         if speaks:
@@ -230,17 +234,18 @@ class Conversing:
             line.send("response.cancel")
 
     def _until(self, line: _Connection, wanted: Callable[[], bool]) -> None:
-        """What does not come in time is left: the next turn goes on without it."""
-        line.hear_until(wanted, ANSWER_MS_MAX)
+        """What does not come in time is counted, and the call goes on without it."""
+        self.in_vain += not line.hear_until(wanted, ANSWER_MS_MAX)
 
 
 def _heard_on(line: _Connection, before: frozenset[str]) -> Iterator[ReplyHeard]:
     """`before`: the responses of earlier connections."""
     sounds, ear = line.of_type(AUDIO), CodedEar(line.played(), line.rate)
+    epoch = max([0, *(event["epoch"] for event in line.of_type("session.resumed"))])
     for response in dict.fromkeys(event["response_id"] for event in sounds):
-        stale = line.stale_samples(response)
-        if response in before:
-            stale += sum(event["samples"] for event in sounds if event["response_id"] == response)
+        own = [event for event in sounds if event["response_id"] == response]
+        late = [event["samples"] for event in own if response in before or event["epoch"] < epoch]
+        stale = line.stale_samples(response) + sum(late)
         yield ReplyHeard(line.item_of(response), tuple(ear.words_of(response)), stale)
 
 

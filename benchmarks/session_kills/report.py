@@ -12,7 +12,8 @@ from benchmarks.session_kills.plan import VICTIMS
 SPEECH_MS_MAX = 1_000  # p95, where another gateway is alive
 PROMISES = (
     *("checkpoints lost", "out of order", "words in no history", "heard twice or with a gap", "duplicate turns"),
-    *("stale samples", "repeated side effects", "calls without outcome", "effects in no history", "calls given up"),
+    *("stale samples", "repeated side effects", "calls without outcome", "effects in no history"),
+    *("waited in vain", "calls given up"),
 )
 
 

@@ -98,6 +98,7 @@ def _told(
             result.faults["calls given up"] += 1
         told[number] = call.told(frozenset(striker.checkpoints[call.session]))
         result.returns[striker.gateways] += call.returns
+        result.faults["waited in vain"] += call.in_vain
         result.ends.update(call.ends)
         result.durability.update(call.durability)
     return told
