@@ -32,9 +32,10 @@ def test_a_promise_that_is_broken_is_not_good(name: str) -> None:
     assert not is_good(result(faults={name: 1}))
 
 
-def test_who_is_back_late_though_a_gateway_is_alive_is_not_good() -> None:
-    assert not is_good(result(speech_ms=1_001))
-    assert is_good(result(speech_ms=None)), "whose reply was no speech has no time"
+def test_how_soon_callers_are_back_is_an_aim_that_is_said() -> None:
+    assert report(result(speech_ms=1_001))[-1] == "aim: p95 at most 1000 ms: 1001"
+    assert is_good(result(speech_ms=1_001)), "and no promise"
+    assert not report(result(speech_ms=None))[-1].startswith("aim"), "whose reply was no speech has no time"
 
 
 def test_nothing_is_not_good() -> None:
