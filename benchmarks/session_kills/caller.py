@@ -246,7 +246,8 @@ def _heard_on(line: _Connection, before: frozenset[str]) -> Iterator[ReplyHeard]
         own = [event for event in sounds if event["response_id"] == response]
         late = [event["samples"] for event in own if response in before or event["epoch"] < epoch]
         stale = line.stale_samples(response) + sum(late)
-        yield ReplyHeard(line.item_of(response), tuple(ear.words_of(response)), stale)
+        ends = [_end_of(e["response"]) for e in line.of_type("response.done") if e["response"]["id"] == response]
+        yield ReplyHeard(line.item_of(response), tuple(ear.words_of(response)), stale, "".join(ends))
 
 
 def kept(item: Message) -> Kept:

@@ -37,11 +37,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class ReplyHeard:
-    """What reached the ear of one response, whose item is `item`."""
+    """What reached the ear of one response, whose item is `item`. `end`: how it ended, as the client was told on the
+    same connection; empty where it was not."""
 
     item: str
     words: tuple[WordHeard, ...]
     stale_samples: int = 0
+    end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +59,28 @@ class CallTold:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one conversation, and what is wrong with it; `possibly_heard` counts words that are marked so."""
+    """Of one conversation, and what is wrong with it; `possibly_heard` counts words that are marked so. `missed` tells
+    of each reply of which words are in no history."""
 
     turns: int
     words_heard: int
     possibly_heard: int
     faults: Mapping[str, int]
     told_lost: int
+    missed: tuple[str, ...] = ()
 
 
 def judge(call: CallTold, asked: Sequence[str]) -> Finding:
     """`asked`: the idempotency keys of all requests that the tool's server got in the service's life, in any call."""
     by_id = {kept.id: kept for kept in call.history}
     spoken = [_words_of(reply) for reply in call.replies]
+    unaccounted = [
+        _unaccounted(words, by_id.get(reply.item)) for words, reply in zip(spoken, call.replies, strict=True)
+    ]
     counts = {
         "checkpoints lost": len(call.checkpoints - by_id.keys()),
         "out of order": _out_of_order(call),
-        "words in no history": sum(
-            _unaccounted(words, by_id.get(reply.item)) for words, reply in zip(spoken, call.replies, strict=True)
-        ),
+        "words in no history": sum(unaccounted),
         "heard twice or with a gap": sum(map(_is_broken, spoken)),
         "duplicate turns": _duplicates(call.history),
         "stale samples": sum(reply.stale_samples for reply in call.replies),
@@ -88,6 +93,11 @@ def judge(call: CallTold, asked: Sequence[str]) -> Finding:
         possibly_heard=sum(len(kept.possibly_heard.split()) for kept in call.history),
         faults={name: count for name, count in counts.items() if count},
         told_lost=len(set(call.told) - by_id.keys() - call.checkpoints),
+        missed=tuple(
+            _missed(reply, by_id.get(reply.item))
+            for reply, missing in zip(call.replies, unaccounted, strict=True)
+            if missing
+        ),
     )
 
 
@@ -108,6 +118,11 @@ def _unaccounted(words: Sequence[WordHeard], kept: Kept | None) -> int:
     """The voice names words by their place in the reply: those beyond as many as history has are in none."""
     known = 0 if kept is None else len(f"{kept.text} {kept.possibly_heard}".split())
     return sum(word.word >= known for word in words)
+
+
+def _missed(reply: ReplyHeard, kept: Kept | None) -> str:
+    heard = [(word.word, word.lost_samples) for word in reply.words]
+    return f"{reply.item}, {reply.end or 'not ended'}: heard (word, samples lost) {heard}, in history {kept}"
 
 
 def _is_broken(words: Sequence[WordHeard]) -> bool:

@@ -17,7 +17,7 @@ Victim = Literal["gateway", "thinker", "store"]
 VICTIMS: tuple[Victim, ...] = ("gateway", "thinker", "store")
 
 KILLS_PER_SERVICE = {1: 3, 2: 12}
-LONE_SHARE = 0.1  # of all kills, with a single gateway: each takes some seconds
+LONE_SHARE = 0.05  # of all kills, with a single gateway: each takes some seconds
 AFTER_MS_MIN, AFTER_MS_MAX = 400, 1_800  # a turn takes about 2 s
 
 

@@ -114,6 +114,8 @@ def _judge(plan: ServicePlan, told: dict[int, CallTold], server: ToolServer, res
         if finding.faults:
             kills = ", ".join(kill.victim for kill in plan.kills)
             say(f"FAULT seed {plan.seed}, conversation {number}, kills {kills}: {dict(finding.faults)}")
+            for missed in finding.missed:
+                say(f"  {missed}")
 
 
 @contextmanager

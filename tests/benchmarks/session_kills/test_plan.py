@@ -23,7 +23,7 @@ def test_each_victim_has_its_share_and_gateways_take_turns() -> None:
         hit = Counter(kill.gateway for kill in plan.kills if kill.victim == "gateway")
         assert hit == {1: share // 2, 2: share // 2}
     alone = [kill for plan in plans if plan.gateways == 1 for kill in plan.kills]
-    assert (len(alone), {(kill.victim, kill.gateway) for kill in alone}) == (30, {("gateway", 1)})
+    assert (len(alone), {(kill.victim, kill.gateway) for kill in alone}) == (15, {("gateway", 1)})
 
 
 def test_moments_are_drawn_between_their_ends() -> None:
