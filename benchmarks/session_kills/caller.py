@@ -35,6 +35,7 @@ ANSWER_MS_MAX = 15_000  # a Thinker that is started again, a tool that is waited
 BACK_S_MAX = 30
 CUT_SHARE, SPEAK_SHARE = 0.2, 0.15
 CUT_MS_MAX = 1_000
+TURN_MS_MAX = 4_000  # what was said may have been no turn, and is not answered then
 AUDIO = "response.output_audio.delta"
 LOST = (OSError, EOFError, ConnectionClosed, InvalidStatus)
 
@@ -228,7 +229,7 @@ class Conversing:
         if speaks:
             onsets, begun = line.number_of("input_audio_buffer.speech_started"), line.number_of("response.created")
             line.speak(lambda: line.number_of("input_audio_buffer.speech_started") > onsets)
-            self._until(line, lambda: line.number_of("response.created") > begun)
+            line.hear_until(lambda: line.number_of("response.created") > begun, TURN_MS_MAX)
         else:
             line.flush()
             line.send("response.cancel")
