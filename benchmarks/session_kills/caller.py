@@ -36,6 +36,7 @@ BACK_S_MAX = 30
 CUT_SHARE, SPEAK_SHARE = 0.2, 0.15
 CUT_MS_MAX = 1_000
 TURN_MS_MAX = 4_000  # what was said may have been no turn, and is not answered then
+REPORT_MS = 300  # until the last report of what was played has been sent
 AUDIO = "response.output_audio.delta"
 LOST = (OSError, EOFError, ConnectionClosed, InvalidStatus)
 
@@ -125,6 +126,7 @@ class Conversing:
                     self._begin(line)
                     while not self.stop.is_set():
                         self._turn(line)
+                    line.listen_for(REPORT_MS)
                     line.hang_up()
                     self._keep(line)
                     return

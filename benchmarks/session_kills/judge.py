@@ -4,7 +4,7 @@ Rules
 * A checkpoint is an item that the store had when something was killed: it stays. What the client was told is complete,
   and was not stored yet, is counted apart (`told_lost`): no more is promised than what the store has acknowledged.
 * A word counts as heard when nothing of it is missing but what the ear cannot tell (`EDGE_SAMPLES`).
-* A turn is answered once: by one message, and one more for what came of each call.
+* A turn is answered once: by one message, and one more for what came of each call, which may come turns later.
 * *Stale* is sound of a response whose end the client had been told, or that belongs to a connection before.
 """
 
@@ -144,15 +144,15 @@ def _duplicates(history: Sequence[Kept]) -> int:
     """Ids and the caller's typed words that are there twice, and answers to a turn beyond those that it may have."""
     twice = sum(count - 1 for count in Counter(kept.id for kept in history).values())
     typed = Counter(kept.text for kept in history if kept.role == "user" and kept.kind == "typed")
-    answers, allowed, more = 0, 1, 0
+    turns, outputs, more = 1, 0, 0
     for kept in history:
         if kept.role == "user":
-            answers, allowed = 0, 1
+            turns = 1
         elif kept.kind == "function_call_output":
-            allowed += 1
+            outputs += 1
         elif kept.role == "assistant" and kept.kind == "message":
-            answers += 1
-            more += answers > allowed
+            more += not (turns or outputs)
+            turns, outputs = (0, outputs) if turns else (0, max(0, outputs - 1))
     return twice + sum(count - 1 for count in typed.values()) + more
 
 

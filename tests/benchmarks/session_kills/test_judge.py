@@ -89,6 +89,8 @@ def test_spoken_words_may_be_said_again() -> None:
 def test_a_call_allows_one_more_answer_and_is_asked_for_once() -> None:
     history = (ASK, CALL, OUTPUT, ANSWER, THEN)
     assert faults(call(*history), ("call", "another")) == {}
+    assert faults(call(ASK, CALL, OUTPUT, MORE, ANSWER, THEN)) == {}, "also behind the next turn"
+    assert faults(call(*history, replace(THEN, id="a3"))) == {"duplicate turns": 1}
     assert faults(call(*history), ("call", "call")) == {"repeated side effects": 1}
     assert faults(call(ASK, CALL)) == {"calls without outcome": 1}
 
