@@ -10,8 +10,8 @@ UV_VERSION := 0.13.9
 # A new release of a dependency is taken only on `make locks UPGRADE=--upgrade`.
 UPGRADE ?=
 
-.PHONY: help run install dev torch python test test-torch checks lint types layers tidy cases pytest browser sim chaos bench \
-	eval-turns format locks clean
+.PHONY: help run install dev torch python test test-torch checks lint types layers tidy cases pytest browser sim chaos \
+	chaos-sessions bench eval-turns format locks clean
 .NOTPARALLEL:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
 	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
+	@echo 'make chaos-sessions  kills amid conversations that go on (KILLS=300 KILLS_SEED=20261130; about 20 minutes)'
 	@echo 'make eval-turns  judge turn-taking from the caller'"'"'s ear (EVENTS=64 SEED=1000 CALLS=2 ENGINE=local SOUND=wideband)'
 	@echo 'make format  lint  types  layers  tidy  cases  pytest  sim  bench  locks  clean'
 
@@ -86,6 +87,11 @@ bench: install
 # In their order: each phase has a service of its own.
 chaos: dev
 	$(BIN)/python -m pytest tests/chaos -m chaos -p no:randomly -vv
+
+KILLS ?= 300
+KILLS_SEED ?= 20261130
+chaos-sessions: dev
+	$(BIN)/python -m benchmarks session-kills --kills $(KILLS) --seed $(KILLS_SEED)
 
 # Seeds below 1000 are for tuning, from 1000 on for testing. The report lies in build/turn-taking.
 EVENTS ?= 64

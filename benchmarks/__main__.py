@@ -30,6 +30,7 @@ from benchmarks import (  # noqa: E402
 )
 from benchmarks import turns as voice  # noqa: E402
 from benchmarks.heard_error import run as heard_error  # noqa: E402
+from benchmarks.session_kills import run as session_kills  # noqa: E402
 
 
 def _say(text: str) -> None:
@@ -123,14 +124,19 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
 def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure the service from the caller's ear.")
-    parser.add_argument("name", choices=[*MEASUREMENTS, "all"])
+    parser.add_argument("name", choices=[*MEASUREMENTS, "session-kills", "all"])
     parser.add_argument("--turns", type=int, default=0, help="how many turns, interruptions or calls; 0: the usual")
     parser.add_argument("--calls", type=int, default=1, help="voice-to-voice: calls at once")
     parser.add_argument("--busy", action="store_true", help="hop: the reader's loop is busy 8 of every 20 ms")
+    parser.add_argument("--kills", type=int, default=session_kills.KILLS, help="session-kills: how many in all")
+    parser.add_argument("--seed", type=int, default=session_kills.SEED, help="session-kills: of its plan")
     parser.add_argument("--only", default="", help="all: the names of those to run, separated by blanks")
     arguments = parser.parse_args()
     if arguments.name == "all":
         return 0 if asyncio.run(series.run_series(_say, arguments.only.split())) else 1
+    if arguments.name == "session-kills":
+        kills = session_kills.session_kills(_say, kills=arguments.kills, seed=arguments.seed)
+        return 0 if asyncio.run(kills) else 1
     name = "hop-busy" if arguments.busy and arguments.name == "hop" else arguments.name
     return 0 if asyncio.run(MEASUREMENTS[name](arguments.turns, arguments.calls)) else 1
 

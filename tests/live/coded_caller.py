@@ -143,11 +143,15 @@ class CodedCaller(Caller):
 
     def hear_the_rest(self) -> list[WordHeard]:
         """The connection is lost: all that has come is played to its end. Everything heard in this call."""
+        self.play_the_rest()
+        return words_heard(self._recording.pcm, self.rate)
+
+    def play_the_rest(self) -> None:
+        """As `hear_the_rest`, and nobody listens."""
         with suppress(ConnectionClosed):
             while True:
                 self.next()
         self._play_to(self._loudspeaker.queue_end_ns)
-        return words_heard(self._recording.pcm, self.rate)
 
     def samples_heard(self, response: str) -> int:
         """How much of `response` was played."""

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 START_S_MAX = 40.0
@@ -112,9 +113,17 @@ class ReachedAt(Reached):
 
 
 class Service(Reached):
-    """`settings` are configuration by environment; `port` 0 takes any free one."""
+    """`settings` are configuration by environment, `secrets` other variables of it; `port` 0 takes any free one."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str], *, port: int = 0, engine: str = "scripted") -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str],
+        *,
+        port: int = 0,
+        engine: str = "scripted",
+        secrets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.data_dir = data_dir
         self.lines: list[str] = []
         self._line_ns: list[int] = []
@@ -134,7 +143,7 @@ class Service(Reached):
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
-            env=clean_environment(settings),
+            env=clean_environment(settings) | dict(secrets),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -269,10 +278,15 @@ def sockets_in(data_dir: Path) -> list[str]:
 
 @contextmanager
 def serving(
-    data_dir: Path, settings: Mapping[str, str], *, port: int = 0, engine: str = "scripted"
+    data_dir: Path,
+    settings: Mapping[str, str],
+    *,
+    port: int = 0,
+    engine: str = "scripted",
+    secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Service]:
     """A ready service; stopped, and checked for leftovers, on leaving."""
-    service = Service(data_dir, settings, port=port, engine=engine)
+    service = Service(data_dir, settings, port=port, engine=engine, secrets=secrets)
     try:
         service.wait_until_ready()
         yield service
