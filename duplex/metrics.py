@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from sessions.effects import Figure
 from stages.messages import Audited
 
 _LATENCY_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
@@ -195,7 +197,7 @@ class Metrics:
         for kind, count in answer.found.items():
             self.audit_found.labels(stage, kind).inc(count)
 
-    def measured(self, name: str, value: float, label: str) -> None:
+    def measured(self, name: Figure, value: float, label: str) -> None:
         """Enter a figure that a conversation has measured (`sessions.effects.Measured`)."""
         match name:
             case "first_audio_seconds":
@@ -206,6 +208,8 @@ class Metrics:
                 self.drain_lag_seconds.labels(label).observe(value)
             case "epochs_ended":
                 self.epochs_ended.labels(label).inc(value)
+            case "fillers":
+                self.fillers.inc(value)
             case "holds":
                 self.holds.labels(label).inc(value)
             case "items_trimmed":
@@ -220,6 +224,8 @@ class Metrics:
                 self.prepared_replies.labels(label).inc(value)
             case "wasted_audio_seconds":
                 self.wasted_audio_seconds.inc(value)
+            case _:
+                assert_never(name)
 
     def render(self) -> bytes:
         """The exposition text."""

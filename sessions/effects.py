@@ -7,6 +7,7 @@ Rules
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from media.playout import Basis
 from sessions.events import Event
@@ -201,11 +202,27 @@ class CancelTool:
     call_id: str
 
 
+Figure = Literal[
+    "answers_dropped",
+    "drain_lag_seconds",
+    "encoder_wait_seconds",
+    "epochs_ended",
+    "fillers",
+    "first_audio_seconds",
+    "holds",
+    "items_trimmed",
+    "prepared_replies",
+    "responses_retried",
+    "service_calls",
+    "wasted_audio_seconds",
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A figure for the metrics: `name` as in `duplex.metrics`, `labels` closed sets only."""
 
-    name: str
+    name: Figure
     value: float
     label: str = ""
 

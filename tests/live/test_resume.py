@@ -101,7 +101,8 @@ def test_a_reply_under_way_when_the_gateway_dies_is_not_answered_twice(service: 
         assert service.metric("duplex_undrained_responses") == 0
     assert texts(resumed["items"]) == [("user", "Remember herons."), ("assistant", REPLY), ("assistant", "")]
     broken = resumed["items"][2]
-    assert (broken["status"], broken["cut"], broken["possibly_heard"]) == ("incomplete", True, REPLY)
+    assert (broken["status"], broken["cut"]) == ("incomplete", True)
+    assert broken["possibly_heard"] in ("Yes indeed,", REPLY), "as far as it was stored"
     assert len(caller.of_type("response.created")) == 1
 
 
