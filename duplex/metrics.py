@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -185,6 +184,20 @@ class Metrics:
             ["what"],
             registry=registry,
         )
+        self._measured: dict[Figure, Counter | Histogram] = {
+            "answers_dropped": self.stale_dropped.labels("tools"),
+            "drain_lag_seconds": self.drain_lag_seconds,
+            "encoder_wait_seconds": self.encoder_wait_seconds,
+            "epochs_ended": self.epochs_ended,
+            "fillers": self.fillers,
+            "first_audio_seconds": self.first_audio_seconds,
+            "holds": self.holds,
+            "items_trimmed": self.items_trimmed,
+            "prepared_replies": self.prepared_replies,
+            "responses_retried": self.responses_retried,
+            "service_calls": self.service_calls,
+            "wasted_audio_seconds": self.wasted_audio_seconds,
+        }
 
     def will_audit(self, stage: str) -> None:
         """Both outcomes are told from the beginning, so that the first one that is wrong is a rise."""
@@ -199,33 +212,12 @@ class Metrics:
 
     def measured(self, name: Figure, value: float, label: str) -> None:
         """Enter a figure that a conversation has measured (`sessions.effects.Measured`)."""
-        match name:
-            case "first_audio_seconds":
-                self.first_audio_seconds.observe(value)
-            case "encoder_wait_seconds":
-                self.encoder_wait_seconds.observe(value)
-            case "drain_lag_seconds":
-                self.drain_lag_seconds.labels(label).observe(value)
-            case "epochs_ended":
-                self.epochs_ended.labels(label).inc(value)
-            case "fillers":
-                self.fillers.inc(value)
-            case "holds":
-                self.holds.labels(label).inc(value)
-            case "items_trimmed":
-                self.items_trimmed.inc(value)
-            case "service_calls":
-                self.service_calls.labels(label).inc(value)
-            case "answers_dropped":
-                self.stale_dropped.labels("tools").inc(value)
-            case "responses_retried":
-                self.responses_retried.inc()
-            case "prepared_replies":
-                self.prepared_replies.labels(label).inc(value)
-            case "wasted_audio_seconds":
-                self.wasted_audio_seconds.inc(value)
-            case _:
-                assert_never(name)
+        figure = self._measured[name]
+        one = figure.labels(label) if label else figure
+        if isinstance(one, Histogram):
+            one.observe(value)
+        else:
+            one.inc(value)
 
     def render(self) -> bytes:
         """The exposition text."""

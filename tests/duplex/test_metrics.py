@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+import pytest
+
 from duplex.metrics import Metrics
+from sessions.effects import Figure
 from stages.messages import Audited
 
 FAMILIES = {
@@ -40,6 +45,15 @@ def families(text: str) -> set[str]:
 
 def test_every_figure_is_offered() -> None:
     assert families(Metrics().render().decode()) >= FAMILIES
+
+
+@pytest.mark.parametrize("figure", get_args(Figure))
+def test_all_that_a_conversation_measures_has_its_place(figure: Figure) -> None:
+    metrics = Metrics()
+    before = metrics.render()
+    labelled = figure in ("drain_lag_seconds", "epochs_ended", "holds", "prepared_replies", "service_calls")
+    metrics.measured(figure, 1, "x" if labelled else "")
+    assert metrics.render() != before
 
 
 def test_two_gateways_do_not_share_figures() -> None:
