@@ -41,6 +41,7 @@ class InterruptionSettings:
     `yield_ms`: voice that is an interruption whatever it says; longer than almost all backchannels, and between the
     0.5 s that LiveKit (docs.livekit.io, turn handling, `min_duration`) and the 0.8 s that Hume (dev.hume.ai,
     `min_interruption_ms`) ask for. `yield_ms_sure`: the same where the voice is clear and one word of content is known.
+    Of half a "right" a recogniser makes another word, so this is no less than such words last.
     `yield_ms_doubtful`: where the words are a listener's, the voice is uneven or we have been fooled just now.
     `yield_ms_far`: the same for a far voice, whatever it says: a caller who has put the telephone down must still get
     through, and what is said in the background mostly ends before.
@@ -52,7 +53,7 @@ class InterruptionSettings:
     """
 
     yield_ms: int = 640
-    yield_ms_sure: int = 320
+    yield_ms_sure: int = 512
     yield_ms_doubtful: int = 1_200
     yield_ms_far: int = 2_400
     sure_mean: float = 0.9

@@ -116,7 +116,7 @@ def test_any_two_texts_can_be_compared(text: str, ours: str) -> None:
     ("item", "needed_ms"),
     [
         (evidence(burst(0.95, 320)), 640),
-        (evidence(burst(0.95, 320), Meaning.WORD), 320),
+        (evidence(burst(0.95, 320), Meaning.WORD), 512),
         (evidence(burst(0.85, 320), Meaning.WORD), 640),
         (evidence(burst(0.95, 320), Meaning.BACKCHANNEL), 1_200),
         (evidence(burst(0.7, 320)), 1_200),

@@ -79,7 +79,7 @@ def test_words_interrupt_at_once() -> None:
 
 def test_one_word_of_content_in_a_clear_voice_shortens_the_wait() -> None:
     call = held(Call())
-    call.hear(192)
+    call.hear(384)
     assert call.say("Wednesday") == []
     assert call.hear(32) == []
     assert call.hear(32) == [Yielded(0, "duration")]
