@@ -51,6 +51,7 @@ class _Connection(CodedCaller):
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller, PLAYER)
         self.speech_ns: int | None = None
+        self.interrupted_at = 0  # how many events had come by then
 
     def _take(self, message: Message, now_ns: int) -> None:
         if message["type"] == AUDIO and self.speech_ns is None:
@@ -68,10 +69,13 @@ class _Connection(CodedCaller):
         """No response is open, none is owed to what came of a call, and all that came has been played."""
         kinds = [_kind_of(event) for event in self.events]
         calls = kinds.count("function_call") > kinds.count("function_call_output")
-        owes = (
-            "function_call_output" in kinds and "response.created" not in kinds[_last(kinds, "function_call_output") :]
-        )
-        return not (self.open_responses() or calls or owes or self.unplayed_ms)
+        return not (self.open_responses() or calls or self._is_owed(kinds) or self.unplayed_ms)
+
+    def _is_owed(self, kinds: list[str]) -> bool:
+        """A response to what came of a call; whoever has interrupted since it was made is owed none."""
+        if "function_call_output" not in kinds or "function_call" not in kinds[self.interrupted_at :]:
+            return False
+        return "response.created" not in kinds[_last(kinds, "function_call_output") :]
 
     def open_responses(self) -> set[str]:
         ids = {
@@ -228,6 +232,7 @@ class Conversing:
         line.type_text(text, id=item)
 
     def _cut(self, line: _Connection, *, speaks: bool) -> None:
+        line.interrupted_at = len(line.events)
         if speaks:
             onsets, begun = line.number_of("input_audio_buffer.speech_started"), line.number_of("response.created")
             line.speak(lambda: line.number_of("input_audio_buffer.speech_started") > onsets)
