@@ -56,15 +56,7 @@ from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import (
-    Notice,
-    NoticeKind,
-    Ownership,
-    SessionStore,
-    SessionUnknown,
-    Snapshot,
-    StoreError,
-)
+from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, Snapshot, StoreError
 from sessions.tool_calls import BegunCall
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY

@@ -61,7 +61,7 @@ def outputs(talk: Conversation) -> list[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
 
 
 def entries(stored: list[object]) -> list[type]:
