@@ -71,6 +71,12 @@ async def _hold_rules() -> bool:
     return await hold_rules(_say)
 
 
+async def _interruption_rules() -> bool:
+    from benchmarks.interruption_rules import interruption_rules
+
+    return await interruption_rules(_say)
+
+
 async def _echo() -> bool:
     from benchmarks.echo import echo
 
@@ -106,6 +112,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "turn-ends": lambda _turns, _calls: _turn_ends(),
     "echo": lambda _turns, _calls: _echo(),
     "hold-rules": lambda _turns, _calls: _hold_rules(),
+    "interruption-rules": lambda _turns, _calls: _interruption_rules(),
     "page": lambda turns, _: _page(turns or 10),
     "kv": lambda _turns, _calls: _kv(),
     "leaks": lambda turns, _: leaks.leaks(_say, calls=turns or 200),

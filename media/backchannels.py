@@ -6,6 +6,8 @@ Theory of operation
 
 Rules
 * English only. Words of another language are words: they are taken for content, never for a backchannel.
+* Words that only join others ("and", "I'm") say no more than a listener does before there is one to be joined: of a hum
+  a recogniser makes such words, and a caller who begins with them goes on.
 * A phrase goes before its words: "no problem" comes from a listener, though "no" interrupts. The beginning of one at
   the end of a text is taken for it: "I" may become "I see", and says nothing yet if it does not.
 * Case, punctuation and hyphens say nothing; only a question mark does, and only beside words that are no backchannel.
@@ -46,6 +48,17 @@ _INTERRUPTION_WORDS = frozenset(
         """
         actually but cancel enough hello help hey hold how incorrect listen nah never no nope not pardon pause
         quiet shush sorry stop wait what when where which who why wrong
+        """
+    )
+)
+
+# Articles, pronouns, conjunctions, prepositions and auxiliaries.
+_JOINING_WORDS = frozenset(
+    words(
+        """
+        a am an and are as at be because been for from had has have he her his i i'd i'll i'm i've if in is it it's its
+        me my of on or our she that the their them then there these they they're this those to us was we we're were with
+        you you're your
         """
     )
 )
@@ -106,4 +119,6 @@ def meaning(said: Sequence[str], *, is_question: bool = False) -> Meaning:
         return Meaning.BACKCHANNEL
     if is_question or not _INTERRUPTION_WORDS.isdisjoint(content):
         return Meaning.INTERRUPTION
+    if _JOINING_WORDS.issuperset(content):
+        return Meaning.BACKCHANNEL
     return Meaning.WORDS if len(content) >= WORDS_MIN else Meaning.WORD

@@ -20,6 +20,7 @@ from typing import Literal
 
 from media.backchannels import Meaning, meaning, words
 from media.speech_gate import HYSTERESIS, WINDOW_MS
+from media.voice_level import db_of, power_of
 
 # The most recent words that are compared with our own: more than anybody says within the delay of an echo.
 ECHO_WORDS_MAX = 64
@@ -79,11 +80,11 @@ class InterruptionSettings:
 class Burst:
     """Voice without a longer gap: how much of it there is, and how steady."""
 
-    __slots__ = ("_count", "_loud", "_ours", "_sum", "_sum_of_db", "_sum_of_squares")
+    __slots__ = ("_count", "_loud", "_ours", "_power", "_sum", "_sum_of_squares")
 
     def __init__(self) -> None:
         self._count = self._loud = self._ours = 0
-        self._sum = self._sum_of_squares = self._sum_of_db = 0.0
+        self._sum = self._sum_of_squares = self._power = 0.0
 
     def add(self, probability: float, threshold: float, db: float) -> None:
         """One window at a level of `db`. Those that are neither loud nor faint are gaps, and count for nothing."""
@@ -93,7 +94,7 @@ class Burst:
         if probability >= threshold:
             self._loud += 1
             self._ours = max(0, self._ours - 1)
-            self._sum_of_db += db
+            self._power += power_of(db)
         self._sum += probability
         self._sum_of_squares += probability * probability
 
@@ -103,8 +104,8 @@ class Burst:
         self._ours = min(self._ours + 1 + self._loud * all_of_it, ECHO_WINDOWS_MAX)
         kept = 0.0 if all_of_it or not self._loud else 1 - 1 / self._loud
         self._loud, self._count = round(self._loud * kept), round(self._count * kept)
-        self._sum, self._sum_of_squares, self._sum_of_db = (
-            total * kept for total in (self._sum, self._sum_of_squares, self._sum_of_db)
+        self._sum, self._sum_of_squares, self._power = (
+            total * kept for total in (self._sum, self._sum_of_squares, self._power)
         )
 
     def join(self, other: Burst) -> None:
@@ -112,7 +113,7 @@ class Burst:
         self._ours += other._ours
         self._count += other._count
         self._loud += other._loud
-        self._sum_of_db += other._sum_of_db
+        self._power += other._power
         self._sum += other._sum
         self._sum_of_squares += other._sum_of_squares
 
@@ -142,8 +143,8 @@ class Burst:
 
     @property
     def level_db(self) -> float:
-        """The mean level of what was loud; 0 where nothing was."""
-        return self._sum_of_db / self._loud if self._loud else 0.0
+        """The level of what was loud, as a whole; 0 where nothing was."""
+        return db_of(self._power / self._loud) if self._loud else 0.0
 
     @property
     def mean(self) -> float:

@@ -106,8 +106,9 @@ async def evaluate(order: Order, say: Say) -> bool:
 
 
 def _settings(order: Order) -> dict[str, str]:
-    """Long replies, and places for the callers."""
-    settings = {"max_output_tokens": str(REPLY_TOKENS), "calls_max": str(CALLS_MAX)}
+    """Long replies, and places for the callers. Before the first one the examples are read: a filler would bridge that,
+    and be taken for the reply that an event is over."""
+    settings = {"max_output_tokens": str(REPLY_TOKENS), "calls_max": str(CALLS_MAX), "filler": ""}
     settings["turn_end_by_sound"] = str(order.turn_end is TurnEnd.SOUND)
     if order.engine == "scripted":
         settings["scripted_replies"] = SCRIPTED_REPLY

@@ -20,7 +20,7 @@ CASES = {
         *("I see.", "Got it.", "Of course", "That’s right.", "Makes sense.", "Really?", "Oh wow, great!", "Go on."),
         *("No problem.", "No way!", "Okay, thank you.", "Sure, sounds good."),
     ],
-    Meaning.WORD: ["Tuesday", "Okay, Paris.", "he", "ham", "mum", "a", "am", "she", "her", "m", "h", "Ja"],
+    Meaning.WORD: ["Tuesday", "Okay, Paris.", "ham", "mum", "m", "h", "Ja"],
     Meaning.WORDS: ["I want", "the weather is", "yeah I need a different one", "I see a problem", "noch nicht"],
     Meaning.INTERRUPTION: [
         *("Stop!", "stop stop", "Wait.", "Wait a second", "No.", "No, no, no.", "nope", "Okay, stop.", "Yeah, but"),
@@ -42,6 +42,12 @@ CASES = {
 @pytest.mark.parametrize(("text", "expected"), [(text, kind) for kind, texts in CASES.items() for text in texts])
 def test_what_is_said_has_its_meaning(text: str, expected: Meaning) -> None:
     assert meaning(words(text), is_question="?" in text) is expected
+
+
+@pytest.mark.parametrize("text", ["And", "and I'm...", "a", "am", "he", "she", "her", "I'm fine.", "Yeah, it's"])
+def test_words_that_only_join_others_say_nothing_yet(text: str) -> None:
+    assert meaning(words(text)) is Meaning.BACKCHANNEL
+    assert meaning(words(f"{text} late")) is Meaning.WORDS
 
 
 @pytest.mark.parametrize("text", ["I", "That", "that makes", "Okay, of", "yeah, I"])

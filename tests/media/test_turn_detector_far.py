@@ -8,6 +8,8 @@ from media.turn_events import SILENT, Held, Resumed, TurnDropped, TurnEnded, Tur
 from media.voice_level import JUDGED_MS
 from tests.media.detected_call import FAR_AWAY_DB, LOUD, SETTINGS, SPEAKING, Call, at
 
+SILENCE_DB = -120.0  # the closure of a plosive, and what a VAD still hears behind a word
+
 
 def known() -> tuple[Call, int]:
     """A caller whose voice is known from a turn of theirs, and how many windows that has taken."""
@@ -44,6 +46,13 @@ def test_what_it_says_after_a_pause_is_not_believed_before_it_is_judged_again() 
     assert isinstance(again, Held)
     assert on_at_once == Resumed("far")
     assert far(call, 640) == []
+
+
+def test_a_word_with_silence_in_it_is_not_far() -> None:
+    call, first = known()
+    call.hear(160)
+    call.hear(128, LOUD, SPEAKING, SILENCE_DB)
+    assert call.say("Stop") == [Yielded(at(first), "words")]
 
 
 def test_it_is_forgotten_when_it_ends() -> None:
