@@ -261,7 +261,7 @@ class Listening:
         kept = self._ring.read(max(self._ring.oldest, end - PIECE_SAMPLES_MAX), end)
         likeness = self._echo.judge(pcm16_to_float(kept.pcm), end, now_ns)
         if likeness.is_ours:
-            self._echo_end = end
+            self._echo_end = likeness.until
         return likeness
 
     def _look_for_answer(self, now_ns: int) -> None:

@@ -52,6 +52,7 @@ TRANSFORM = 8_192  # at least a piece and all delays: 7,648
 KEPT_MS = 2_500  # all that a piece may be an echo of, also where it comes late
 KEPT_TICKS = KEPT_MS * PER_MS
 FRAMES_MAX = 200  # they hold 20 ms each, and some less, at holds
+REVERBERATION_SAMPLES = 64 * VAD_SAMPLE_RATE // 1_000  # longer ones are soft by then, and a caller is louder
 RUN_GAP_SAMPLES = 96 * VAD_SAMPLE_RATE // 1_000  # quiet that parts one piece from the next
 CLOCK_NS_MAX = 500_000_000  # what comes later than this by the input's clock shows that it stood still
 JOIN_TICKS = 2 * PER_MS  # frames follow each other, but for the rounding of moments
@@ -98,10 +99,12 @@ class Kinship(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Of a window. `since`: where it began that all was ours, up to here (16 kHz samples of the input)."""
+    """Of a window. `since`: where it began that all was ours, up to here; `until`: where our sound ends in it, and its
+    reverberation, as far as is known yet (16 kHz samples of the input)."""
 
     kinship: Kinship = Kinship.OTHER
     since: int = 0
+    until: int = 0
 
     @property
     def is_ours(self) -> bool:
@@ -144,6 +147,7 @@ class Echo:
         self._run = _Run(0, 0)
         self._delay: int | None = None
         self._usual: _Usual | None = None
+        self._behind = 0  # ticks of the last piece that lie behind our sound
 
     @property
     def delay_ms(self) -> int | None:
@@ -180,7 +184,8 @@ class Echo:
             return Likeness(kinship)
         if run.ours_since is None:
             run.ours_since = end - len(piece) * SAMPLES_PER_TICK
-        return Likeness(Kinship.OURS, run.ours_since)
+        behind = max(0, self._behind * SAMPLES_PER_TICK - REVERBERATION_SAMPLES)
+        return Likeness(Kinship.OURS, run.ours_since, end - behind)
 
     def _tick_of(self, sample: int, now_ns: int) -> int:
         """When `sample` of the input was spoken, as it has just come."""
@@ -220,6 +225,7 @@ class Echo:
         if self._delay is None or abs(delay - self._delay) > SAME_DELAY_TICKS:
             self._usual = None
         self._delay = delay
+        self._behind = _silence_behind(ours)
         if len(piece) < USUAL_TICKS_MIN:
             return Kinship.OURS
         gain_db = level_db(piece) - level_db(ours)
@@ -231,6 +237,12 @@ class Echo:
         else:
             usual.follow(fitting, gain_db)
         return Kinship.OURS
+
+
+def _silence_behind(ours: Floats) -> int:
+    """How many ticks at the end cannot be heard."""
+    audible = np.flatnonzero(np.abs(ours) >= AUDIBLE)
+    return len(ours) - 1 - int(audible[-1]) if len(audible) else len(ours)
 
 
 def _needed(ms: int, fits: tuple[float, ...]) -> float:

@@ -110,6 +110,20 @@ def test_it_is_told_since_when_it_has_lasted() -> None:
     assert abs(began.pop() - 320 * 16) <= 3 * WINDOW_SAMPLES
 
 
+@pytest.mark.parametrize("delay_ms", [0, 300])
+def test_it_is_told_where_it_ends_though_a_voice_that_follows_is_taken_for_it_at_first(delay_ms: int) -> None:
+    call, ours = Call(), voice(1, 1_000)
+    call.send(ours)
+    ends_ms = 1_000 + delay_ms
+    caller = delayed(voice(2, 800), ends_ms + 60, 0.7)
+    echo = delayed(ours, delay_ms)
+    caller[: len(echo)] += echo
+    found = call.hear(caller, delay_ms, ends_ms + 400)
+    ours_last = [likeness for likeness in found if likeness.is_ours][-1]
+    assert sum(likeness.is_ours for likeness in found) * WINDOW_MS > 1_060, "a part of what follows is taken for ours"
+    assert ours_last.until / 16 == pytest.approx(ends_ms + 64, abs=8)
+
+
 def test_what_comes_later_is_known_at_once_where_the_delay_is() -> None:
     call, ours = Call(), voice(1, 2_000)
     call.send(ours)
