@@ -23,8 +23,9 @@ Rules
   the link before, though that is not known here yet; what a stage's earlier process still sends is stale.
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
-* A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
-  output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
+* A session belongs to the gateway that opened it last, on a control link by which that is known here: the loss of any
+  other gives back no session. Who opens it ends all that others had opened for it, and all output of older epochs, and
+  is told so when that has left. Nobody but its owner can open or end anything of it.
 * Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
   happens stirs all, and so do streams that leave, steps of out-of-band responses, which share a model's spare, and all
   steps while a stream waits for a place for its KV.
@@ -237,6 +238,8 @@ class Stage:
         return [key for key, entry in self._entries.items() if entry.tag.session in sessions]
 
     def _open_session(self, link: int, frame: OpenSession) -> list[Effect]:
+        if not self._peers.is_gateway(link):
+            return self._drop_stale("open_session", session=frame.session)
         failure = self._owners.open(link, frame.session, frame.epoch)
         if failure is not None:
             refused = SessionRefused(frame.session, failure.code, str(failure))
