@@ -67,6 +67,7 @@ STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model t
 
 # One JSON object a line. Tracebacks without locals, which may hold what somebody said.
 _LOG_PROCESSORS: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
@@ -451,11 +452,13 @@ def main() -> int:
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m stages.worker SPEC_JSON\n")
         return STATUS_REFUSED
+    name = _name_in(sys.argv[1])
     structlog.configure(processors=_LOG_PROCESSORS, logger_factory=structlog.WriteLoggerFactory(sys.stderr))
+    structlog.contextvars.bind_contextvars(process=name)
     try:
         hangs = asyncio.run(_run(read_spec(sys.argv[1])))
     except (SpecError, ArenaError, LinkError, OSError) as error:
-        sys.stderr.write(f"worker {_name_in(sys.argv[1])!r}: {error}\n")
+        sys.stderr.write(f"worker {name!r}: {error}\n")
         return STATUS_REFUSED if isinstance(error, SpecError) else STATUS_FAILED
     if hangs:
         _log.error("step_hangs", stop_step_ms_max=STOP_STEP_MS_MAX)

@@ -41,6 +41,7 @@ class Command:
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
     yield Command(monkeypatch, capsys)
     structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 def spec_json(folder: Path, **changed: object) -> str:
@@ -130,6 +131,19 @@ def test_an_arena_that_the_host_does_not_give_is_said_with_the_mend(
 def test_what_names_no_stage_is_refused_too(command: Command, told: str) -> None:
     status, _, said = command.run(told)
     assert (status, said[:12]) == (worker.STATUS_REFUSED, "worker '?': ")
+
+
+def test_what_a_worker_logs_names_it(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines come out among those of all other processes."""
+
+    async def refuse(_: WorkerSpec) -> bool:
+        structlog.get_logger("stages.link").error("link_refused")
+        return False
+
+    monkeypatch.setattr(worker, "_run", refuse)
+    _, _, said = command.run(spec_json(tmp_path))
+    line = msgspec.json.decode(said)
+    assert (line["event"], line["process"]) == ("link_refused", "think")
 
 
 def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path) -> None:
