@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import AudioOut, payload_of
+from stages.contracts import AudioOut, label_of, payload_of
 from stages.credit import Credit, CreditAccount
 from stages.edges import GATEWAY, OutEdge
 from stages.event_log import NO_TRAIL, EventKind, Trail
-from stages.stream import Emit, Publish
+from stages.stream import Emit, Publish, StageFailure
 
 # The sound in a full window of latents, codec frames or clauses, at least; that of audio is counted.
 WINDOW_LEAD_NS = 400_000_000
@@ -147,14 +147,21 @@ class Outbox:
     def uses(self, target: str) -> bool:
         return any(lane.target == target for lane in self._lanes)
 
-    def add(self, output: Emit | Publish) -> None:
-        """The stream has made `output`. What no edge carries goes nowhere: a text that is not to be spoken."""
+    def add(self, output: Emit | Publish) -> StageFailure | None:
+        """The stream has made `output`. What no edge carries goes nowhere: a text that is not to be spoken.
+
+        Gives what is wrong with one that no engine may make, which is not taken.
+        """
         carriers = [lane for lane in self._lanes if lane.carries(output)]
-        assert carriers or isinstance(output, Emit), "what is published has an edge"
+        if not carriers and isinstance(output, Publish):
+            return StageFailure("wrong_output", f"no edge carries the {label_of(output.event)} that was published")
+        if output.units < 0:
+            return StageFailure("wrong_output", f"an output of {output.units} units")
         if carriers:
             self._waiting.append(output)
         if isinstance(output, Publish) and isinstance(output.event, AudioOut):
             self._sample_rate = output.event.sample_rate
+        return None
 
     def take(self) -> list[Taken | GivenUp | Overrun]:
         """All that may go now. After an `Overrun`, which is the last, the stream must end."""

@@ -67,6 +67,11 @@ class Peers:
         """Why the gateway behind it opens no streams, if so: code and message."""
         return MEDIA_LOST if self.media_of(control) is None else None
 
+    def is_gateway(self, link: int) -> bool:
+        """`link` is the control link of a gateway that is here."""
+        peer = self._peers.get(link)
+        return peer is not None and peer.role == "control"
+
     def is_stage(self, link: int) -> bool:
         """A stage before this one is behind `link`."""
         peer = self._peers.get(link)

@@ -23,13 +23,13 @@ Rules
   the link before, though that is not known here yet; what a stage's earlier process still sends is stale.
 * The streams of an observer look back on what was said: they outlive the epoch, until their `Cut` or `Cancel`. The loss
   of an observer, or of room for it, ends its edge and holds up nobody.
-* A session belongs to the gateway that opened it last. Who opens it ends all that others had opened for it, and all
-  output of older epochs, and is told so when that has left. Nobody but its owner can open or end anything of it.
+* A session belongs to the gateway that opened it last, over its present control link. Who opens it ends all that others
+  had opened for it, and all output of older epochs, and is told so when that has left. Nobody else ends any of it.
 * Credit stirs its stream, input and the end of a step those of the session, which share what it keeps; whatever else
   happens stirs all, and so do streams that leave, steps of out-of-band responses, which share a model's spare, and all
   steps while a stream waits for a place for its KV.
-* What a stream does wrong ends that stream alone: whatever its engine throws, an output that no window can hold, credit
-  that was given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
+* What a stream does wrong ends that stream alone: whatever its engine throws, an output that nobody takes or no window
+  can hold, credit given back twice. A stream that leaves a running batch leaves its neighbours there as they are.
 * What an engine throws as it lets go is reported, and the stream is gone all the same.
 """
 
@@ -197,7 +197,7 @@ class Stage:
         effects: list[Effect]
         held = len(self._entries)
         match frame:
-            case OpenSession():
+            case OpenSession() if self._peers.is_gateway(link):
                 effects = self._open_session(link, frame)
             case CloseSession(session):
                 effects = self._close_session(link, session)
@@ -454,12 +454,11 @@ class Stage:
         """The running batch of that number has come back. `results` are in the order of its steps; a `StageFailure`
         among them fails that stream."""
         batch = self._scheduler.done(number, now_ns)
-        service_ns = now_ns - batch.started_ns
         effects: list[Effect] = []
         tags, held = [self._entries[key].tag for key in batch.keys], len(self._entries)
         for key, queued_ns, result in zip(batch.keys, batch.queued_ns, results, strict=True):
             entry = self._entries[key]
-            timing = StepDone(entry.tag, batch.kind, queued_ns, service_ns, len(batch.keys))
+            timing = StepDone(entry.tag, batch.kind, queued_ns, now_ns - batch.started_ns, len(batch.keys))
             effects += self._step_done(entry, result, timing)
         shares = len(self._entries) < held or self._kv.waits or any(tag.epoch == OUT_OF_BAND for tag in tags)
         return effects + self.run_steps(now_ns, None if shares else self._streams_of({tag.session for tag in tags}))
@@ -485,7 +484,9 @@ class Stage:
             if not isinstance(output, Consumed):
                 made = output.item if isinstance(output, Emit) else output.event
                 entry.trail.add(EventKind.PRODUCED, output.units, state=label_of(made))
-                entry.outbox.add(output)
+                wrong = entry.outbox.add(output)
+                if wrong is not None:
+                    return effects + self._fail(entry, wrong)
             elif output.units and output.payload in entry.sources:
                 entry.trail.add(EventKind.CONSUMED, output.units, state=output.payload or "")
                 effects.append(Send(entry.sources[output.payload], Grant(entry.tag, output.units)))

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from stages.arena import Arena
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX, ArenaError, BlockTable, TableSize
@@ -64,14 +64,6 @@ PAYLOAD_BYTES_MAX = 1 << 31  # what fits no link is refused by name; this only k
 HAND_OVER_TOO_LARGE = "hand_over_too_large"
 STATUS_FAILED, STATUS_REFUSED = 1, 2
 STOP_STEP_MS_MAX = 3_000  # a running step is bounded at about 150 ms; a model that hangs is left to the kernel
-
-# One JSON object a line. Tracebacks without locals, which may hold what somebody said.
-_LOG_PROCESSORS: list[Processor] = [
-    structlog.processors.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
-    structlog.processors.JSONRenderer(),
-]
 
 _log = structlog.get_logger("stages.worker")
 
@@ -446,16 +438,33 @@ def _announce() -> None:
     sys.stdout.flush()
 
 
+def _log_processors(process: str) -> list[Processor]:
+    """One JSON object a line, which names `process`, also where an engine thread logs. Tracebacks come without locals,
+    which may hold what somebody said."""
+
+    def named(_logger: object, _method: str, event: EventDict) -> EventDict:
+        return {**event, "process": process}
+
+    return [
+        named,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
+        structlog.processors.JSONRenderer(),
+    ]
+
+
 def main() -> int:
     """Entry point: `python -m stages.worker SPEC`, SPEC being a `WorkerSpec` as JSON."""
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m stages.worker SPEC_JSON\n")
         return STATUS_REFUSED
-    structlog.configure(processors=_LOG_PROCESSORS, logger_factory=structlog.WriteLoggerFactory(sys.stderr))
+    name = _name_in(sys.argv[1])
+    structlog.configure(processors=_log_processors(name), logger_factory=structlog.WriteLoggerFactory(sys.stderr))
     try:
         hangs = asyncio.run(_run(read_spec(sys.argv[1])))
     except (SpecError, ArenaError, LinkError, OSError) as error:
-        sys.stderr.write(f"worker {_name_in(sys.argv[1])!r}: {error}\n")
+        sys.stderr.write(f"worker {name!r}: {error}\n")
         return STATUS_REFUSED if isinstance(error, SpecError) else STATUS_FAILED
     if hangs:
         _log.error("step_hangs", stop_step_ms_max=STOP_STEP_MS_MAX)

@@ -99,6 +99,8 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print everything that happens in one seed")
     parser.add_argument("--shrink", action="store_true", help="cut one seed down to what it takes to break it")
     asked = parser.parse_args()
+    if min(asked.count, asked.processes) < 1:
+        parser.error("one seed and one process are the least")
     if asked.shrink:
         return _shrink(asked.seed)
     if asked.trace:

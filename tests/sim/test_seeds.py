@@ -11,7 +11,7 @@ import pytest
 from tests.sim import plan
 from tests.sim.mishaps import Mishaps
 from tests.sim.plan import CALLER_DEEDS, CHANCES, WORLD_DEEDS, draw
-from tests.sim.run import Played, play, play_many, play_some
+from tests.sim.run import Played, main, play, play_many, play_some
 from tests.sim.world import World
 
 SEEDS = 2_000
@@ -175,3 +175,13 @@ def test_seeds_that_break_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [seed for seed, _ in played.broken] == [3]
     assert "three" in played.broken[0][1]
     assert (played.seeds, played.counts["calls begun"] > 0, played.simulated_ns > 0) == (3, True, True)
+
+
+@pytest.mark.parametrize("few", ["--count", "--processes"])
+def test_no_seed_and_no_process_are_too_few(
+    few: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["run", "--seed", "0", few, "0"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "one seed and one process are the least" in capsys.readouterr().err

@@ -76,6 +76,19 @@ def test_a_block_that_is_used_again_amid_the_copy_is_stale(arena: Arena) -> None
     view.close()
 
 
+def test_a_block_that_is_being_written_is_stale_by_its_old_name_from_the_first_byte_on(
+    arena: Arena, view: ArenaView
+) -> None:
+    """The word is set first: who copies amid the write would else take half of it for the payload before."""
+    ref = placed(arena, MINE)
+    assert arena.table.release(ref, 1)
+    again = arena.table.acquire(OTHER, len(ANOTHERS))
+    assert again is not None
+    with pytest.raises(ValueError, match="different structures"):
+        arena.write(again, ANOTHERS[1:])  # breaks off between the word and the bytes
+    assert view.read(ref) is None
+
+
 @pytest.mark.parametrize("changed", [{"worker": "vocoder"}, {"incarnation": 2}, {"generation": 9}])
 def test_the_name_of_another_arena_or_use_is_stale(arena: Arena, view: ArenaView, changed: dict[str, object]) -> None:
     assert view.read(msgspec.structs.replace(placed(arena, MINE), **changed)) is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.contracts import AudioOut, Clause, TextDelta
+from stages.contracts import AudioOut, Clause, Latents, TextDelta
 from stages.credit import CreditAccount, CreditError
 from stages.edges import GATEWAY, OutEdge
 from stages.event_log import EventLog, EventLogStatistics
@@ -26,7 +26,7 @@ WATCH = OutEdge("watch", "audio", 12, need="complete", observed=True)
 
 def filled(outbox: Outbox, *outputs: Emit | Publish) -> Outbox:
     for output in outputs:
-        outbox.add(output)
+        assert outbox.add(output) is None
     return outbox
 
 
@@ -43,9 +43,19 @@ def test_what_no_edge_in_use_carries_goes_nowhere() -> None:
     assert (outbox.take(), outbox.waits) == ([], False)
 
 
-def test_what_is_published_has_an_edge() -> None:
-    with pytest.raises(AssertionError, match="has an edge"):
-        Outbox((NEXT,)).add(sound(1))
+@pytest.mark.parametrize(
+    ("output", "wrong"),
+    [
+        (sound(1), "no edge carries the audio that was published"),
+        (Emit(Latents(0, 0, b""), -1), "an output of -1 units"),
+    ],
+    ids=["published", "units"],
+)
+def test_what_no_engine_may_make_is_refused(output: Emit | Publish, wrong: str) -> None:
+    outbox = Outbox((NEXT,))
+    failure = outbox.add(output)
+    assert failure is not None
+    assert (failure.code, str(failure), outbox.untaken) == ("wrong_output", wrong, 0)
 
 
 def test_each_edge_has_a_place_of_its_own() -> None:

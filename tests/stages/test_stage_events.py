@@ -151,7 +151,7 @@ def test_events_name_whose_they_are() -> None:
     bench.frame(Open(INPUT, ObserverOptions()))
     bench.frame(EndEpoch(SESSION, 9), OTHER_CONTROL)
     bench.frame(CloseSession("nobody"))
-    bench.frame(OpenSession("nobody", 0), OTHER_CONTROL)
+    bench.frame(OpenSession("nobody", 0))
     names = [
         (event.at_ns, event.kind, event.session, event.stream, event.tenant) for event in bench.events.read().events
     ]

@@ -215,6 +215,28 @@ def test_a_gateway_that_introduces_itself_anew_has_lost_its_links() -> None:
     assert bench.lose(MEDIA) == []
 
 
+def test_a_link_that_a_gateway_has_left_behind_takes_no_session_back() -> None:
+    """What was under way on it comes after the new one has greeted, and nobody would close what that opens."""
+    bench = Puppets()
+    bench.carry_out(bench.stage.link_up(21, Hello(LINK_VERSION, "control", "gw_1")))
+    bench.carry_out(bench.stage.link_up(22, Hello(LINK_VERSION, "media", "gw_1")))
+    bench.frame(OpenSession(SESSION, 5), 21)
+    assert bench.frame(OpenSession(SESSION, 6), CONTROL) == []
+    assert bench.frame(OpenSession("other", 1), CONTROL) == []
+    assert bench.stale() == 2
+    bench.lose(CONTROL)
+    assert bench.frame(Open(TAG, ObserverOptions()), 21) == [Opened(TAG)]
+    bench.lose(21)
+    assert bench.stage.statistics().sessions == 0
+
+
+@pytest.mark.parametrize("link", [MEDIA, SOURCE, 99], ids=["media", "stage", "unknown"])
+def test_only_a_control_link_opens_sessions(link: int) -> None:
+    bench = Puppets()
+    assert bench.frame(OpenSession("other", 1), link) == []
+    assert (bench.stage.statistics().sessions, bench.stale()) == (1, 1)
+
+
 def test_what_is_published_is_lost_with_the_media_link_and_its_streams_fail() -> None:
     """The gateway, which may not have noticed, is not to be told of a success of which it lacks the end."""
     bench = Puppets(PuppetStep((Publish(TEXT),)))

@@ -44,7 +44,10 @@ def test_a_step_is_charged_with_what_is_expected_and_then_with_what_it_took() ->
 def test_a_weight_divides_what_is_charged_and_not_what_is_told() -> None:
     shares = TenantShares({"a": 4})
     account = shares.enter("a")
-    serve(shares, account, 0, 20 * MS)
+    shares.begin([account])
+    charged_ns = shares.charge(account, 40 * MS)
+    assert (charged_ns, account.used_ns) == (10 * MS, 10 * MS), "also what is only expected yet"
+    shares.settle(account, charged_ns, 20 * MS)
     assert account.used_ns == 5 * MS
     assert shares.statistics() == (TenantService("a", 1, 20 * MS),)
     with pytest.raises(AssertionError, match="at least 1"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,6 +132,21 @@ def test_an_arena_that_the_host_does_not_give_is_said_with_the_mend(
 def test_what_names_no_stage_is_refused_too(command: Command, told: str) -> None:
     status, _, said = command.run(told)
     assert (status, said[:12]) == (worker.STATUS_REFUSED, "worker '?': ")
+
+
+def test_what_a_worker_logs_names_it(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines come out among those of all other processes, and engine threads know nothing of the loop's context."""
+
+    async def log(_: WorkerSpec) -> bool:
+        structlog.get_logger("stages.link").error("link_refused")
+        with ThreadPoolExecutor(1) as threads:
+            await asyncio.get_running_loop().run_in_executor(threads, structlog.get_logger().error, "step_failed")
+        return False
+
+    monkeypatch.setattr(worker, "_run", log)
+    _, _, said = command.run(spec_json(tmp_path))
+    lines = [msgspec.json.decode(line) for line in said.splitlines()]
+    assert [(line["event"], line["process"]) for line in lines] == [("link_refused", "think"), ("step_failed", "think")]
 
 
 def test_a_worker_ends_with_its_standard_input(command: Command, tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ from stages.messages import (
     Open,
     Opened,
     OpenSession,
+    Ping,
+    Pong,
     Published,
     SessionOpened,
     StepDone,
@@ -146,8 +148,8 @@ class WorkerProcess:
         """Come back when the worker has dealt with all that it was sent so far, on either link."""
         self.order(OpenSession(f"{SESSION}_probe", 0))
         await self.told(SessionOpened)
-        self.media.link.send(OpenSession(f"{SESSION}_probe", 0))
-        while not isinstance(frame := await self.media.frame(), SessionOpened):
+        self.media.link.send(Ping(1))
+        while not isinstance(frame := await self.media.frame(), Pong):
             self.events.append(frame)
 
     async def next_end(self) -> Closed:
