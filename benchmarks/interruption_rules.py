@@ -66,7 +66,7 @@ OURS = "ours"
 RULES = {
     OURS: InterruptionSettings(),
     "one word of content after 320 ms": InterruptionSettings(yield_ms_sure=320),
-    "voice after 512 ms": InterruptionSettings(yield_ms=512),
+    "voice after 768 ms": InterruptionSettings(yield_ms=768),
 }
 
 

@@ -155,8 +155,6 @@ class Outbox:
         carriers = [lane for lane in self._lanes if lane.carries(output)]
         if not carriers and isinstance(output, Publish):
             return StageFailure("wrong_output", f"no edge carries the {label_of(output.event)} that was published")
-        if output.units < 0:
-            return StageFailure("wrong_output", f"an output of {output.units} units")
         if carriers:
             self._waiting.append(output)
         if isinstance(output, Publish) and isinstance(output.event, AudioOut):

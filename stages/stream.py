@@ -35,6 +35,12 @@ class StageFailure(Exception):
         self.code = code
 
 
+def _check(output: Publish | Emit | Consumed) -> None:
+    """An engine that makes less than nothing fails its stream, by `wrong_output`, before anybody counts that."""
+    if output.units < 0:
+        raise StageFailure("wrong_output", f"{type(output).__name__} of {output.units} units")
+
+
 @dataclass(frozen=True, slots=True)
 class Publish:
     """Send `event` to the gateway, and to the next stages of an edge that carries it. `units` of each edge's credit
@@ -43,6 +49,9 @@ class Publish:
     event: Event
     units: int = 0
 
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Emit:
@@ -50,6 +59,9 @@ class Emit:
 
     item: Item
     units: int
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,9 @@ class Consumed:
 
     units: int
     payload: Payload | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 Output = Publish | Emit | Consumed

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import structs
 
 from duplex.asked_streams import UNOPENED_FEEDS_MAX, AskedStream, AskedStreams
@@ -110,3 +113,87 @@ def test_what_is_over_is_forgotten_held_or_not() -> None:
     assert (len(streams), streams.of(TAG), streams.held) == (1, None, [other])
     streams.forget(other)
     assert (len(streams), streams.held) == (0, [])
+
+
+class AskedMachine(RuleBasedStateMachine):
+    """Any order of what may happen to streams, beside the plainest account of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams = AskedStreams()
+        self.tags: dict[str, Tag] = {}
+        self.held: list[str] = []
+        self.waiting: dict[str, list[Feed] | None] = {}  # None: its worker has answered, or it was cancelled
+        self.asked = 0
+
+    def draw(self, data: st.DataObject, among: list[str]) -> AskedStream:
+        return self.streams.named(data.draw(st.sampled_from(among)))
+
+    @rule(session=st.sampled_from([S1, S2]))
+    def ask(self, session: str) -> None:
+        self.asked += 1
+        tag = Tag(session, 1 << 20, self.asked, f"resp_{self.asked}")
+        self.streams.ask(order(tag), ASKED_NS)
+        self.tags[tag.key], self.waiting[tag.key] = tag, []
+        self.held.append(tag.key)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        stream = self.draw(data, self.held)
+        self.streams.release(stream)
+        self.held.remove(stream.tag.key)
+
+    @precondition(lambda self: len(self.tags) > len(self.held))
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        stream = self.draw(data, [key for key in self.tags if key not in self.held])
+        self.streams.hold(stream)
+        self.held.append(stream.tag.key)
+
+    @precondition(lambda self: self.tags)
+    @rule(data=st.data(), number=st.integers(0, 9))
+    def keep(self, data: st.DataObject, number: int) -> None:
+        stream = self.draw(data, list(self.tags))
+        assert stream.keep(feed(number))
+        waiting = self.waiting[stream.tag.key]
+        if waiting is not None:
+            waiting.append(feed(number))
+
+    @precondition(lambda self: self.tags)
+    @rule(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        stream = self.draw(data, list(self.tags))
+        assert stream.begin() == (self.waiting[stream.tag.key] or [])
+        self.waiting[stream.tag.key] = None
+
+    @precondition(lambda self: self.tags)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        stream = self.draw(data, list(self.tags))
+        stream.cancel()
+        self.waiting[stream.tag.key] = None
+
+    @precondition(lambda self: self.tags)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        stream = self.draw(data, list(self.tags))
+        self.streams.forget(stream)
+        del self.tags[stream.tag.key], self.waiting[stream.tag.key]
+        self.held = [key for key in self.held if key != stream.tag.key]
+
+    @invariant()
+    def each_is_found_by_its_tag_and_held_in_order(self) -> None:
+        assert len(self.streams) == len(self.tags)
+        assert [stream.tag.key for stream in self.streams.held] == self.held
+        for key, tag in self.tags.items():
+            stream = self.streams.of(tag)
+            assert stream is self.streams.named(key)
+            assert stream.is_pending is (self.waiting[key] is not None)
+            assert self.streams.is_held(stream) is (key in self.held)
+        for session in (S1, S2):
+            assert self.streams.count(session, "") == sum(tag.session == session for tag in self.tags.values())
+
+
+AskedMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestAskedMachine = AskedMachine.TestCase
