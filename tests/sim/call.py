@@ -8,8 +8,8 @@ Theory of operation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from duplex.checkpoints import Recorder
 from duplex.encoder_feed import EncoderFeed
@@ -21,9 +21,9 @@ from media.rtp_map import Position
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import Event
-from sessions.records import ReplySpeaking, TurnRecord
+from sessions.records import Compacted, ReplySpeaking, TurnRecord
 from sessions.settings import INPUT_RATE, SessionSettings
-from sessions.store import Ownership, StoreError
+from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoreError, StoreWentBack
 from stages.contracts import Tag
 from stages.messages import (
     Cancel,
@@ -78,7 +78,8 @@ class Shell:
 
 
 class Journal:
-    """Writes what waits in the real queue, one entry at a time."""
+    """Writes what waits in the real queue, one entry at a time, and renews the lease between two. `whole`: all that was
+    given to `write`."""
 
     def __init__(self, queue: LogQueue, ownership: Ownership, line: StoreLine, shell: Shell) -> None:
         self.queue = queue
@@ -86,10 +87,21 @@ class Journal:
         self.failed: Callable[[str], None] = lambda reason: None
         self.stored: Callable[[TurnRecord], None] = lambda entry: None
         self.suspended: Callable[[bool], None] = lambda suspended: None
+        self.whole: Callable[[], Compacted] | None = None
         self._is_suspended = False
         self._line = line
         self._shell = shell
         self._is_asking = False
+        self._renewal_due = False
+
+    def renew(self) -> None:
+        self._renewal_due = True
+        self._go_on()
+
+    def release(self) -> None:
+        """Give the lease back, once nothing runs here any more."""
+        store, released = self._line.store, replace(self.ownership, lease_ttl_ms=0)
+        self._line.ask(lambda: store.renew(released), lambda result: None)
 
     def write(self, entry: TurnRecord) -> None:
         self.queue.write(entry)
@@ -99,13 +111,40 @@ class Journal:
         if self.queue.end_reason is not None:
             self.failed(self.queue.end_reason)
         write = self.queue.next_write()
-        if write is not None and not self._is_asking:
-            self._is_asking = True
-            store, ownership = self._line.store, self.ownership
-            self._line.ask(
-                lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts),
-                lambda result: self._shell.do(self._answered, result),
+        if self._is_asking:
+            return
+        store, ownership = self._line.store, self.ownership
+        if self.queue.must_reclaim:
+            self._ask(
+                lambda: store.acquire(ownership.session, ownership.owner, None, seen_fence=ownership.fence),
+                self._reclaimed,
             )
+        elif write is not None:
+            self._ask(
+                lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts), self._answered
+            )
+        elif self._renewal_due:
+            self._renewal_due = False
+            self._ask(lambda: store.renew(ownership), self._renewed)
+
+    def _ask(self, operation: Callable[[], object], then: Callable[[Any], None]) -> None:
+        self._is_asking = True
+        self._line.ask(operation, lambda result: self._shell.do(then, result))
+
+    def _reclaimed(self, result: tuple[Ownership, Snapshot] | StoreError) -> None:
+        if isinstance(result, StoreError):
+            self._answered(result)
+            return
+        assert self.whole is not None, "a call that writes has told what it is made of"
+        self.ownership, _ = result
+        self.queue.reclaimed(self.whole())
+        self._again()
+
+    def _renewed(self, result: object) -> None:
+        if isinstance(result, SessionUnknown | StaleOwner | StoreWentBack):
+            self._answered(result)
+        else:
+            self._again()
 
     def _answered(self, result: object) -> None:
         pause_ms = 0
@@ -156,6 +195,7 @@ class Call:
         self._written: Position | None = None  # what is left of a reply of which something was taken back
         journal.failed = self.end
         journal.stored, journal.suspended = self._stored, core.speaking.store_is_away
+        journal.whole = self._recorder.compacted
 
     # ---- life --------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Caller:
 
     def __init__(self, scene: Scene, random: Random, headset: Headset, ways: Random) -> None:
         self.session = ""
+        self._epoch = 0  # the greatest that they have seen
         self._scene = scene
         self._random = random
         self._headset = headset
@@ -108,9 +109,12 @@ class Caller:
             return
         visit = self._visit = Visit(self, gateway, self._headset, self._ways, self._reports_until_ns)
         if not self._has_session:
-            self.session = self._scene.new_id("sess")
-        ask = gateway.resume_call if self._has_session else gateway.open
-        gateway.do(ask, self.session, f"token of {self.session}", visit)
+            self.session, self._epoch = self._scene.new_id("sess"), 0
+        token = f"token of {self.session}"
+        if self._has_session:
+            gateway.do(gateway.resume_call, self.session, token, visit, self._epoch)
+        else:
+            gateway.do(gateway.open, self.session, token, visit)
         self.clock.after(PATIENCE_MS, self._lose_patience, visit)
 
     def _connect_later(self, but: Gateway | None = None) -> None:
@@ -125,14 +129,19 @@ class Caller:
         assert visit is self._visit, "only their present attempt succeeds"
         self._scene.count("calls resumed" if self._has_session else "calls begun")
         self._has_session = True
+        assert visit.call is not None, "who is connected is in a call"
+        self._epoch = max(self._epoch, visit.call.core.epoch)
         self._is_speaking = False
         if not self._scene.trouble:
             self.come_to_their_senses()
 
-    def disconnected(self, visit: Visit, /) -> None:
+    def disconnected(self, visit: Visit, code: str, /) -> None:
         """The connection was refused, or has ended."""
         if visit is self._visit:
             self._visit = None
+            if code == "SessionUnknown":
+                self._scene.count("sessions begun anew")
+                self._has_session = False
             self._connect_later()
 
     def _drop(self, notice_ms: float, *, elsewhere: bool = False) -> None:

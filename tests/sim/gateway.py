@@ -23,7 +23,7 @@ from sessions.response import Deadlines
 from sessions.route import Route as ReplyRoute
 from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
-from stages.contracts import Tag
+from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventLog
 from stages.graph import Graph, StageNode
@@ -33,10 +33,11 @@ from tests.sim.call import FLUSH_MS_MAX, Call, Client, Journal, Shell
 from tests.sim.clock import Clock
 from tests.sim.player import Player
 from tests.sim.port import Port, Surroundings, Way
-from tests.sim.store import LIMITS, StoreLine
+from tests.sim.store import LEASE_TTL_MS, LIMITS, StoreLine
 from tests.sim.watch import Watch
 
 PACE_MS, IDLE_PACE_MS = 20, 100
+RENEWAL_MS = LEASE_TTL_MS // 3
 FLUSH_POLL_MS = 20
 RTP_LEAD_MS = 20  # a packet
 
@@ -85,6 +86,7 @@ class Gateway:
         self.clock = clock
         self._counts = counts
         self._stopped = 0
+        self._renewal_ns = 0
         self._backlog: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._surroundings = Surroundings(self, ways.replicas)
         self.stages: dict[str, StagePool] = {}
@@ -158,6 +160,10 @@ class Gateway:
 
     def _pace(self) -> None:
         is_busy = False
+        if self.clock.now_ns >= self._renewal_ns:
+            self._renewal_ns = self.clock.now_ns + RENEWAL_MS * 1_000_000
+            for call in self.calls.values():
+                call.journal.renew()
         for call in [*self.calls.values(), *self.former]:
             is_busy = call.pace() or is_busy
         self.clock.after(PACE_MS if is_busy else IDLE_PACE_MS, self.do, self._pace)
@@ -214,19 +220,19 @@ class Gateway:
 
         self._ways.line.ask(lambda: store.create(record, self.name), lambda result: self.do(answered, result))
 
-    def resume_call(self, session: str, token: str, visitor: Visitor) -> None:
-        """A call that goes on with `session`."""
+    def resume_call(self, session: str, token: str, visitor: Visitor, epoch: int) -> None:
+        """A call that goes on with `session`, of which the client has seen `epoch`."""
         if not self.is_ready:
             visitor.refused("service_not_ready")
             return
         present = self.calls.get(session)
         if present is not None:
             present.end("session_replaced")
-            self._until_written(present, lambda: self._acquire(session, token, visitor))
+            self._until_written(present, lambda: self._acquire(session, token, visitor, epoch))
         else:
-            self._acquire(session, token, visitor)
+            self._acquire(session, token, visitor, epoch)
 
-    def _acquire(self, session: str, token: str, visitor: Visitor) -> None:
+    def _acquire(self, session: str, token: str, visitor: Visitor, epoch: int) -> None:
         store = self._ways.line.store
 
         def answered(result: tuple[Ownership, Snapshot] | StoreError) -> None:
@@ -243,7 +249,8 @@ class Gateway:
             self._begin(ownership, restored(snapshot), snapshot.entries, visitor)
 
         self._ways.line.ask(
-            lambda: store.acquire(session, self.name, token_digest(token)), lambda result: self.do(answered, result)
+            lambda: store.acquire(session, self.name, token_digest(token), seen_fence=epoch // EPOCHS_PER_FENCE),
+            lambda result: self.do(answered, result),
         )
 
     def _refuse(self, visitor: Visitor, error: StoreError) -> None:
@@ -271,6 +278,12 @@ class Gateway:
         call.begin()
         visitor.admitted(call)
 
+    def session_deleted(self, session: str) -> None:
+        """Somebody says that it is gone."""
+        call = self.calls.get(session)
+        if call is not None:
+            call.end("session_deleted")
+
     def leave(self, call: Call) -> None:
         """`call` has ended: forget it once it is written, or takes too long to be, and has drained."""
         self._until_written(call, lambda: self._until_drained(call))
@@ -280,6 +293,7 @@ class Gateway:
             self.clock.after(FLUSH_POLL_MS, self.do, self._until_drained, call)
             return
         call.leave_stages()
+        call.journal.release()
         if self.calls.get(call.session) is call:
             del self.calls[call.session]
         else:

@@ -311,6 +311,12 @@ class House:
                 if (call.session, call.journal.ownership.fence) == (session, fence):
                     call.watch.taken_over(stored)
 
+    def tell_of_deletion(self, session: str) -> None:
+        """All gateways hear that it is gone."""
+        for gateway in self.gateways:
+            if gateway is not None:
+                self.clock.after(self.mood.uniform(0, 20), gateway.do, gateway.session_deleted, session)
+
     def a_gateway(self, random: Random, but: Gateway | None, /) -> Gateway | None:
         """One that lives, another than `but` if there is one."""
         living = [gateway for gateway in self.gateways if gateway is not None]

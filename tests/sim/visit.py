@@ -41,7 +41,7 @@ class Visitor(Protocol):
     def note(self, what: str, /) -> None: ...
     def count(self, what: str, /) -> None: ...
     def connected(self, visit: Visit, /) -> None: ...
-    def disconnected(self, visit: Visit, /) -> None: ...
+    def disconnected(self, visit: Visit, code: str, /) -> None: ...
     def forget_speech(self, visit: Visit, /) -> None: ...
 
 
@@ -73,7 +73,7 @@ class Visit:
         self.is_over = True
         self._visitor.note(f"refused: {code}")
         self._leave_silently()
-        self._visitor.disconnected(self)
+        self._visitor.disconnected(self, code)
 
     def ended(self, reason: str) -> None:
         assert self.call is not None, "a call ends that was begun"
@@ -81,7 +81,7 @@ class Visit:
         self.gateway.leave(self.call)
         self.is_over = True
         self._leave_silently()
-        self._visitor.disconnected(self)
+        self._visitor.disconnected(self, reason)
 
     def reset_gate(self) -> None:
         self._visitor.forget_speech(self)

@@ -85,6 +85,7 @@ class World:
         """Mishaps end; processes that are stopped or dead come back in their time."""
         self.house.note("mishaps end")
         self.house.trouble = False
+        self.clock.put_wall_right()
         for route in self.house.routes():
             route.release()
             route.delay_ms_max = DELAY_MS_MAX
