@@ -258,10 +258,11 @@ class ServiceCalls:
 
     def close(self) -> list[Effect]:
         """The conversation ends here. What is safe can be begun again by whoever goes on with it; what was not begun
-        never is, unless it is safe; anything else goes on."""
+        never is, unless it is safe; anything else goes on, and nobody waits for it here."""
         self._is_closed = True
         effects: list[Effect] = []
         for call in list(self._calls.values()):
+            call.spec = None
             if call.begun.safe:
                 effects += [CancelTool(call.begun.id)] if call.phase is Phase.RUNNING else []
                 call.move(Step.LEAVE)

@@ -161,6 +161,15 @@ def test_at_the_end_safe_ones_are_left_and_others_go_on_or_are_not_begun() -> No
     assert core.close() == [], "what was left stays so"
 
 
+def test_at_the_end_nobody_waits_for_what_goes_on() -> None:
+    core = running("book")
+    assert core.is_waited_for
+    core.close()
+    assert (core.is_running, core.is_waited_for, unfilled(core)) == (True, False, None)
+    core.answered("call_1", Result("booked"))
+    assert [one.spec for one in core.take_settled()] == [None]
+
+
 # ---- what another owner has left --------------------------------------------------------------------------
 
 

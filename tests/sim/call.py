@@ -21,10 +21,11 @@ from media.rtp_map import Position
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import Event
-from sessions.records import Compacted, ReplySpeaking, TurnRecord
+from sessions.records import CallBegun, Compacted, ReplySpeaking, TurnRecord
+from sessions.service_calls import Failure, Result
 from sessions.settings import INPUT_RATE, SessionSettings
 from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoreError, StoreWentBack
-from stages.contracts import Tag
+from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
     Closed,
@@ -43,6 +44,8 @@ from stages.messages import (
 )
 from tests.sim.clock import Clock
 from tests.sim.store import StoreLine
+from tests.sim.tenants import Tenancy
+from tests.sim.tools import Requests
 from tests.sim.watch import Watch
 
 RING_SECONDS = 20
@@ -50,6 +53,7 @@ SAMPLES_PER_MS = INPUT_RATE // 1000
 HEAR_MS = 100
 DEADLINE_MS = 100
 FLUSH_MS_MAX = 2_000
+NOT_OURS = ("session_replaced", "session_deleted")
 
 
 class Client(Protocol):
@@ -74,6 +78,7 @@ class Shell:
 
     stages: Mapping[str, StagePool]
     clock: Clock
+    requests: Requests
     do: Callable[..., None]
 
 
@@ -120,9 +125,7 @@ class Journal:
                 self._reclaimed,
             )
         elif write is not None:
-            self._ask(
-                lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts), self._answered
-            )
+            self._ask(lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts), self._answered)
         elif self._renewal_due:
             self._renewal_due = False
             self._ask(lambda: store.renew(ownership), self._renewed)
@@ -171,19 +174,24 @@ class Journal:
 
 
 class Call:
-    def __init__(self, core: Conversation, journal: Journal, watch: Watch, client: Client, shell: Shell) -> None:
+    def __init__(
+        self, core: Conversation, journal: Journal, watch: Watch, client: Client, shell: Shell, *, tenancy: Tenancy
+    ) -> None:
         self.session = journal.ownership.session
         self.core = core
         self.journal = journal
         self.watch = watch
         self.client = client
         self.end_reason = ""
+        self.tenancy = tenancy
+        tenancy.call = self
         self._stages = shell.stages
         self._encoder = core.route.encoder
         self._clock = shell.clock
         self._do = shell.do
+        self._requests = shell.requests
         self._born_ns = self._clock.now_ns
-        self._recorder = Recorder(core.items, core.settings, core.epoch)
+        self._recorder = Recorder(core.items, core.settings, core.epoch, core.begun_calls)
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self.feed = EncoderFeed(self._ring)
         self._consumed = 0
@@ -205,6 +213,11 @@ class Call:
         self._order_all(OpenSession(self.session, self.core.epoch))
         self.carry_out(self.core.warm_up())
 
+    def recover(self) -> None:
+        """The client is there: go on with what the owner before was carrying out."""
+        if not self.end_reason:
+            self.carry_out(self.core.recover_calls(self._clock.now_ns))
+
     def end(self, reason: str) -> None:
         if self.end_reason:
             return
@@ -217,7 +230,9 @@ class Call:
     def is_drained(self) -> bool:
         """It has ended and holds nothing any more."""
         is_awaited = self._is_at_stages and self.core.hearing.is_awaited
-        return bool(self.end_reason) and not self.core.speaking.undrained and not is_awaited
+        is_ours = self._is_at_stages and self.end_reason not in NOT_OURS and self.journal.queue.end_reason is None
+        is_served = is_ours and self.core.is_serving
+        return bool(self.end_reason) and not (self.core.speaking.undrained or is_awaited or is_served)
 
     def leave_stages(self) -> None:
         if self._is_at_stages:
@@ -307,6 +322,7 @@ class Call:
             if due_ns is not None and now_ns >= due_ns:
                 self.carry_out(self.core.tick(now_ns, self.newest))
             self.watch.within_limits()
+            self.tenancy.meter.heard(self.newest)
         self._look_along_path(now_ns)
         if not self.core.speaking.undrained:
             return False
@@ -353,6 +369,11 @@ class Call:
         if isinstance(entry, ReplySpeaking):
             self.core.speaking.saved(entry.item, entry.part)
             self.send_due()
+        elif isinstance(entry, CallBegun):
+            self.carry_out(self.core.call_stored(entry.call.id, self._clock.now_ns))
+        elif isinstance(entry, Compacted):
+            for call in entry.calls:
+                self.carry_out(self.core.call_stored(call.id, self._clock.now_ns))
 
     # ---- effects -----------------------------------------------------------------------------------
 
@@ -373,10 +394,8 @@ class Call:
                 self._order(effect)
             case do.AuditStream(stage, tag):
                 self._stages[stage].audit(tag)
-            case do.FeedStream(stage, tag, item) if stage == self._encoder:
-                self._feed(self.feed.tell(tag, item))
             case do.FeedStream(stage, tag, item):
-                self._stages[stage].feed(tag, item)
+                self._feed_stage(stage, tag, item)
             case do.EndEpoch(epoch):
                 self._order_all(EndEpoch(self.session, epoch))
                 self._written = self.client.drop_audio()
@@ -389,11 +408,44 @@ class Call:
                 self.consume()
                 self.client.reset_gate()
                 self.resume("reset")
-            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch() | do.SaveSpeaking() | do.SaveHeard():
-                self._keep(self._recorder.saved(effect))
+            case do.RequestTool() | do.FollowTool() | do.CancelTool():
+                self._order_tool(effect)
             case do.SaveLate():
                 self.journal.queue.late()
                 self.journal.look()
+            case do.Measured() | do.Overheard():
+                pass
+            case _:
+                self._keep(self._recorder.saved(effect))
+
+    def _feed_stage(self, stage: str, tag: Tag, item: Item) -> None:
+        if stage == self._encoder:
+            self._feed(self.feed.tell(tag, item))
+        else:
+            self._stages[stage].feed(tag, item)
+
+    def drawn(self, *, lost: bool) -> None:
+        """More of the tenant's quotas is at hand, or its place is another's by now."""
+        if lost:
+            self.end("quota_exceeded")
+        else:
+            self.carry_out(self.core.allowance_drawn(self._clock.now_ns))
+
+    def _order_tool(self, effect: do.ToolOrder) -> None:
+        match effect:
+            case do.RequestTool(call_id) if not self.tenancy.meter.may_call_tool():
+                self._clock.after(0, self._do, self._tool_answered, call_id, Failure("quota_exceeded"))
+            case do.RequestTool(call_id, name, arguments):
+                self.watch.tool_called(self.tenancy.tenant)
+                self._requests.request(self.session, call_id, name, arguments, self._tool_answered)
+            case do.CancelTool(call_id):
+                self._requests.cancel(call_id)
+            case do.FollowTool(call_id) if not self._requests.follow(call_id, self._tool_answered):
+                self._clock.after(0, self._do, self._tool_answered, call_id, Failure("lost"))
+
+    def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
+        if self.journal.queue.end_reason is None:
+            self.carry_out(self.core.call_answered(call_id, answer, self._clock.now_ns))
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._stages[effect.stage], effect.tag

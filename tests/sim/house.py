@@ -22,7 +22,7 @@ from media.chunk import ms_to_samples
 from sessions.planner import ReplyDefaults
 from sessions.records import Conversation
 from sessions.response import Deadlines
-from sessions.settings import OUTPUT_RATE
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.edges import GATEWAY
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
 from stages.event_log import EventLog
@@ -42,6 +42,8 @@ from tests.sim.plan import Plan
 from tests.sim.port import Way
 from tests.sim.stage_watch import StageWatch
 from tests.sim.store import Store, StoreLine
+from tests.sim.tenants import NAMES, Tenants
+from tests.sim.tools import SERVED, SHOW, ToolServer
 from tests.sim.watch import WORD_MS
 
 GATEWAYS = 2
@@ -109,6 +111,8 @@ class House:
         self.store = Store(self.clock, self.counts)
         self.graph = graph_of(plan)
         self._reply_route = route_of(self.graph)
+        self.tenants = Tenants(Counter(filter(None, map(self.tenant_of, range(plan.sessions)))), self.counts)
+        self.tools = ToolServer(self.clock, self.random_of("tools"), self.counts, self.store.watch.has_begun)
         self.keepers = {name: Replica() for node in self.graph.stages for name in node.replica_names}
         self.replicas = tuple(self.keepers)
         self._node_of = {name: node for node in self.graph.stages for name in node.replica_names}
@@ -132,6 +136,7 @@ class House:
         self.booting = 0
         self.gateway_died: Callable[[Gateway], None] = lambda gateway: None
         self.store.watch.taken_over = self._taken_over
+        self.store.watch.went_back = self.tools.forgetful.add
 
     # ---- chance and notes --------------------------------------------------------------------------
 
@@ -178,6 +183,20 @@ class House:
         for host in self._all_hosts:
             watch.worker(host.events, is_alive=host in self.living)
         self.counts["events checked"] += watch.events
+
+    def check_accounts(self) -> None:
+        """All places are free, and as much is used as calls have used."""
+        for tenant, spent in self.tenants.used.items():
+            leases, used = self.store.account(tenant)
+            assert not leases, f"{tenant} has calls that are over"
+            if len(self.tenants.days) > 1:
+                continue
+            assert all(used.get(kind, 0) >= amount for kind, amount in spent.items()), (
+                f"{tenant} has used {spent}, and was given {used}"
+            )
+            if not self.tenants.has_lost:
+                self.counts["accounts settled"] += 1
+                assert Counter(used) == spent, f"{tenant} has used {spent}, and was given {used}"
 
     # ---- workers -----------------------------------------------------------------------------------
 
@@ -267,7 +286,12 @@ class House:
         self._incarnations[name] += 1
         self._policies.setdefault(name, RestartPolicy()).started(self.clock.now_ns)
         name = f"{name}.{self._incarnations[name]}"
-        defaults = ReplyDefaults("Be kind.", max_output_tokens=40, prepare=self._plan.prepare)
+        defaults = ReplyDefaults(
+            "Be kind.",
+            max_output_tokens=40,
+            prepare=self._plan.prepare,
+            service_tools=SERVED if self._plan.offers.tools else (),
+        )
         gateway = self.gateways[slot] = Gateway(
             name,
             Ways(
@@ -276,12 +300,15 @@ class House:
             ),
             Manner(
                 self.graph,
+                SessionSettings(tools=(SHOW,)) if self._plan.offers.tools else SessionSettings(),
                 self._reply_route,
                 self._limits_of,
                 defaults,
                 self._plan.transport_lead_ms,
                 replace(DEADLINES, whole_ns_max=self._plan.whole_ms_max * MS),
                 self.is_held,
+                self.tools,
+                self.tenants,
                 self.new_id,
                 EventLog(EVENTS_MAX),
             ),
@@ -298,6 +325,7 @@ class House:
         gateway = self.gateways[slot]
         if gateway is not None:
             self.count("gateways died")
+            self.tenants.has_lost = True
             self.gateways[slot] = None
             gateway.die()
             self.gateway_died(gateway)
@@ -310,6 +338,17 @@ class House:
             for call in (*gateway.calls.values(), *gateway.former):
                 if (call.session, call.journal.ownership.fence) == (session, fence):
                     call.watch.taken_over(stored)
+
+    def tenant_of(self, caller: int) -> str:
+        """Of the caller of that number; empty where nobody counts."""
+        return NAMES[caller % len(NAMES)] if self._plan.offers.tenants else ""
+
+    def revoke(self, tenant: str) -> None:
+        """Who calls for `tenant` may no more, as of now."""
+        self.tenants.revoked.add(tenant)
+        for gateway in self.gateways:
+            if gateway is not None:
+                gateway.do(gateway.tenancies.revoke, tenant)
 
     def tell_of_deletion(self, session: str) -> None:
         """All gateways hear that it is gone."""

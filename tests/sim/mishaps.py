@@ -16,6 +16,7 @@ from tests.sim.gateway import Gateway
 from tests.sim.host import Host
 from tests.sim.house import GATEWAYS, House
 from tests.sim.network import DELAY_MS_MAX, Route
+from tests.sim.plan import REVOKE
 from tests.sim.store import LEASE_TTL_MS, StoreLine
 
 SILENCE_NS_MAX = 1_000_000_000  # a worker that is silent for so long is taken for dead
@@ -60,6 +61,7 @@ class Mishaps:
             "lose replies of the store": self._lose_replies,
             "step the wall clock": self._step_clock,
             "ask for a lease": self._ask_for_lease,
+            REVOKE: self._revoke,
         }
 
     def do(self, kind: str, pick: float) -> None:
@@ -199,6 +201,12 @@ class Mishaps:
         for line in self._house.lines:
             line.weather.is_held = True
             self._later(AWAY_MS, line.clear_up)
+
+    def _revoke(self, pick: float) -> None:
+        tenants = self._house.tenants
+        tenant = sorted(tenants.callers)[int(pick * len(tenants.callers))]
+        self._house.revoke(tenant)
+        self._later(self._mood.choice((100, 1_000)), tenants.revoked.discard, tenant)
 
     def _delete(self, pick: float) -> None:
         """As an operator would. Its owner hears of it, or finds out by itself."""

@@ -33,6 +33,9 @@ JITTER_MS = (0, 0, 20, 80)
 # A jitter buffer of a quarter of a second is more than anybody is told of.
 BUFFER_MS = (0, 40, 100, 250)
 FOR_EVER_MS = 1_000_000
+TOOLS_SHARE, TENANTS_SHARE = 0.4, 0.25  # of all plans
+PLACES = (0, 0, 1, 2)
+REVOKE_PAUSE_MS = 2_500
 BUFFER_MS_MIN_RTP = 50  # as measured in a browser
 
 # What callers do, and how often each at the most, by weight.
@@ -78,6 +81,9 @@ WORLD_DEEDS = (
     "step the wall clock",
     "ask for a lease",
 )
+SHOCKS = ("kill a gateway", "lose the connection", "speak", "speak")
+SHOCKS_PAUSE_MS = 700
+REVOKE = "revoke a permission"
 # What may go wrong at any time, and with which chance at the most.
 CHANCES = {
     "short guesses": 0.3,
@@ -132,6 +138,25 @@ class Headset:
 
 
 @dataclass(frozen=True, slots=True)
+class Offers:
+    """What the service has beside the line. `tools`: it calls some. `tenants`: its callers' quotas are counted.
+    `places`: for KV, at each Thinker; 0: it keeps none."""
+
+    tools: bool = False
+    tenants: bool = False
+    places: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{'tools' if self.tools else 'no tools'}, {'tenants' if self.tenants else 'no tenants'}, "
+            f"{self.places or 'no'} places for KV"
+        )
+
+
+BARE = Offers()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`trouble_ms`: how long things go wrong. `replicas`: of each stage, in the order of the line; `observed`: somebody
     looks on. `prepare` and `transport_lead_ms` as of the gateways; `whole_ms_max`: how long a response may take.
@@ -148,13 +173,14 @@ class Plan:
     chances: tuple[tuple[str, float], ...]
     deeds: tuple[Deed, ...]
     headsets: tuple[Headset, ...]
+    offers: Offers = BARE
 
     def script(self) -> str:
         """What happens, a line for each deed."""
         chances = ", ".join(f"{what} {share:.2%}" for what, share in self.chances) or "none"
         head = (
             f"{self.sessions} callers, {self.trouble_ms / 1000:.3f} s of trouble, replicas {self.replicas}, "
-            f"{'observed' if self.observed else 'not observed'}, "
+            f"{'observed' if self.observed else 'not observed'}, {self.offers}, "
             f"answers {'prepared' if self.prepare else 'not prepared'}, lead {self.transport_lead_ms} ms, "
             f"a response takes {self.whole_ms_max / 1000:.3f} s at most"
         )
@@ -189,6 +215,12 @@ def draw(seed: int) -> Plan:
     whole_ms_max = random.choice(WHOLE_MS_MAX)
     if whole_ms_max == HURRIED_MS_MAX:
         chances.append(LONG_REPLIES)
+    offered = Random(f"offers of {seed}")
+    offers = _offers(offered)
+    if offers.tools:
+        deeds += _shocks(offered, sessions, trouble_ms)
+    if offers.tenants:
+        deeds += [Deed(at_ms, REVOKE, -1, offered.random()) for at_ms in _moments(offered, trouble_ms, REVOKE_PAUSE_MS)]
     return Plan(
         seed,
         sessions,
@@ -201,7 +233,24 @@ def draw(seed: int) -> Plan:
         tuple(chances),
         tuple(sorted(deeds, key=lambda deed: deed.at_ms)),
         _headsets(seed, sessions, trouble_ms),
+        offers,
     )
+
+
+def _offers(random: Random) -> Offers:
+    """Drawn apart as well."""
+    return Offers(
+        tools=random.random() < TOOLS_SHARE,
+        tenants=random.random() < TENANTS_SHARE,
+        places=random.choice(PLACES),
+    )
+
+
+def _shocks(random: Random, sessions: int, trouble_ms: int) -> Iterator[Deed]:
+    """What calls of tools must survive, more often than it happens by itself."""
+    for at_ms in _moments(random, trouble_ms, SHOCKS_PAUSE_MS):
+        kind = random.choice(SHOCKS)
+        yield Deed(at_ms, kind, -1 if kind in WORLD_DEEDS else random.randrange(sessions), random.random())
 
 
 def _headsets(seed: int, sessions: int, trouble_ms: int) -> tuple[Headset, ...]:

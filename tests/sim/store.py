@@ -3,8 +3,8 @@
 Theory of operation
     A request travels to the store, is carried out there at one moment, and its answer travels back. The gateway waits
     `TIMEOUT_MS` for it; a request that is still under way then arrives all the same, which is how a late writer comes
-    about. `StoreWatch` keeps a book of its own of who owned what and what was written. A fail-over to a replica that lagged
-    makes of the store what that held, and of the book what it said then.
+    about. `StoreWatch` keeps a book of its own of who owned what and what was written. A fail-over to a replica that
+    lagged makes of the store what that held, and of the book what it said then.
 
 Rules
 * At most one owner's writes are taken under each fence, in their order, each once; none under an earlier one.
@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 from sessions.log import Log, replay
 from sessions.memory_store import MemorySessionStore, Moment
-from sessions.records import Conversation, SessionRecord, TurnRecord, decode_entry
+from sessions.quotas import KINDS, Account, Amounts, OverQuota, Quotas
+from sessions.records import CallBegun, Compacted, Conversation, SessionRecord, TurnRecord, decode_entry
 from sessions.store import (
     Appended,
     LeaseHeld,
@@ -79,6 +80,8 @@ class StoreWatch:
         self._books: dict[str, _Book] = {}
         self._deleted: set[str] = set()
         self.taken_over: Callable[[str, int, Conversation], None] = lambda session, fence, stored: None
+        self.went_back: Callable[[str], object] = lambda session: None
+        self._begun: set[tuple[str, str]] = set()  # calls of tools of which the log has said so
 
     def created(self, record: SessionRecord, ownership: Ownership) -> None:
         assert record.session not in self._deleted, "what was deleted is not made again"
@@ -117,7 +120,16 @@ class StoreWatch:
             return
         book.seq += 1
         assert seq == book.seq, "entries are written in their order"
-        book.log.append(decode_entry(entry))
+        record = decode_entry(entry)
+        book.log.append(record)
+        if isinstance(record, CallBegun):
+            self._begun.add((ownership.session, record.call.id))
+        elif isinstance(record, Compacted):
+            self._begun.update((ownership.session, call.id) for call in record.calls)
+
+    def has_begun(self, session: str, call_id: str) -> bool:
+        """The log has said that this call is about to be made."""
+        return (session, call_id) in self._begun
 
     def _book(self, session: str) -> _Book:
         assert session not in self._deleted, f"{session} was deleted, and is there again"
@@ -136,7 +148,9 @@ class StoreWatch:
             had = replica.books.get(name)
             self._counts["sessions lost by a fail-over"] += had is None
             is_same = had is not None and (had.fence, had.seq) == (book.fence, book.seq)
-            self._counts["sessions gone back"] += had is not None and not is_same
+            if had is not None and not is_same:
+                self._counts["sessions gone back"] += 1
+                self.went_back(name)
             if had is not None and is_same:
                 had.has_gone_back = book.has_gone_back
         self._books, self._deleted = replica.books, set(replica.deleted)
@@ -182,6 +196,33 @@ class Store:
         if existed:
             self.watch.deleted(session)
         return existed
+
+    def open_account(self, tenant: str, lease: str, quotas: Quotas, wanted: Amounts) -> Account | OverQuota:
+        opened = _now(self.model.open_account(tenant, lease, LEASE_TTL_MS, quotas, wanted))
+        if isinstance(opened, Account):
+            leases, _ = self.account(tenant)
+            assert leases <= (quotas.sessions or leases), f"{tenant} has {leases} calls"
+        self._check_account(tenant, quotas)
+        return opened
+
+    def draw(self, tenant: str, lease: str, quotas: Quotas, wanted: Amounts) -> Account | None:
+        drawn = _now(self.model.draw(tenant, lease, LEASE_TTL_MS, quotas, wanted))
+        self._check_account(tenant, quotas)
+        return drawn
+
+    def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+        _now(self.model.close_account(tenant, lease, day, unspent))
+
+    def _check_account(self, tenant: str, quotas: Quotas) -> None:
+        _, used = self.account(tenant)
+        for kind in KINDS:
+            most = quotas.of_day(kind)
+            assert most is None or 0 <= used.get(kind, 0) <= most, f"{tenant} was given {used}"
+
+    def account(self, tenant: str) -> tuple[int, Amounts]:
+        """How many leases it has, and what it was given today."""
+        held = self.model._quotas._now_of(tenant)
+        return len(held.leases), held.used
 
     def replica(self) -> _Replica:
         """One that has all that is stored now, and nothing of what follows."""
