@@ -45,6 +45,7 @@ from stages.stream import (
     Step,
     StepContext,
 )
+from tests.sim.minds import Mind
 from tests.sim.tools import BOOK, LOOK_UP, SHOW
 
 SAMPLES_PER_FRAME = OUTPUT_RATE // FRAME_RATE
@@ -309,6 +310,14 @@ class Fallible:
 
     def close(self) -> None:
         self._model.close()
+
+
+class FallibleMind(Fallible):
+    """The same of a model that keeps KV."""
+
+    def __init__(self, mind: Mind, mishaps: Chance) -> None:
+        super().__init__(mind, mishaps)
+        self.kv = mind.kv
 
 
 class FallibleBatches(Fallible):

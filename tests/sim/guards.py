@@ -21,10 +21,13 @@ from duplex.stage_pool import StagePool
 from media.heard_estimate import Path
 from media.playout import Playout
 from sessions import response as life
+from sessions.conversation import Conversation
 from sessions.heard import Heard
 from sessions.items import Item
+from sessions.memory_quotas import MemoryQuotas
 from sessions.memory_store import MemorySessionStore, _Session
 from sessions.prompt import _Script
+from sessions.quotas import Allowance, Amounts, Kind
 from sessions.records import SessionRecord
 from sessions.reply import Reply
 from sessions.response import Phase, Response
@@ -35,6 +38,7 @@ from sessions.speaking import Speaking
 from sessions.store import Appended, Ownership, StoreError
 from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
+from stages.kv_cache import Claim, KvCache
 from stages.messages import Welcome
 from stages.outbox import Outbox
 from stages.owners import Owners
@@ -216,6 +220,25 @@ def _heedless(script: _Script) -> None:
     script._calls.clear()
 
 
+def _anybodys(cache: KvCache[Any], claim: Claim[Any]) -> Any:
+    """In place of: KV is found by who made it, and of what."""
+    return next(iter(cache._places.values()), None)
+
+
+def _keeps_its_lease(quotas: MemoryQuotas, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+    """In place of: the place of a call that is over is its tenant's again."""
+
+
+def _takes_more(allowance: Allowance, kind: Kind) -> bool:
+    """In place of: what is used up is not used any more."""
+    return True
+
+
+def _goes_on_waiting(conversation: Conversation, now_ns: int) -> list[Any]:
+    """In place of: a response that has waited for its quota is made once there is more."""
+    return []
+
+
 GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "staleness": (Owners, "owns", _anybody),
     "staleness, late output": (Speaking, "published", _takes_what_is_late),
@@ -238,6 +261,10 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "tools, once": (ServiceCalls, "recover", _does_again),
     "tools, interruption": (ServiceCalls, "interrupt", _cancels_all),
     "tools, prompts": (_Script, "_answer", _heedless),
+    "KV, whose it is": (KvCache, "_find", _anybodys),
+    "quotas, place": (MemoryQuotas, "close", _keeps_its_lease),
+    "quotas, limit": (Allowance, "take", _takes_more),
+    "quotas, draw": (Conversation, "allowance_drawn", _goes_on_waiting),
     "queue deadline": (StageScheduler, "_may_expire", _never),
     "heard, reports": (Heard, "report", _unheeded),
     "heard, path": (Playout, "go_by", _without_way),

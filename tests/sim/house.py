@@ -19,6 +19,7 @@ from random import Random
 
 from duplex.pipeline import route_of
 from media.chunk import ms_to_samples
+from sessions.filler import FILLER
 from sessions.planner import ReplyDefaults
 from sessions.records import Conversation
 from sessions.response import Deadlines
@@ -33,10 +34,11 @@ from stages.replica import Quarantine, Replica, ReplicaState, Restart
 from stages.restart import RestartPolicy
 from stages.stream import StageModel
 from tests.sim.clock import MS, Clock
-from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, Talkative, Voice
+from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, FallibleMind, Talkative, Voice
 from tests.sim.event_watch import EventWatch
 from tests.sim.gateway import Gateway, Manner, Ways
 from tests.sim.host import Edge, Host, HostSpec
+from tests.sim.minds import Mind
 from tests.sim.network import Route
 from tests.sim.plan import Plan
 from tests.sim.port import Way
@@ -241,7 +243,10 @@ class House:
             return FallibleBatches(Voice(), self)
         replies = (*self.mood.sample(REPLIES, len(REPLIES)), "And that is all.")
         script = ScriptedOptions(replies=replies, frames_per_word=FRAMES_PER_WORD)
-        return Fallible(Talkative(script, self) if kind == "thinker" else ScriptedModel(kind, script), self)
+        if kind != "thinker":
+            return Fallible(ScriptedModel(kind, script), self)
+        talk, places = Talkative(script, self), self._plan.offers.places
+        return FallibleMind(Mind(talk, places, self.clock, self.counts), self) if places else Fallible(talk, self)
 
     def _step_ms(self, kind: str) -> float:
         if kind == "encoder" and self.happens("late transcripts"):
@@ -291,6 +296,7 @@ class House:
             max_output_tokens=40,
             prepare=self._plan.prepare,
             service_tools=SERVED if self._plan.offers.tools else (),
+            filler=FILLER if self._plan.offers.places else "",
         )
         gateway = self.gateways[slot] = Gateway(
             name,

@@ -33,8 +33,7 @@ JITTER_MS = (0, 0, 20, 80)
 # A jitter buffer of a quarter of a second is more than anybody is told of.
 BUFFER_MS = (0, 40, 100, 250)
 FOR_EVER_MS = 1_000_000
-TOOLS_SHARE, TENANTS_SHARE = 0.4, 0.25  # of all plans
-PLACES = (0, 0, 1, 2)
+TOOLS_SHARE, TENANTS_SHARE, PLACES_SHARE = 0.4, 0.25, 0.25  # of all plans
 REVOKE_PAUSE_MS = 2_500
 BUFFER_MS_MIN_RTP = 50  # as measured in a browser
 
@@ -140,7 +139,8 @@ class Headset:
 @dataclass(frozen=True, slots=True)
 class Offers:
     """What the service has beside the line. `tools`: it calls some. `tenants`: its callers' quotas are counted.
-    `places`: for KV, at each Thinker; 0: it keeps none."""
+    `places`: for KV, at each
+    Thinker, for half of the callers; 0: it keeps none."""
 
     tools: bool = False
     tenants: bool = False
@@ -216,7 +216,7 @@ def draw(seed: int) -> Plan:
     if whole_ms_max == HURRIED_MS_MAX:
         chances.append(LONG_REPLIES)
     offered = Random(f"offers of {seed}")
-    offers = _offers(offered)
+    offers = _offers(offered, sessions)
     if offers.tools:
         deeds += _shocks(offered, sessions, trouble_ms)
     if offers.tenants:
@@ -237,12 +237,12 @@ def draw(seed: int) -> Plan:
     )
 
 
-def _offers(random: Random) -> Offers:
+def _offers(random: Random, sessions: int) -> Offers:
     """Drawn apart as well."""
     return Offers(
         tools=random.random() < TOOLS_SHARE,
         tenants=random.random() < TENANTS_SHARE,
-        places=random.choice(PLACES),
+        places=-(-sessions // 2) if random.random() < PLACES_SHARE else 0,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim import plan
 from tests.sim.mishaps import Mishaps
-from tests.sim.plan import CALLER_DEEDS, CHANCES, WORLD_DEEDS, draw
+from tests.sim.plan import CALLER_DEEDS, CHANCES, REVOKE, WORLD_DEEDS, draw
 from tests.sim.run import Played, play, play_many, play_some
 from tests.sim.world import World
 
@@ -68,6 +68,8 @@ SEEN = (
     "long replies",
     "prepared confirmed",
     "prepared withdrawn",
+    "prompts read anew",
+    "prompts read on",
     "refused conversation_already_has_active_response",
     "refused out_of_band_response_active",
     "refused response_cancel_not_active",
@@ -104,6 +106,7 @@ SEEN = (
     "tools unknown",
     "unavailable",
     "words that bridge a wait",
+    "words that bridge reading",
     "workers died",
     "writers fenced off",
     "CallerTextFailed",
@@ -129,7 +132,7 @@ def test_no_seed_breaks_a_promise(played: Played) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_everything_has_happened(played: Played) -> None:
-    wanted = (*SEEN, *WORLD_DEEDS, *CHANCES)
+    wanted = (*SEEN, *WORLD_DEEDS, REVOKE, *CHANCES)
     assert [name for name in wanted if not played.counts[name]] == []
 
 
@@ -163,7 +166,7 @@ def test_a_trace_changes_nothing() -> None:
 
 def test_plans_ask_for_nothing_that_nobody_can_do() -> None:
     world = World(draw(0))
-    assert set(WORLD_DEEDS) == set(Mishaps(world.house, list)._deeds)
+    assert {*WORLD_DEEDS, REVOKE} == set(Mishaps(world.house, list)._deeds)
     world._begin()
     for kind in CALLER_DEEDS:
         world._callers[0].do(kind, 0.5)
