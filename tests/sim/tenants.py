@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 NAMES = ("ten_a", "ten_b")
 TOKENS_PER_DAY = 100_000
-TOOL_CALLS_PER_DAY = 6
-TOKENS_USUAL = 40
+TOOL_CALLS_PER_DAY = 2
+TOKENS_USUAL = 8  # less than a response may take: the first of each call waits for a draw
 DRAW_MS, RENEWAL_MS = 250, LEASE_TTL_MS // 3
 REVOKED = "permission_revoked"
 
@@ -49,6 +49,7 @@ class Tenancy:
     day: int = 0
     drawn: Counter[Kind] = field(default_factory=Counter)
     is_asking: bool = False
+    has_left: bool = False
     renewed_ns: int = 0
     drawn_ns: int = 0
 
@@ -146,14 +147,16 @@ class Tenancies:
         def answered(result: Account | StoreError | None) -> None:
             tenancy.is_asking = False
             call = tenancy.call
-            self._tenants.has_lost |= isinstance(result, StoreError) or tenancy not in self._present
-            if tenancy not in self._present or isinstance(result, StoreError):
-                return
-            if result is not None:
+            self._tenants.has_lost |= isinstance(result, StoreError)
+            if isinstance(result, Account):
                 self._tenants.counts["tenants drawn"] += bool(wanted)
                 self._tenants.days.add(result.day)
                 tenancy.given(result, wanted)
-            if call is not None and not call.end_reason:
+            if tenancy.has_left:
+                self._give_back(tenancy)
+            elif isinstance(result, StoreError):
+                return
+            elif call is not None and not call.end_reason:
                 call.drawn(lost=result is None)
 
         self._line.ask(
@@ -166,6 +169,11 @@ class Tenancies:
         if tenancy not in self._present:
             return
         self._present.remove(tenancy)
+        tenancy.has_left = True
+        if not tenancy.is_asking:
+            self._give_back(tenancy)
+
+    def _give_back(self, tenancy: Tenancy) -> None:
         store, unspent = self._line.store, tenancy.allowance.unspent()
         self._tenants.closed(tenancy, unspent)
 
