@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from msgspec import structs
-
 from stages.contracts import (
     Clause,
     Filler,
@@ -231,9 +229,11 @@ class _Reply:
         return [Publish(Reading(self.left, self.left * MESSAGE_NS))]
 
     def _behind(self, output: Output) -> Output:
-        if isinstance(output, Emit) and isinstance(output.item, Clause):
-            return Emit(structs.replace(output.item, index=output.item.index + self.ahead), output.units)
-        return output
+        if not (self.ahead and isinstance(output, Emit) and isinstance(output.item, Clause)):
+            return output
+        clause = output.item
+        text = f" {clause.text}" if clause.text and not clause.index else clause.text
+        return Emit(Clause(clause.index + self.ahead, text, clause.final), max(1, len(text)))
 
     def held(self) -> dict[str, int]:
         return self.said.held()

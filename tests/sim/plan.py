@@ -140,7 +140,7 @@ class Headset:
 class Offers:
     """What the service has beside the line. `tools`: it calls some. `tenants`: its callers' quotas are counted.
     `places`: for KV, at each
-    Thinker, for half of the callers; 0: it keeps none."""
+    Thinker, so few that all callers at once must wait for one, and none is refused; 0: it keeps none."""
 
     tools: bool = False
     tenants: bool = False
@@ -242,7 +242,7 @@ def _offers(random: Random, sessions: int) -> Offers:
     return Offers(
         tools=random.random() < TOOLS_SHARE,
         tenants=random.random() < TENANTS_SHARE,
-        places=-(-sessions // 2) if random.random() < PLACES_SHARE else 0,
+        places=sessions // 2 + 1 if random.random() < PLACES_SHARE else 0,
     )
 
 

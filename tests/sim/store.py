@@ -210,8 +210,11 @@ class Store:
         self._check_account(tenant, quotas)
         return drawn
 
-    def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+    def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> bool:
+        """Whether the lease was still there, and what is unspent goes back."""
+        is_held = lease in self.model._quotas._now_of(tenant).leases
         _now(self.model.close_account(tenant, lease, day, unspent))
+        return is_held
 
     def _check_account(self, tenant: str, quotas: Quotas) -> None:
         _, used = self.account(tenant)

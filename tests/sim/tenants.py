@@ -178,7 +178,7 @@ class Tenancies:
         self._tenants.closed(tenancy, unspent)
 
         def answered(result: object) -> None:
-            self._tenants.has_lost |= isinstance(result, StoreError)
+            self._tenants.has_lost |= result is not True
 
         self._line.ask(lambda: store.close_account(tenancy.tenant, tenancy.lease, tenancy.day, unspent), answered)
 

@@ -27,6 +27,7 @@ BOOT_MS = 100
 REST_MS_MAX = 30_000
 ANSWER_MS_MAX = 15_000
 GOODBYE_MS = 20_000  # an observer may look back for ten, and its drain takes five
+NOTICE_MS = 500  # by then a link that was broken last is known to be, however slow it was
 POLL_MS = 50
 
 
@@ -99,6 +100,7 @@ class World:
         for line in self.house.lines:
             line.clear_up()
         self._until(self._is_over, QUARANTINE_NS / MS)
+        self.clock.run_until(self.clock.now_ns + NOTICE_MS * MS)
         for caller in self._callers:
             caller.come_to_their_senses()
 
