@@ -33,7 +33,7 @@ JITTER_MS = (0, 0, 20, 80)
 # A jitter buffer of a quarter of a second is more than anybody is told of.
 BUFFER_MS = (0, 40, 100, 250)
 FOR_EVER_MS = 1_000_000
-TOOLS_SHARE, TENANTS_SHARE, PLACES_SHARE = 0.4, 0.25, 0.25  # of all plans
+TOOLS_SHARE, TENANTS_SHARE, PLACES_SHARE = 0.3, 0.2, 0.2  # of all plans
 REVOKE_PAUSE_MS = 2_500
 BUFFER_MS_MIN_RTP = 50  # as measured in a browser
 
