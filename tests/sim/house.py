@@ -139,6 +139,8 @@ class House:
         self.gateway_died: Callable[[Gateway], None] = lambda gateway: None
         self.store.watch.taken_over = self._taken_over
         self.store.watch.went_back = self.tools.forgetful.add
+        self.store.watch.called = self._called
+        self.dies_at_call = False
 
     # ---- chance and notes --------------------------------------------------------------------------
 
@@ -337,6 +339,14 @@ class House:
             self.gateway_died(gateway)
             pause_ms = self._policies[f"gw_{slot}"].died(self.clock.now_ns) / MS
             self._boot_later(pause_ms, self.boot_gateway, slot)
+
+    def _called(self, owner: str) -> None:
+        """The store has a call of a tool of `owner`, and not yet that it is about to be made."""
+        names = [gateway.name if gateway is not None else "" for gateway in self.gateways]
+        if self.dies_at_call and owner in names:
+            self.dies_at_call = False
+            self.count("gateways died at a call")
+            self.kill_gateway(names.index(owner))
 
     def _taken_over(self, session: str, fence: int, stored: Conversation) -> None:
         """The session passes from the owner under `fence`, dead or not, to another, with what is `stored`."""

@@ -16,7 +16,7 @@ from tests.sim.gateway import Gateway
 from tests.sim.host import Host
 from tests.sim.house import GATEWAYS, House
 from tests.sim.network import DELAY_MS_MAX, Route
-from tests.sim.plan import REVOKE
+from tests.sim.plan import DIE_AT_CALL, REVOKE
 from tests.sim.store import LEASE_TTL_MS, StoreLine
 
 SILENCE_NS_MAX = 1_000_000_000  # a worker that is silent for so long is taken for dead
@@ -62,6 +62,7 @@ class Mishaps:
             "step the wall clock": self._step_clock,
             "ask for a lease": self._ask_for_lease,
             REVOKE: self._revoke,
+            DIE_AT_CALL: self._die_at_call,
         }
 
     def do(self, kind: str, pick: float) -> None:
@@ -207,6 +208,10 @@ class Mishaps:
         tenant = sorted(tenants.callers)[int(pick * len(tenants.callers))]
         self._house.revoke(tenant)
         self._later(self._mood.choice((100, 1_000)), tenants.revoked.discard, tenant)
+
+    def _die_at_call(self, pick: float) -> None:
+        """The gateway that calls a tool next dies before it has written down that it will."""
+        self._house.dies_at_call = True
 
     def _delete(self, pick: float) -> None:
         """As an operator would. Its owner hears of it, or finds out by itself."""

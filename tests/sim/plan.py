@@ -80,7 +80,8 @@ WORLD_DEEDS = (
     "step the wall clock",
     "ask for a lease",
 )
-SHOCKS = ("kill a gateway", "lose the connection", "speak", "speak")
+DIE_AT_CALL = "kill a gateway at a call"
+SHOCKS = ("kill a gateway", DIE_AT_CALL, "lose the connection", "speak", "speak")
 SHOCKS_PAUSE_MS = 700
 REVOKE = "revoke a permission"
 # What may go wrong at any time, and with which chance at the most.
@@ -250,7 +251,7 @@ def _shocks(random: Random, sessions: int, trouble_ms: int) -> Iterator[Deed]:
     """What calls of tools must survive, more often than it happens by itself."""
     for at_ms in _moments(random, trouble_ms, SHOCKS_PAUSE_MS):
         kind = random.choice(SHOCKS)
-        yield Deed(at_ms, kind, -1 if kind in WORLD_DEEDS else random.randrange(sessions), random.random())
+        yield Deed(at_ms, kind, random.randrange(sessions) if kind in CALLER_DEEDS else -1, random.random())
 
 
 def _headsets(seed: int, sessions: int, trouble_ms: int) -> tuple[Headset, ...]:

@@ -24,7 +24,15 @@ from typing import Any, TypeVar
 from sessions.log import Log, replay
 from sessions.memory_store import MemorySessionStore, Moment
 from sessions.quotas import KINDS, Account, Amounts, OverQuota, Quotas
-from sessions.records import CallBegun, Compacted, Conversation, SessionRecord, TurnRecord, decode_entry
+from sessions.records import (
+    CallBegun,
+    Compacted,
+    Conversation,
+    ItemAppended,
+    SessionRecord,
+    TurnRecord,
+    decode_entry,
+)
 from sessions.store import (
     Appended,
     LeaseHeld,
@@ -81,6 +89,7 @@ class StoreWatch:
         self._deleted: set[str] = set()
         self.taken_over: Callable[[str, int, Conversation], None] = lambda session, fence, stored: None
         self.went_back: Callable[[str], object] = lambda session: None
+        self.called: Callable[[str], object] = lambda owner: None
         self._begun: set[tuple[str, str]] = set()  # calls of tools of which the log has said so
 
     def created(self, record: SessionRecord, ownership: Ownership) -> None:
@@ -122,6 +131,8 @@ class StoreWatch:
         assert seq == book.seq, "entries are written in their order"
         record = decode_entry(entry)
         book.log.append(record)
+        if isinstance(record, ItemAppended) and record.item.kind == "function_call":
+            self.called(ownership.owner)
         if isinstance(record, CallBegun):
             self._begun.add((ownership.session, record.call.id))
         elif isinstance(record, Compacted):

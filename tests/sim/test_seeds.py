@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim import plan
 from tests.sim.mishaps import Mishaps
-from tests.sim.plan import CALLER_DEEDS, CHANCES, REVOKE, WORLD_DEEDS, draw
+from tests.sim.plan import CALLER_DEEDS, CHANCES, DIE_AT_CALL, REVOKE, WORLD_DEEDS, draw
 from tests.sim.run import Played, play, play_many, play_some
 from tests.sim.world import World
 
@@ -58,6 +58,7 @@ SEEN = (
     "frames overtaken on another link",
     "full",
     "gateways died",
+    "gateways died at a call",
     "late requests",
     "histories estimated",
     "histories told",
@@ -132,7 +133,7 @@ def test_no_seed_breaks_a_promise(played: Played) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_everything_has_happened(played: Played) -> None:
-    wanted = (*SEEN, *WORLD_DEEDS, REVOKE, *CHANCES)
+    wanted = (*SEEN, *WORLD_DEEDS, DIE_AT_CALL, REVOKE, *CHANCES)
     assert [name for name in wanted if not played.counts[name]] == []
 
 
@@ -166,7 +167,7 @@ def test_a_trace_changes_nothing() -> None:
 
 def test_plans_ask_for_nothing_that_nobody_can_do() -> None:
     world = World(draw(0))
-    assert {*WORLD_DEEDS, REVOKE} == set(Mishaps(world.house, list)._deeds)
+    assert {*WORLD_DEEDS, DIE_AT_CALL, REVOKE} == set(Mishaps(world.house, list)._deeds)
     world._begin()
     for kind in CALLER_DEEDS:
         world._callers[0].do(kind, 0.5)

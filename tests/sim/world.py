@@ -93,7 +93,7 @@ class World:
         self.house.note("mishaps end")
         self.house.trouble = False
         self.clock.put_wall_right()
-        self.house.tenants.is_tight = False
+        self.house.tenants.is_tight = self.house.dies_at_call = False
         for route in self.house.routes():
             route.release()
             route.delay_ms_max = DELAY_MS_MAX
