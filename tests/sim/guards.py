@@ -205,6 +205,11 @@ def _does_again(calls: ServiceCalls, items: Iterable[Item], now_ns: int) -> list
 _RECOVERED = ServiceCalls.recover
 
 
+def _leaves_open(calls: ServiceCalls, item: Item, now_ns: int) -> list[Any]:
+    """In place of: of every call that history has it says what came of it."""
+    return []
+
+
 def _cancels_all(calls: ServiceCalls) -> list[Any]:
     """In place of: an interruption cancels what is safe."""
     for call in calls._calls.values():
@@ -259,6 +264,7 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "store that went back": (LogQueue, "_went_back", _never_behind),
     "tools, before": (ServiceCalls, "call", _at_once),
     "tools, once": (ServiceCalls, "recover", _does_again),
+    "tools, taken up": (ServiceCalls, "_take_up", _leaves_open),
     "tools, interruption": (ServiceCalls, "interrupt", _cancels_all),
     "tools, prompts": (_Script, "_answer", _heedless),
     "KV, whose it is": (KvCache, "_find", _anybodys),
