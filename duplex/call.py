@@ -212,8 +212,9 @@ class Call:
 
     @property
     def _awaits_tools(self) -> bool:
-        """An answer is to come that can still be recorded."""
-        return self.conversation.is_serving and self._end_reason not in NOT_OURS and not self._journal.failed.done()
+        """An answer is to come that can still be recorded here."""
+        is_ours = self._is_at_stages and self._end_reason not in NOT_OURS and not self._journal.failed.done()
+        return is_ours and self.conversation.is_serving
 
     async def until_drained(self) -> None:
         """Return once the ended call holds nothing, or its deadlines have passed; for that it must still be paced."""

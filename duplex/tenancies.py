@@ -10,6 +10,7 @@ Rules
 * A tenant without quotas costs the store nothing.
 * Whoever cannot be entered, because a quota is used up or the store does not answer, is refused at the door.
 * While the store is away, calls go on with what they have; who waits for a draw then waits on.
+* What was drawn last goes back as well: nothing is asked for a tenancy behind its end.
 * A lease that was lost while this process stood still, and whose place is another's by now, ends its call.
 """
 
@@ -51,6 +52,7 @@ class Tenancy:
         self.allowance = Allowance(tenant.quotas, tokens_usual)
         self.day = 0
         self.renewed_ns = time.monotonic_ns()
+        self.asking = asyncio.Lock()  # the store, about its account
         self.reason = ""  # why it has ended
         self.session: str | None = None  # the only one that may be served
         self._wake = wake
@@ -144,6 +146,10 @@ class Tenancies:
         tenancy.allowance.drawn(wanted, opened.given)
 
     async def _close(self, tenancy: Tenancy) -> None:
+        async with tenancy.asking:
+            await self._give_back(tenancy)
+
+    async def _give_back(self, tenancy: Tenancy) -> None:
         with suppress(StoreError):  # the lease runs out by itself
             unspent = tenancy.allowance.unspent()
             await self._store.close_account(tenancy.tenant.id, tenancy.lease, tenancy.day, unspent)
@@ -156,13 +162,16 @@ class Tenancies:
             self._wanted.clear()
             with suppress(StoreError):  # the store's own watch tells of it
                 for tenancy in [one for one in self._present if one.is_counted and not one.reason]:
-                    await self._keep(tenancy)
+                    async with tenancy.asking:
+                        await self._keep(tenancy)
             with suppress(TimeoutError):
                 await asyncio.sleep(DRAW_S if self._wanted.is_set() else 0)
                 async with asyncio.timeout(IDLE_S):
                     await self._wanted.wait()
 
     async def _keep(self, tenancy: Tenancy) -> None:
+        if tenancy not in self._present:
+            return  # its call has ended while others were asked for: a draw would take its place again
         wanted, tenant, now_ns = tenancy.allowance.wanted(), tenancy.tenant, time.monotonic_ns()
         if not wanted and now_ns - tenancy.renewed_ns < RENEWAL_NS:
             return

@@ -7,7 +7,7 @@ Theory of operation
     says so, so a log holds both or neither. So whoever takes a session over finds which calls may have been carried
     out. A *safe* call does no harm when it is repeated, or cancelled: it is begun again, under its key. Any other is
     followed, where the process that has begun it is this one; else nobody knows what came of it, and that is what the
-    history says.
+    history says. So it does of one that the history has, and that was not written down any more.
 
         LEFT ──► READY ──► RUNNING ──► SETTLED        LEFT: written down, for another owner or by one
         SAVING ──┘
@@ -34,7 +34,7 @@ from sessions.filler import FILLER
 from sessions.items import Item
 from sessions.records import Outcome
 from sessions.settings import ResponseSpec
-from sessions.tool_calls import BegunCall
+from sessions.tool_calls import BegunCall, outputs
 from stages.contracts import Tool
 
 # A reply makes up to 16 calls; the server behind them is mostly one.
@@ -202,8 +202,7 @@ class ServiceCalls:
     def call(self, item: Item, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         """`item` is a whole call of one of the tools, made by a response of `spec`."""
         tool = self._tools[item.name]
-        digest = hashlib.sha256(item.text.encode()).digest()
-        begun = BegunCall(item.call_id, item.id, item.name, digest, tool.safe)
+        begun = _begun(item, tool)
         if len(self._calls) >= PENDING_MAX:
             self._settled.append(Settled(begun, "failed", _error("busy", _FAILURES["busy"]), spec, is_begun=False))
             return []
@@ -258,10 +257,11 @@ class ServiceCalls:
 
     def close(self) -> list[Effect]:
         """The conversation ends here. What is safe can be begun again by whoever goes on with it; what was not begun
-        never is, unless it is safe; anything else goes on."""
+        never is, unless it is safe; anything else goes on, and nobody waits for it here."""
         self._is_closed = True
         effects: list[Effect] = []
         for call in list(self._calls.values()):
+            call.spec = None
             if call.begun.safe:
                 effects += [CancelTool(call.begun.id)] if call.phase is Phase.RUNNING else []
                 call.move(Step.LEAVE)
@@ -285,8 +285,16 @@ class ServiceCalls:
 
     def recover(self, items: Iterable[Item], now_ns: int) -> list[Effect]:
         """Go on with the calls that were left; `items` is the history."""
+        items = tuple(items)
         calls = {item.call_id: item for item in items if item.kind == "function_call"}
-        effects: list[Effect] = []
+        answered = outputs(items)
+        effects = [
+            effect
+            for item in calls.values()
+            if item.status == "completed" and item.name in self._tools and not self.knows(item.call_id)
+            if item.call_id not in answered
+            for effect in self._take_up(item, now_ns)
+        ]
         for call in [each for each in self._calls.values() if each.phase is Phase.LEFT]:
             call.since_ns = now_ns
             item, tool = calls.get(call.begun.id), self._tools.get(call.begun.name)
@@ -300,6 +308,16 @@ class ServiceCalls:
                 call.arguments, call.filler = item.text, tool.filler
                 call.move(Step.REDO)
         return effects + self._begin()
+
+    def _take_up(self, item: Item, now_ns: int) -> list[Effect]:
+        """A call that history has and that is not written down: its owner is gone, or a store that went back has
+        forgotten it."""
+        tool = self._tools[item.name]
+        if tool.safe:
+            return self.call(item, ResponseSpec(), now_ns)
+        text = _error("lost", _FAILURES["lost"])
+        self._settled.append(Settled(_begun(item, tool), "unknown", text, ResponseSpec(), is_begun=False))
+        return []
 
     # ---- the caller waits --------------------------------------------------------------------------
 
@@ -319,6 +337,11 @@ class ServiceCalls:
         for other in self._calls.values():
             other.filler = ""
         return filler, call.spec
+
+
+def _begun(item: Item, tool: ServiceTool) -> BegunCall:
+    digest = hashlib.sha256(item.text.encode()).digest()
+    return BegunCall(item.call_id, item.id, item.name, digest, tool.safe)
 
 
 def _error(code: str, message: str) -> str:

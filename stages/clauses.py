@@ -183,6 +183,7 @@ class Reply:
         self._sentences = SentenceLimit(sentences_max)
         self._splitter = ClauseSplitter(limits)
         self._space = ""
+        self._between = ""  # clauses, put together, are the text
         self._index = 0
         self._is_finished = False
         self.text = ""
@@ -205,7 +206,9 @@ class Reply:
     def interject(self, words: str) -> list[Output]:
         """Have `words` said before the reply; they are no part of its text."""
         assert not self.text, "what has begun is not interrupted"
-        return [Publish(TextDelta(f"{words} ", filler=True)), self._emit(words)]
+        said = self._emit(words)
+        self._between = " "
+        return [Publish(TextDelta(f"{words} ", filler=True)), said]
 
     def finish(self) -> Sequence[Output]:
         """The last clause, which may be empty; nothing where it was finished before, as words are before a call."""
@@ -215,6 +218,6 @@ class Reply:
         return [self._emit(self._splitter.finish(), final=True)]
 
     def _emit(self, text: str, *, final: bool = False) -> Emit:
-        clause = Clause(self._index, text, final)
-        self._index += 1
-        return Emit(clause, units=max(1, len(text)))
+        clause = Clause(self._index, f"{self._between}{text}" if text else text, final)
+        self._index, self._between = self._index + 1, ""
+        return Emit(clause, units=max(1, len(clause.text)))

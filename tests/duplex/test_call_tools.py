@@ -151,6 +151,21 @@ def test_who_comes_back_to_the_same_process_finds_it_at_work() -> None:
     play_with(scenario)
 
 
+def test_who_has_gone_before_the_session_went_over_does_not_wait_for_it() -> None:
+    async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
+        await called(one, server)
+        one.call.end("connection_closed")
+        call = one.another(before=one.call.conversation)
+        one.call.leave_stages()
+        call.attach(one.client)
+        await one.call.until_drained()
+        held.open()
+        await until(lambda: bool(outputs(call.conversation)))
+        assert outputs(one.call.conversation) == []
+
+    play_with(scenario)
+
+
 def test_elsewhere_nobody_knows_what_came_of_it() -> None:
     async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
         await called(one, server)

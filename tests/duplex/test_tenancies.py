@@ -245,6 +245,67 @@ def test_a_response_waits_for_a_draw(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def account(house: House) -> tuple[int, int]:
+    """Acme's leases, and the tokens that it has used today."""
+    held = house.store._quotas._now_of("acme")
+    return len(held.leases), held.used.get("tokens", 0)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_what_is_being_drawn_when_a_call_ends_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(house: House) -> None:
+        draw, drawing, goes_on = house.store.draw, asyncio.Event(), asyncio.Event()
+
+        async def slow(*asked: object) -> object:
+            drawing.set()
+            await goes_on.wait()
+            return await draw(*asked)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(house.store, "draw", slow)
+        keeping = asyncio.create_task(house.here.tenancies.run())
+        async with house.here.place(ACME) as tenancy:
+            tenancy.allowance.reserve("resp_1", 500)
+            tenancy.look()
+            await drawing.wait()
+            asyncio.get_running_loop().call_soon(goes_on.set)
+        assert account(house) == (0, 0)
+        keeping.cancel()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_nothing_is_drawn_for_a_call_that_has_ended_while_another_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(house: House) -> None:
+        draw, goes_on, leases = house.store.draw, asyncio.Event(), asyncio.Queue[object](2)
+
+        async def slow(*asked: object) -> object:
+            leases.put_nowait(asked[1])
+            await goes_on.wait()
+            return await draw(*asked)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(house.store, "draw", slow)
+        places = [house.here.place(ACME) for _ in range(2)]
+        tenancies = [await place.__aenter__() for place in places]
+        for tenancy in tenancies:
+            tenancy.renewed_ns = 0
+        keeping = asyncio.create_task(house.here.tenancies.run())
+        lease = await leases.get()
+        (other,) = (place for place, one in zip(places, tenancies, strict=True) if one.lease != lease)
+        await other.__aexit__(None, None, None)
+        goes_on.set()
+        places.remove(other)
+        while tenancies[0].renewed_ns == tenancies[1].renewed_ns:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
+        assert account(house)[0] == 1
+        keeping.cancel()
+        await places[0].__aexit__(None, None, None)
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.usefixtures("ordered")
 def test_a_call_whose_sound_is_not_covered_ends(tmp_path: Path) -> None:
     async def scenario(house: House) -> None:

@@ -25,7 +25,7 @@ from sessions.service_calls import (
     Settled,
 )
 from sessions.settings import ResponseSpec
-from sessions.tool_calls import BegunCall, call_item
+from sessions.tool_calls import BegunCall, call_item, output_item
 from stages.contracts import Tool
 
 LOOK, BOOK = ServiceTool(Tool("look"), safe=True), ServiceTool(Tool("book"), filler="Just a second.")
@@ -161,6 +161,15 @@ def test_at_the_end_safe_ones_are_left_and_others_go_on_or_are_not_begun() -> No
     assert core.close() == [], "what was left stays so"
 
 
+def test_at_the_end_nobody_waits_for_what_goes_on() -> None:
+    core = running("book")
+    assert core.is_waited_for
+    core.close()
+    assert (core.is_running, core.is_waited_for, unfilled(core)) == (True, False, None)
+    core.answered("call_1", Result("booked"))
+    assert [one.spec for one in core.take_settled()] == [None]
+
+
 # ---- what another owner has left --------------------------------------------------------------------------
 
 
@@ -179,6 +188,16 @@ def test_what_was_left_and_is_gone_is_not_done_again() -> None:
     core = calls(begun(1), replace(begun(2), name="gone"))
     assert core.recover((item(2, "gone"),), 0) == []
     assert errors(core) == [("failed", "not_available")] * 2
+
+
+def test_what_history_has_and_nobody_has_written_down_is_not_left_open() -> None:
+    core = calls()
+    history = (item(1), item(2, "book"), item(3, "of_the_client"), replace(item(4), status="incomplete"), item(5))
+    (saved,) = core.recover((*history, output_item("out_5", "call_5", "done")), 7)
+    assert isinstance(saved, SaveCallBegun)
+    assert saved.call.id == "call_1", "what is safe is made as if it were new"
+    assert [(one.call.id, one.outcome, one.is_begun) for one in core.take_settled()] == [("call_2", "unknown", False)]
+    assert core.stored("call_1") == [RequestTool("call_1", "look", "{}")]
 
 
 def test_what_was_left_may_be_left_again() -> None:
@@ -286,7 +305,8 @@ class Machine(RuleBasedStateMachine):
             self.log |= {call.id: call for call in self.unwritten}
             self.unwritten.clear()
         self.core = calls(*self.log.values())
-        self.carry_out(self.core.recover(self.items.values(), self.number))
+        ends = [output_item(f"{call_id}_output", call_id, "") for call_id in self.settled]
+        self.carry_out(self.core.recover([*self.items.values(), *ends], self.number))
 
     @invariant()
     def a_side_effect_is_begun_once(self) -> None:

@@ -8,8 +8,8 @@ Theory of operation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from duplex.checkpoints import Recorder
 from duplex.encoder_feed import EncoderFeed
@@ -21,10 +21,11 @@ from media.rtp_map import Position
 from sessions import effects as do
 from sessions.conversation import Conversation
 from sessions.events import Event
-from sessions.records import ReplySpeaking, TurnRecord
+from sessions.records import CallBegun, Compacted, ReplySpeaking, TurnRecord
+from sessions.service_calls import Failure, Result
 from sessions.settings import INPUT_RATE, SessionSettings
-from sessions.store import Ownership, StoreError
-from stages.contracts import Tag
+from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoreError, StoreWentBack
+from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
     Closed,
@@ -43,6 +44,8 @@ from stages.messages import (
 )
 from tests.sim.clock import Clock
 from tests.sim.store import StoreLine
+from tests.sim.tenants import Tenancy
+from tests.sim.tools import Requests
 from tests.sim.watch import Watch
 
 RING_SECONDS = 20
@@ -50,6 +53,7 @@ SAMPLES_PER_MS = INPUT_RATE // 1000
 HEAR_MS = 100
 DEADLINE_MS = 100
 FLUSH_MS_MAX = 2_000
+NOT_OURS = ("session_replaced", "session_deleted")
 
 
 class Client(Protocol):
@@ -74,11 +78,13 @@ class Shell:
 
     stages: Mapping[str, StagePool]
     clock: Clock
+    requests: Requests
     do: Callable[..., None]
 
 
 class Journal:
-    """Writes what waits in the real queue, one entry at a time."""
+    """Writes what waits in the real queue, one entry at a time, and renews the lease between two. `whole`: all that was
+    given to `write`."""
 
     def __init__(self, queue: LogQueue, ownership: Ownership, line: StoreLine, shell: Shell) -> None:
         self.queue = queue
@@ -86,10 +92,21 @@ class Journal:
         self.failed: Callable[[str], None] = lambda reason: None
         self.stored: Callable[[TurnRecord], None] = lambda entry: None
         self.suspended: Callable[[bool], None] = lambda suspended: None
+        self.whole: Callable[[], Compacted] | None = None
         self._is_suspended = False
         self._line = line
         self._shell = shell
         self._is_asking = False
+        self._renewal_due = False
+
+    def renew(self) -> None:
+        self._renewal_due = True
+        self._go_on()
+
+    def release(self) -> None:
+        """Give the lease back, once nothing runs here any more."""
+        store, released = self._line.store, replace(self.ownership, lease_ttl_ms=0)
+        self._line.ask(lambda: store.renew(released), lambda result: None)
 
     def write(self, entry: TurnRecord) -> None:
         self.queue.write(entry)
@@ -99,13 +116,38 @@ class Journal:
         if self.queue.end_reason is not None:
             self.failed(self.queue.end_reason)
         write = self.queue.next_write()
-        if write is not None and not self._is_asking:
-            self._is_asking = True
-            store, ownership = self._line.store, self.ownership
-            self._line.ask(
-                lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts),
-                lambda result: self._shell.do(self._answered, result),
+        if self._is_asking:
+            return
+        store, ownership = self._line.store, self.ownership
+        if self.queue.must_reclaim:
+            self._ask(
+                lambda: store.acquire(ownership.session, ownership.owner, None, seen_fence=ownership.fence),
+                self._reclaimed,
             )
+        elif write is not None:
+            self._ask(lambda: store.write(ownership, write.seq, write.entry, compacts=write.compacts), self._answered)
+        elif self._renewal_due:
+            self._renewal_due = False
+            self._ask(lambda: store.renew(ownership), self._renewed)
+
+    def _ask(self, operation: Callable[[], object], then: Callable[[Any], None]) -> None:
+        self._is_asking = True
+        self._line.ask(operation, lambda result: self._shell.do(then, result))
+
+    def _reclaimed(self, result: tuple[Ownership, Snapshot] | StoreError) -> None:
+        if isinstance(result, StoreError):
+            self._answered(result)
+            return
+        assert self.whole is not None, "a call that writes has told what it is made of"
+        self.ownership, _ = result
+        self.queue.reclaimed(self.whole())
+        self._again()
+
+    def _renewed(self, result: object) -> None:
+        if isinstance(result, SessionUnknown | StaleOwner | StoreWentBack):
+            self._answered(result)
+        else:
+            self._again()
 
     def _answered(self, result: object) -> None:
         pause_ms = 0
@@ -132,19 +174,24 @@ class Journal:
 
 
 class Call:
-    def __init__(self, core: Conversation, journal: Journal, watch: Watch, client: Client, shell: Shell) -> None:
+    def __init__(
+        self, core: Conversation, journal: Journal, watch: Watch, client: Client, shell: Shell, *, tenancy: Tenancy
+    ) -> None:
         self.session = journal.ownership.session
         self.core = core
         self.journal = journal
         self.watch = watch
         self.client = client
         self.end_reason = ""
+        self.tenancy = tenancy
+        tenancy.call = self
         self._stages = shell.stages
         self._encoder = core.route.encoder
         self._clock = shell.clock
         self._do = shell.do
+        self._requests = shell.requests
         self._born_ns = self._clock.now_ns
-        self._recorder = Recorder(core.items, core.settings, core.epoch)
+        self._recorder = Recorder(core.items, core.settings, core.epoch, core.begun_calls)
         self._ring = InputRing(RING_SECONDS * INPUT_RATE)
         self.feed = EncoderFeed(self._ring)
         self._consumed = 0
@@ -156,6 +203,7 @@ class Call:
         self._written: Position | None = None  # what is left of a reply of which something was taken back
         journal.failed = self.end
         journal.stored, journal.suspended = self._stored, core.speaking.store_is_away
+        journal.whole = self._recorder.compacted
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -164,6 +212,11 @@ class Call:
         self._is_at_stages = True
         self._order_all(OpenSession(self.session, self.core.epoch))
         self.carry_out(self.core.warm_up())
+
+    def recover(self) -> None:
+        """The client is there: go on with what the owner before was carrying out."""
+        if not self.end_reason:
+            self.carry_out(self.core.recover_calls(self._clock.now_ns))
 
     def end(self, reason: str) -> None:
         if self.end_reason:
@@ -177,7 +230,9 @@ class Call:
     def is_drained(self) -> bool:
         """It has ended and holds nothing any more."""
         is_awaited = self._is_at_stages and self.core.hearing.is_awaited
-        return bool(self.end_reason) and not self.core.speaking.undrained and not is_awaited
+        is_ours = self._is_at_stages and self.end_reason not in NOT_OURS and self.journal.queue.end_reason is None
+        is_served = is_ours and self.core.is_serving
+        return bool(self.end_reason) and not (self.core.speaking.undrained or is_awaited or is_served)
 
     def leave_stages(self) -> None:
         if self._is_at_stages:
@@ -267,6 +322,7 @@ class Call:
             if due_ns is not None and now_ns >= due_ns:
                 self.carry_out(self.core.tick(now_ns, self.newest))
             self.watch.within_limits()
+            self.tenancy.meter.heard(self.newest)
         self._look_along_path(now_ns)
         if not self.core.speaking.undrained:
             return False
@@ -313,6 +369,11 @@ class Call:
         if isinstance(entry, ReplySpeaking):
             self.core.speaking.saved(entry.item, entry.part)
             self.send_due()
+        elif isinstance(entry, CallBegun):
+            self.carry_out(self.core.call_stored(entry.call.id, self._clock.now_ns))
+        elif isinstance(entry, Compacted):
+            for call in entry.calls:
+                self.carry_out(self.core.call_stored(call.id, self._clock.now_ns))
 
     # ---- effects -----------------------------------------------------------------------------------
 
@@ -333,10 +394,8 @@ class Call:
                 self._order(effect)
             case do.AuditStream(stage, tag):
                 self._stages[stage].audit(tag)
-            case do.FeedStream(stage, tag, item) if stage == self._encoder:
-                self._feed(self.feed.tell(tag, item))
             case do.FeedStream(stage, tag, item):
-                self._stages[stage].feed(tag, item)
+                self._feed_stage(stage, tag, item)
             case do.EndEpoch(epoch):
                 self._order_all(EndEpoch(self.session, epoch))
                 self._written = self.client.drop_audio()
@@ -349,11 +408,44 @@ class Call:
                 self.consume()
                 self.client.reset_gate()
                 self.resume("reset")
-            case do.SaveItem() | do.SaveDeletion() | do.SaveEpoch() | do.SaveSpeaking() | do.SaveHeard():
-                self._keep(self._recorder.saved(effect))
+            case do.RequestTool() | do.FollowTool() | do.CancelTool():
+                self._order_tool(effect)
             case do.SaveLate():
                 self.journal.queue.late()
                 self.journal.look()
+            case do.Measured() | do.Overheard():
+                pass
+            case _:
+                self._keep(self._recorder.saved(effect))
+
+    def _feed_stage(self, stage: str, tag: Tag, item: Item) -> None:
+        if stage == self._encoder:
+            self._feed(self.feed.tell(tag, item))
+        else:
+            self._stages[stage].feed(tag, item)
+
+    def drawn(self, *, lost: bool) -> None:
+        """More of the tenant's quotas is at hand, or its place is another's by now."""
+        if lost:
+            self.end("quota_exceeded")
+        else:
+            self.carry_out(self.core.allowance_drawn(self._clock.now_ns))
+
+    def _order_tool(self, effect: do.ToolOrder) -> None:
+        match effect:
+            case do.RequestTool(call_id) if not self.tenancy.meter.may_call_tool():
+                self._clock.after(0, self._do, self._tool_answered, call_id, Failure("quota_exceeded"))
+            case do.RequestTool(call_id, name, arguments):
+                self.watch.tool_called(self.tenancy.tenant)
+                self._requests.request(self.session, call_id, name, arguments, self._tool_answered)
+            case do.CancelTool(call_id):
+                self._requests.cancel(call_id)
+            case do.FollowTool(call_id) if not self._requests.follow(call_id, self._tool_answered):
+                self._clock.after(0, self._do, self._tool_answered, call_id, Failure("lost"))
+
+    def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
+        if self.journal.queue.end_reason is None:
+            self.carry_out(self.core.call_answered(call_id, answer, self._clock.now_ns))
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:
         stage, tag = self._stages[effect.stage], effect.tag

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from sessions.items import Item
 from sessions.settings import SessionSettings
 from tests.sim import commands
 from tests.sim.call import Call
@@ -28,6 +29,7 @@ FOR_GOOD_MS = 30_000
 SPEECH_MS = (150, 600, 2_000)
 SILENCE_MS = 400
 DECIDE_MS = (60, 300, 800)
+TOOL_MS = (20, 500, 2_000)
 ONSET_SAMPLES, PAUSE_SAMPLES, END_SAMPLES = 1_024, 1_536, 8_000  # how far the gate looks back
 
 
@@ -49,8 +51,10 @@ class Scene(Protocol):
 class Caller:
     """`random` is their own, as is that of what they hear with."""
 
-    def __init__(self, scene: Scene, random: Random, headset: Headset, ways: Random) -> None:
+    def __init__(self, scene: Scene, random: Random, headset: Headset, ways: Random, tenant: str = "") -> None:
         self.session = ""
+        self.tenant = tenant
+        self._epoch = 0  # the greatest that they have seen
         self._scene = scene
         self._random = random
         self._headset = headset
@@ -60,6 +64,7 @@ class Caller:
         self._has_session = False
         self._is_speaking = False
         self._speech = 0
+        self._answering = 0
         self._has_left = False
         self._deeds: dict[str, Callable[[float], None]] = {
             "speak": lambda pick: self.speak(),
@@ -108,9 +113,12 @@ class Caller:
             return
         visit = self._visit = Visit(self, gateway, self._headset, self._ways, self._reports_until_ns)
         if not self._has_session:
-            self.session = self._scene.new_id("sess")
-        ask = gateway.resume_call if self._has_session else gateway.open
-        gateway.do(ask, self.session, f"token of {self.session}", visit)
+            self.session, self._epoch = self._scene.new_id("sess"), 0
+        token = f"token of {self.session}"
+        if self._has_session:
+            gateway.do(gateway.resume_call, self.session, token, visit, self._epoch)
+        else:
+            gateway.do(gateway.open, self.session, token, visit)
         self.clock.after(PATIENCE_MS, self._lose_patience, visit)
 
     def _connect_later(self, but: Gateway | None = None) -> None:
@@ -125,14 +133,19 @@ class Caller:
         assert visit is self._visit, "only their present attempt succeeds"
         self._scene.count("calls resumed" if self._has_session else "calls begun")
         self._has_session = True
+        assert visit.call is not None, "who is connected is in a call"
+        self._epoch = max(self._epoch, visit.call.core.epoch)
         self._is_speaking = False
         if not self._scene.trouble:
             self.come_to_their_senses()
 
-    def disconnected(self, visit: Visit, /) -> None:
+    def disconnected(self, visit: Visit, code: str, /) -> None:
         """The connection was refused, or has ended."""
         if visit is self._visit:
             self._visit = None
+            if code == "SessionUnknown":
+                self._scene.count("sessions begun anew")
+                self._has_session = False
             self._connect_later()
 
     def _drop(self, notice_ms: float, *, elsewhere: bool = False) -> None:
@@ -254,6 +267,16 @@ class Caller:
         if visit is self._visit:
             self._is_speaking = False
 
+    def called(self, item: Item, /) -> None:
+        """The service has called a tool of theirs: they answer, whenever they have come to it."""
+        self._scene.count("tools asked show")
+        self._answering += 1
+        self.clock.after(self._random.choice(TOOL_MS), self._answer, item.call_id)
+
+    def _answer(self, call_id: str) -> None:
+        self._answering -= 1
+        self._act(lambda call: commands.answer_call(call, call_id, self.clock.now_ns))
+
     # ---- the end -----------------------------------------------------------------------------------
 
     def come_to_their_senses(self) -> None:
@@ -278,5 +301,6 @@ class Caller:
         if self._visit is None or call is None or self._is_speaking or call.end_reason:
             return False
         core = call.core
-        busy = core.hearing.current or core.hearing.is_awaited or core.speaking.undrained
+        is_called = self._answering or core.begun_calls
+        busy = core.hearing.current or core.hearing.is_awaited or core.speaking.undrained or is_called
         return not busy and not call.journal.queue.waiting and not call.feed.turns and self._visit.player.is_quiet

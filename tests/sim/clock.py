@@ -23,6 +23,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_ns = 1_000 * MS
         self.wall_step_ms = 0
+        self._wall_step_ms_max = 0
         self._queue: list[tuple[int, int, Callable[..., None], tuple[object, ...]]] = []
         self._asked = 0
 
@@ -30,6 +31,15 @@ class Clock:
     def wall_ms(self) -> int:
         """Unix time in ms, as the store sees it."""
         return WALL_START_MS + self.now_ns // MS + self.wall_step_ms
+
+    def step_wall(self, by_ms: int) -> None:
+        """The wall clock jumps by `by_ms`."""
+        self.wall_step_ms += by_ms
+        self._wall_step_ms_max = max(self._wall_step_ms_max, self.wall_step_ms)
+
+    def put_wall_right(self) -> None:
+        """As far on as it ever was: whatever was to end by it ends."""
+        self.wall_step_ms = self._wall_step_ms_max
 
     def after(self, delay_ms: float, call: Callable[..., None], *args: object) -> None:
         self.at(self.now_ns + int(delay_ms * MS), call, *args)

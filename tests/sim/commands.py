@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from sessions.items import Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
+from sessions.tool_calls import output_item
 from tests.sim.call import Call
+from tests.sim.tools import SHOW
 
 COMMIT_SAMPLES_MAX = 32_000
 
@@ -18,6 +20,7 @@ SETTINGS = (
     SessionSettings(turn_detection=None),
     SessionSettings(modalities=("text",)),
     SessionSettings(max_output_tokens=3),
+    SessionSettings(tools=(SHOW,)),
 )
 OUTSIDE = (
     ResponseSpec(in_conversation=False),
@@ -86,6 +89,12 @@ def update(call: Call, now_ns: int, pick: float) -> None:
     call.update(settings)
     if settings.turn_detection is None:
         call.client.reset_gate()
+
+
+def answer_call(call: Call, call_id: str, now_ns: int) -> None:
+    """As clients do: what came of it, and then a response is asked for."""
+    call.carry_out(call.core.answer_call(output_item(f"shown_{call_id}", call_id, "shown"), now_ns))
+    create_response(call, now_ns, 0)
 
 
 def report_heard(call: Call, now_ns: int, pick: float) -> None:

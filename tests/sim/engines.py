@@ -8,6 +8,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from msgspec import structs
 
 from media.chunk import rescale
 from sessions.settings import OUTPUT_RATE
+from stages.call_writer import callable_now
 from stages.contracts import (
     AudioIn,
     AudioOut,
@@ -43,9 +45,13 @@ from stages.stream import (
     Step,
     StepContext,
 )
+from tests.sim.minds import Mind
+from tests.sim.tools import BOOK, LOOK_UP, SHOW
 
 SAMPLES_PER_FRAME = OUTPUT_RATE // FRAME_RATE
 TOO_LARGE = 10**6
+_TURN = re.compile(r"turn (\d+)")
+TOOL_OF_TURN = (BOOK.tool.name, LOOK_UP.tool.name, BOOK.tool.name, "", SHOW.name)
 STORY = "And then, and then, " * 20
 
 
@@ -152,17 +158,38 @@ class Ears:
 # ---- the mind ----------------------------------------------------------------------------------------
 
 
+def _call_wanted(options: ThinkerOptions) -> str:
+    """The tool that is to be called for what the caller has said last; empty where there is none for it, or where
+    something was called since."""
+    asked = ""
+    for message in options.messages:
+        if message.role == "user":
+            asked = message.content
+        elif message.calls:
+            asked = ""
+    turn = _TURN.match(asked)
+    wanted = TOOL_OF_TURN[int(turn[1]) % len(TOOL_OF_TURN)] if turn else ""
+    is_offered = any(tool.name == wanted for tool in callable_now(options.tools, options.tool_choice))
+    return f'{wanted} {{"turn": {turn[1]}}}' if turn and is_offered else ""
+
+
 class Talkative(ScriptedModel):
-    """The Thinker's model: now and then it has more to say than it has time."""
+    """The Thinker's model: now and then it has more to say than it has time. Where it has tools, the turn's number says
+    which it calls; it calls none twice."""
 
     def __init__(self, script: ScriptedOptions, mishaps: Chance) -> None:
         super().__init__("thinker", script)
-        self._story = ScriptedModel("thinker", structs.replace(script, replies=(STORY,)))
+        self._script = script
         self._mishaps = mishaps
 
     def open(self, tag: Tag, options: Options) -> StageStream:
-        is_long = isinstance(options, ThinkerOptions) and self._mishaps.happens("long replies")
-        return self._story.open(tag, options) if is_long else super().open(tag, options)
+        if not isinstance(options, ThinkerOptions):
+            return super().open(tag, options)
+        call = _call_wanted(options)
+        if not call and not self._mishaps.happens("long replies"):
+            return super().open(tag, options)
+        reply = f"Let me see. @{call}" if call else STORY
+        return ScriptedModel("thinker", structs.replace(self._script, replies=(reply,))).open(tag, options)
 
 
 # ---- the voice ---------------------------------------------------------------------------------------
@@ -283,6 +310,14 @@ class Fallible:
 
     def close(self) -> None:
         self._model.close()
+
+
+class FallibleMind(Fallible):
+    """The same of a model that keeps KV."""
+
+    def __init__(self, mind: Mind, mishaps: Chance) -> None:
+        super().__init__(mind, mishaps)
+        self.kv = mind.kv
 
 
 class FallibleBatches(Fallible):

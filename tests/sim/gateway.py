@@ -23,7 +23,7 @@ from sessions.response import Deadlines
 from sessions.route import Route as ReplyRoute
 from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
-from stages.contracts import Tag
+from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventLog
 from stages.graph import Graph, StageNode
@@ -33,10 +33,13 @@ from tests.sim.call import FLUSH_MS_MAX, Call, Client, Journal, Shell
 from tests.sim.clock import Clock
 from tests.sim.player import Player
 from tests.sim.port import Port, Surroundings, Way
-from tests.sim.store import LIMITS, StoreLine
+from tests.sim.store import LEASE_TTL_MS, LIMITS, StoreLine
+from tests.sim.tenants import REVOKED, Tenancies, Tenancy, Tenants
+from tests.sim.tools import Requests, ToolServer
 from tests.sim.watch import Watch
 
 PACE_MS, IDLE_PACE_MS = 20, 100
+RENEWAL_MS = LEASE_TTL_MS // 3
 FLUSH_POLL_MS = 20
 RTP_LEAD_MS = 20  # a packet
 
@@ -46,6 +49,8 @@ class Visitor(Client, Protocol):
 
     @property
     def player(self) -> Player: ...
+    @property
+    def tenant(self) -> str: ...
 
     def admitted(self, call: Call) -> None: ...
     def refused(self, code: str) -> None: ...
@@ -61,15 +66,18 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How calls are served. `limits`: of the pool of a stage."""
+    """How calls are served. `settings`: of a new session. `limits`: of the pool of a stage."""
 
     graph: Graph
+    settings: SessionSettings
     route: ReplyRoute
     limits: Callable[[StageNode], PoolLimits]
     defaults: ReplyDefaults
     transport_lead_ms: int
     deadlines: Deadlines
     holds: Callable[[str], bool]
+    tools: ToolServer
+    tenants: Tenants
     new_id: Callable[[str], str]
     events: EventLog
 
@@ -85,7 +93,10 @@ class Gateway:
         self.clock = clock
         self._counts = counts
         self._stopped = 0
+        self._renewal_ns = 0
         self._backlog: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._requests = Requests(manner.tools, self.do)
+        self.tenancies = Tenancies(manner.tenants, ways.line, self.do)
         self._surroundings = Surroundings(self, ways.replicas)
         self.stages: dict[str, StagePool] = {}
         for stage in manner.graph.stages:
@@ -158,6 +169,11 @@ class Gateway:
 
     def _pace(self) -> None:
         is_busy = False
+        self.tenancies.keep(self.clock.now_ns)
+        if self.clock.now_ns >= self._renewal_ns:
+            self._renewal_ns = self.clock.now_ns + RENEWAL_MS * 1_000_000
+            for call in self.calls.values():
+                call.journal.renew()
         for call in [*self.calls.values(), *self.former]:
             is_busy = call.pace() or is_busy
         self.clock.after(PACE_MS if is_busy else IDLE_PACE_MS, self.do, self._pace)
@@ -202,36 +218,49 @@ class Gateway:
         if not self.is_ready:
             visitor.refused("service_not_ready")
             return
-        settings = SessionSettings()
+        self.tenancies.enter(
+            visitor.tenant, lambda tenancy: self._create(session, token, visitor, tenancy), visitor.refused
+        )
+
+    def _create(self, session: str, token: str, visitor: Visitor, tenancy: Tenancy) -> None:
+        settings = self._manner.settings
         record = SessionRecord(session, "sim", self.clock.wall_ms, encode_settings(settings), token_digest(token))
         store = self._ways.line.store
 
         def answered(result: Ownership | StoreError) -> None:
             if isinstance(result, StoreError):
-                self._refuse(visitor, result)
+                self._refuse(visitor, result, tenancy)
             else:
-                self._begin(result, Restored((), settings, record.epoch), (), visitor)
+                self._begin(result, Restored((), settings, record.epoch), (), visitor, tenancy)
 
         self._ways.line.ask(lambda: store.create(record, self.name), lambda result: self.do(answered, result))
 
-    def resume_call(self, session: str, token: str, visitor: Visitor) -> None:
-        """A call that goes on with `session`."""
+    def resume_call(self, session: str, token: str, visitor: Visitor, epoch: int) -> None:
+        """A call that goes on with `session`, of which the client has seen `epoch`."""
         if not self.is_ready:
             visitor.refused("service_not_ready")
             return
+
+        def entered(tenancy: Tenancy) -> None:
+            self._make_way(session, lambda: self._acquire(session, token, visitor, epoch, tenancy))
+
+        self.tenancies.enter(visitor.tenant, entered, visitor.refused)
+
+    def _make_way(self, session: str, then: Callable[[], None]) -> None:
+        """End the session's present call here, and go on once all of it is written."""
         present = self.calls.get(session)
         if present is not None:
             present.end("session_replaced")
-            self._until_written(present, lambda: self._acquire(session, token, visitor))
+            self._until_written(present, then)
         else:
-            self._acquire(session, token, visitor)
+            then()
 
-    def _acquire(self, session: str, token: str, visitor: Visitor) -> None:
+    def _acquire(self, session: str, token: str, visitor: Visitor, epoch: int, tenancy: Tenancy) -> None:
         store = self._ways.line.store
 
         def answered(result: tuple[Ownership, Snapshot] | StoreError) -> None:
             if isinstance(result, StoreError):
-                self._refuse(visitor, result)
+                self._refuse(visitor, result, tenancy)
                 return
             ownership, snapshot = result
             present = self.calls.get(session)
@@ -240,36 +269,65 @@ class Gateway:
                 self.former.append(present)
                 present.end("session_replaced")
                 present.leave_stages()
-            self._begin(ownership, restored(snapshot), snapshot.entries, visitor)
+            self._begin(ownership, restored(snapshot), snapshot.entries, visitor, tenancy)
 
         self._ways.line.ask(
-            lambda: store.acquire(session, self.name, token_digest(token)), lambda result: self.do(answered, result)
+            lambda: store.acquire(session, self.name, token_digest(token), seen_fence=epoch // EPOCHS_PER_FENCE),
+            lambda result: self.do(answered, result),
         )
 
-    def _refuse(self, visitor: Visitor, error: StoreError) -> None:
+    def _refuse(self, visitor: Visitor, error: StoreError, tenancy: Tenancy) -> None:
+        self.tenancies.leave(tenancy)
         self._counts[f"calls refused {type(error).__name__}"] += 1
         visitor.refused(type(error).__name__)
 
-    def _begin(self, ownership: Ownership, before: Restored, earlier: tuple[bytes, ...], visitor: Visitor) -> None:
+    def _begin(
+        self,
+        ownership: Ownership,
+        before: Restored,
+        earlier: tuple[bytes, ...],
+        visitor: Visitor,
+        tenancy: Tenancy,
+    ) -> None:
         manner = self._manner
         core = Conversation(
-            Identity(ownership.session, before.epoch, manner.new_id),
+            Identity(ownership.session, before.epoch, manner.new_id, tenancy.tenant),
             before.settings,
             manner.defaults,
             transport_lead_ms=RTP_LEAD_MS if visitor.player.headset.rtp else manner.transport_lead_ms,
             recalls=not visitor.player.headset.rtp,
             items=before.items,
+            calls=before.calls,
             deadlines=manner.deadlines,
             events=manner.events,
             route=manner.route,
+            allowance=tenancy.allowance,
         )
-        watch = Watch(core, self.clock, self._counts, self.ports, manner.holds, player=visitor.player)
-        shell = Shell(self.stages, self.clock, self.do)
+        watch = Watch(
+            core,
+            self.clock,
+            self._counts,
+            self.ports,
+            manner.holds,
+            player=visitor.player,
+            tools=manner.tools,
+            tenants=manner.tenants,
+        )
+        shell = Shell(self.stages, self.clock, self._requests, self.do)
         journal = Journal(LogQueue(LIMITS, earlier), ownership, self._ways.line, shell)
-        call = Call(core, journal, watch, visitor, shell)
+        call = Call(core, journal, watch, visitor, shell, tenancy=tenancy)
         self.calls[ownership.session] = call
         call.begin()
         visitor.admitted(call)
+        call.recover()
+        if tenancy.tenant in manner.tenants.revoked:
+            call.end(REVOKED)
+
+    def session_deleted(self, session: str) -> None:
+        """Somebody says that it is gone."""
+        call = self.calls.get(session)
+        if call is not None:
+            call.end("session_deleted")
 
     def leave(self, call: Call) -> None:
         """`call` has ended: forget it once it is written, or takes too long to be, and has drained."""
@@ -280,6 +338,8 @@ class Gateway:
             self.clock.after(FLUSH_POLL_MS, self.do, self._until_drained, call)
             return
         call.leave_stages()
+        call.journal.release()
+        self.tenancies.leave(call.tenancy)
         if self.calls.get(call.session) is call:
             del self.calls[call.session]
         else:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -19,14 +21,24 @@ from duplex.stage_pool import StagePool
 from media.heard_estimate import Path
 from media.playout import Playout
 from sessions import response as life
+from sessions.conversation import Conversation
 from sessions.heard import Heard
-from sessions.memory_store import MemorySessionStore
+from sessions.items import Item
+from sessions.memory_quotas import MemoryQuotas
+from sessions.memory_store import MemorySessionStore, _Session
+from sessions.prompt import _Script
+from sessions.quotas import Allowance, Amounts, Kind
+from sessions.records import SessionRecord
 from sessions.reply import Reply
 from sessions.response import Phase, Response
 from sessions.saving import Part, Saving
+from sessions.service_calls import ServiceCalls
+from sessions.settings import ResponseSpec
 from sessions.speaking import Speaking
+from sessions.store import Appended, Ownership, StoreError
 from stages.contracts import Tag, TextDelta
 from stages.credit import Credit
+from stages.kv_cache import Claim, KvCache
 from stages.messages import Welcome
 from stages.outbox import Outbox
 from stages.owners import Owners
@@ -121,6 +133,30 @@ def _any_owner(store: MemorySessionStore, ownership: Any) -> Any:
     return store._find(ownership.session)
 
 
+async def _brings_back(store: MemorySessionStore, ownership: Ownership, seq: int, entry: bytes) -> Appended:
+    """In place of: what was deleted is there no more."""
+    if ownership.session not in store._sessions:
+        record = SessionRecord(ownership.session, "sim", 0, b"", b"")
+        store._sessions[ownership.session] = held = _Session(
+            record, ownership.fence, ownership.owner, 0, 0, seq=seq - 1
+        )
+        store._touch(held, ownership)
+    return await _APPEND(store, ownership, seq, entry)
+
+
+_APPEND = MemorySessionStore.append
+
+
+def _never_repeated(held: _Session, ownership: Ownership, seq: int, entry: bytes) -> bool:
+    """In place of: an entry that was taken is known when it comes again."""
+    return False
+
+
+def _never_behind(queue: LogQueue, error: StoreError) -> bool:
+    """In place of: a store that has gone back is told again what it has forgotten."""
+    return False
+
+
 def _never(scheduler: StageScheduler, now_ns: int) -> bool:
     """In place of: a step whose stream's time is over is not started."""
     return False
@@ -151,6 +187,63 @@ def _not_kept_back(playout: Playout, response: str, sample: int | None) -> None:
     """In place of: sound waits until its words are stored."""
 
 
+def _at_once(calls: ServiceCalls, item: Item, spec: ResponseSpec, now_ns: int) -> list[Any]:
+    """In place of: a call is begun once the store has it."""
+    return [*_CALLED(calls, item, spec, now_ns), *calls.stored(item.call_id)]
+
+
+_CALLED = ServiceCalls.call
+
+
+def _does_again(calls: ServiceCalls, items: Iterable[Item], now_ns: int) -> list[Any]:
+    """In place of: what is not safe, and may have been done, is not done again."""
+    for call in calls._calls.values():
+        call.begun = replace(call.begun, safe=True)
+    return _RECOVERED(calls, items, now_ns)
+
+
+_RECOVERED = ServiceCalls.recover
+
+
+def _leaves_open(calls: ServiceCalls, item: Item, now_ns: int) -> list[Any]:
+    """In place of: of every call that history has it says what came of it."""
+    return []
+
+
+def _cancels_all(calls: ServiceCalls) -> list[Any]:
+    """In place of: an interruption cancels what is safe."""
+    for call in calls._calls.values():
+        call.begun = replace(call.begun, safe=True)
+    return _INTERRUPTED(calls)
+
+
+_INTERRUPTED = ServiceCalls.interrupt
+
+
+def _heedless(script: _Script) -> None:
+    """In place of: a prompt has every call, and what came of it."""
+    script._calls.clear()
+
+
+def _anybodys(cache: KvCache[Any], claim: Claim[Any]) -> Any:
+    """In place of: KV is found by who made it, and of what."""
+    return next(iter(cache._places.values()), None)
+
+
+def _keeps_its_lease(quotas: MemoryQuotas, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
+    """In place of: the place of a call that is over is its tenant's again."""
+
+
+def _takes_more(allowance: Allowance, kind: Kind) -> bool:
+    """In place of: what is used up is not used any more."""
+    return True
+
+
+def _goes_on_waiting(conversation: Conversation, now_ns: int) -> list[Any]:
+    """In place of: a response that has waited for its quota is made once there is more."""
+    return []
+
+
 GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "staleness": (Owners, "owns", _anybody),
     "staleness, late output": (Speaking, "published", _takes_what_is_late),
@@ -165,7 +258,19 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "release, session": (Stage, "_release_session", _keeps_the_session),
     "release, place": (Pool, "end", _keeps_the_place),
     "fence": (MemorySessionStore, "_owned", _any_owner),
+    "deletion": (MemorySessionStore, "append", _brings_back),
     "sequence": (LogQueue, "written", _number_again),
+    "sequence, repetition": (MemorySessionStore, "_repeated", _never_repeated),
+    "store that went back": (LogQueue, "_went_back", _never_behind),
+    "tools, before": (ServiceCalls, "call", _at_once),
+    "tools, once": (ServiceCalls, "recover", _does_again),
+    "tools, taken up": (ServiceCalls, "_take_up", _leaves_open),
+    "tools, interruption": (ServiceCalls, "interrupt", _cancels_all),
+    "tools, prompts": (_Script, "_answer", _heedless),
+    "KV, whose it is": (KvCache, "_find", _anybodys),
+    "quotas, place": (MemoryQuotas, "close", _keeps_its_lease),
+    "quotas, limit": (Allowance, "take", _takes_more),
+    "quotas, draw": (Conversation, "allowance_drawn", _goes_on_waiting),
     "queue deadline": (StageScheduler, "_may_expire", _never),
     "heard, reports": (Heard, "report", _unheeded),
     "heard, path": (Playout, "go_by", _without_way),
@@ -178,8 +283,8 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
 def without(guard: str) -> Iterator[None]:
     """The product without one of its guards."""
     owner, name, stand_in = GUARDS[guard]
-    kept = getattr(owner, name)
-    setattr(owner, name, stand_in)
+    kept = inspect.getattr_static(owner, name)
+    setattr(owner, name, staticmethod(stand_in) if isinstance(kept, staticmethod) else stand_in)
     try:
         yield
     finally:

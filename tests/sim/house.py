@@ -19,10 +19,11 @@ from random import Random
 
 from duplex.pipeline import route_of
 from media.chunk import ms_to_samples
+from sessions.filler import FILLER
 from sessions.planner import ReplyDefaults
 from sessions.records import Conversation
 from sessions.response import Deadlines
-from sessions.settings import OUTPUT_RATE
+from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.edges import GATEWAY
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
 from stages.event_log import EventLog
@@ -33,15 +34,18 @@ from stages.replica import Quarantine, Replica, ReplicaState, Restart
 from stages.restart import RestartPolicy
 from stages.stream import StageModel
 from tests.sim.clock import MS, Clock
-from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, Talkative, Voice
+from tests.sim.engines import SAMPLES_PER_FRAME, Ears, Fallible, FallibleBatches, FallibleMind, Talkative, Voice
 from tests.sim.event_watch import EventWatch
 from tests.sim.gateway import Gateway, Manner, Ways
 from tests.sim.host import Edge, Host, HostSpec
+from tests.sim.minds import Mind
 from tests.sim.network import Route
 from tests.sim.plan import Plan
 from tests.sim.port import Way
 from tests.sim.stage_watch import StageWatch
 from tests.sim.store import Store, StoreLine
+from tests.sim.tenants import NAMES, Tenants
+from tests.sim.tools import SERVED, SHOW, ToolServer
 from tests.sim.watch import WORD_MS
 
 GATEWAYS = 2
@@ -109,6 +113,8 @@ class House:
         self.store = Store(self.clock, self.counts)
         self.graph = graph_of(plan)
         self._reply_route = route_of(self.graph)
+        self.tenants = Tenants(Counter(filter(None, map(self.tenant_of, range(plan.sessions)))), self.counts)
+        self.tools = ToolServer(self.clock, self.random_of("tools"), self.counts, self.store.watch.has_begun)
         self.keepers = {name: Replica() for node in self.graph.stages for name in node.replica_names}
         self.replicas = tuple(self.keepers)
         self._node_of = {name: node for node in self.graph.stages for name in node.replica_names}
@@ -132,6 +138,9 @@ class House:
         self.booting = 0
         self.gateway_died: Callable[[Gateway], None] = lambda gateway: None
         self.store.watch.taken_over = self._taken_over
+        self.store.watch.went_back = self.tools.forgetful.add
+        self.store.watch.called = self._called
+        self.dies_at_call = False
 
     # ---- chance and notes --------------------------------------------------------------------------
 
@@ -179,6 +188,20 @@ class House:
             watch.worker(host.events, is_alive=host in self.living)
         self.counts["events checked"] += watch.events
 
+    def check_accounts(self) -> None:
+        """All places are free, and as much is used as calls have used."""
+        for tenant, spent in self.tenants.used.items():
+            leases, used = self.store.account(tenant)
+            assert not leases, f"{tenant} has calls that are over"
+            if len(self.tenants.days) > 1:
+                continue
+            assert all(used.get(kind, 0) >= amount for kind, amount in spent.items()), (
+                f"{tenant} has used {spent}, and was given {used}"
+            )
+            if not self.tenants.has_lost:
+                self.counts["accounts settled"] += 1
+                assert Counter(used) == spent, f"{tenant} has used {spent}, and was given {used}"
+
     # ---- workers -----------------------------------------------------------------------------------
 
     @property
@@ -222,7 +245,10 @@ class House:
             return FallibleBatches(Voice(), self)
         replies = (*self.mood.sample(REPLIES, len(REPLIES)), "And that is all.")
         script = ScriptedOptions(replies=replies, frames_per_word=FRAMES_PER_WORD)
-        return Fallible(Talkative(script, self) if kind == "thinker" else ScriptedModel(kind, script), self)
+        if kind != "thinker":
+            return Fallible(ScriptedModel(kind, script), self)
+        talk, places = Talkative(script, self), self._plan.offers.places
+        return FallibleMind(Mind(talk, places, self.clock, self.counts), self) if places else Fallible(talk, self)
 
     def _step_ms(self, kind: str) -> float:
         if kind == "encoder" and self.happens("late transcripts"):
@@ -267,7 +293,13 @@ class House:
         self._incarnations[name] += 1
         self._policies.setdefault(name, RestartPolicy()).started(self.clock.now_ns)
         name = f"{name}.{self._incarnations[name]}"
-        defaults = ReplyDefaults("Be kind.", max_output_tokens=40, prepare=self._plan.prepare)
+        defaults = ReplyDefaults(
+            "Be kind.",
+            max_output_tokens=40,
+            prepare=self._plan.prepare,
+            service_tools=SERVED if self._plan.offers.tools else (),
+            filler=FILLER if self._plan.offers.places else "",
+        )
         gateway = self.gateways[slot] = Gateway(
             name,
             Ways(
@@ -276,12 +308,15 @@ class House:
             ),
             Manner(
                 self.graph,
+                SessionSettings(tools=(SHOW,)) if self._plan.offers.tools else SessionSettings(),
                 self._reply_route,
                 self._limits_of,
                 defaults,
                 self._plan.transport_lead_ms,
                 replace(DEADLINES, whole_ns_max=self._plan.whole_ms_max * MS),
                 self.is_held,
+                self.tools,
+                self.tenants,
                 self.new_id,
                 EventLog(EVENTS_MAX),
             ),
@@ -298,11 +333,20 @@ class House:
         gateway = self.gateways[slot]
         if gateway is not None:
             self.count("gateways died")
+            self.tenants.has_lost = True
             self.gateways[slot] = None
             gateway.die()
             self.gateway_died(gateway)
             pause_ms = self._policies[f"gw_{slot}"].died(self.clock.now_ns) / MS
             self._boot_later(pause_ms, self.boot_gateway, slot)
+
+    def _called(self, owner: str) -> None:
+        """The store has a call of a tool of `owner`, and not yet that it is about to be made."""
+        names = [gateway.name if gateway is not None else "" for gateway in self.gateways]
+        if self.dies_at_call and owner in names:
+            self.dies_at_call = False
+            self.count("gateways died at a call")
+            self.kill_gateway(names.index(owner))
 
     def _taken_over(self, session: str, fence: int, stored: Conversation) -> None:
         """The session passes from the owner under `fence`, dead or not, to another, with what is `stored`."""
@@ -310,6 +354,23 @@ class House:
             for call in (*gateway.calls.values(), *gateway.former):
                 if (call.session, call.journal.ownership.fence) == (session, fence):
                     call.watch.taken_over(stored)
+
+    def tenant_of(self, caller: int) -> str:
+        """Of the caller of that number; empty where nobody counts."""
+        return NAMES[caller % len(NAMES)] if self._plan.offers.tenants else ""
+
+    def revoke(self, tenant: str) -> None:
+        """Who calls for `tenant` may no more, as of now."""
+        self.tenants.revoked.add(tenant)
+        for gateway in self.gateways:
+            if gateway is not None:
+                gateway.do(gateway.tenancies.revoke, tenant)
+
+    def tell_of_deletion(self, session: str) -> None:
+        """All gateways hear that it is gone."""
+        for gateway in self.gateways:
+            if gateway is not None:
+                self.clock.after(self.mood.uniform(0, 20), gateway.do, gateway.session_deleted, session)
 
     def a_gateway(self, random: Random, but: Gateway | None, /) -> Gateway | None:
         """One that lives, another than `but` if there is one."""

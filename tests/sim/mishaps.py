@@ -16,11 +16,14 @@ from tests.sim.gateway import Gateway
 from tests.sim.host import Host
 from tests.sim.house import GATEWAYS, House
 from tests.sim.network import DELAY_MS_MAX, Route
+from tests.sim.plan import DIE_AT_CALL, REVOKE
 from tests.sim.store import LEASE_TTL_MS, StoreLine
 
 SILENCE_NS_MAX = 1_000_000_000  # a worker that is silent for so long is taken for dead
 STOP_MS_MAX = 600  # less than that
 ONE_LINK_CHANCE = 0.3
+LAG_MS_MAX = 800
+AWAY_MS = 400
 RETIRE_MS_MAX = 2_000  # then it is ended, whatever it still has
 
 
@@ -51,10 +54,15 @@ class Mishaps:
             "cut a gateway off the store": self._cut_off,
             "slow the store": self._slow_store,
             "refuse at the store": self._refuse,
+            "fill the store": self._fill,
+            "fail over to a lagging replica": self._fail_over,
+            "delete a session": self._delete,
             "lose requests to the store": self._lose_requests,
             "lose replies of the store": self._lose_replies,
             "step the wall clock": self._step_clock,
             "ask for a lease": self._ask_for_lease,
+            REVOKE: self._revoke,
+            DIE_AT_CALL: self._die_at_call,
         }
 
     def do(self, kind: str, pick: float) -> None:
@@ -180,6 +188,40 @@ class Mishaps:
     def _refuse(self, pick: float) -> None:
         self._line(pick).weather.unavailable = self._mood.choice((0.3, 1.0))
 
+    def _fill(self, pick: float) -> None:
+        self._line(pick).weather.full = self._mood.choice((0.5, 1.0))
+
+    def _fail_over(self, pick: float) -> None:
+        """From now on the replica gets nothing any more; then the store is away, and then it is the replica."""
+        replica = self._house.store.replica()
+        lag_ms = pick * LAG_MS_MAX
+        self._later(lag_ms, self._be_away)
+        self._later(lag_ms + self._mood.choice((0, 300)), self._house.store.fail_over, replica)
+
+    def _be_away(self) -> None:
+        for line in self._house.lines:
+            line.weather.is_held = True
+            self._later(AWAY_MS, line.clear_up)
+
+    def _revoke(self, pick: float) -> None:
+        tenants = self._house.tenants
+        tenant = sorted(tenants.callers)[int(pick * len(tenants.callers))]
+        self._house.revoke(tenant)
+        self._later(self._mood.choice((100, 1_000)), tenants.revoked.discard, tenant)
+
+    def _die_at_call(self, pick: float) -> None:
+        """The gateway that calls a tool next dies before it has written down that it will."""
+        self._house.dies_at_call = True
+
+    def _delete(self, pick: float) -> None:
+        """As an operator would. Its owner hears of it, or finds out by itself."""
+        sessions = self._sessions()
+        session = sessions[int(pick * len(sessions))]
+        if self._house.store.delete(session):
+            self._house.count("sessions deleted")
+            if self._mood.random() < 0.5:
+                self._house.tell_of_deletion(session)
+
     def _lose_requests(self, pick: float) -> None:
         self._line(pick).weather.request_lost = self._mood.choice((0.3, 0.8))
 
@@ -187,7 +229,7 @@ class Mishaps:
         self._line(pick).weather.reply_lost = self._mood.choice((0.3, 0.8))
 
     def _step_clock(self, pick: float) -> None:
-        self._house.clock.wall_step_ms += (-3_600_000, -2_000, 2_000, 3_600_000)[int(pick * 4)]
+        self._house.clock.step_wall((-3_600_000, -2_000, 2_000, 3_600_000)[int(pick * 4)])
 
     def _ask_for_lease(self, pick: float) -> None:
         """As an unattended recovery would: only what nobody holds is given."""

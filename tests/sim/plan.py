@@ -33,6 +33,8 @@ JITTER_MS = (0, 0, 20, 80)
 # A jitter buffer of a quarter of a second is more than anybody is told of.
 BUFFER_MS = (0, 40, 100, 250)
 FOR_EVER_MS = 1_000_000
+TOOLS_SHARE, TENANTS_SHARE, PLACES_SHARE = 0.3, 0.2, 0.2  # of all plans
+REVOKE_PAUSE_MS = 2_500
 BUFFER_MS_MIN_RTP = 50  # as measured in a browser
 
 # What callers do, and how often each at the most, by weight.
@@ -70,11 +72,18 @@ WORLD_DEEDS = (
     "cut a gateway off the store",
     "slow the store",
     "refuse at the store",
+    "fill the store",
+    "fail over to a lagging replica",
+    "delete a session",
     "lose requests to the store",
     "lose replies of the store",
     "step the wall clock",
     "ask for a lease",
 )
+DIE_AT_CALL = "kill a gateway at a call"
+SHOCKS = ("kill a gateway", DIE_AT_CALL, "lose the connection", "speak", "speak")
+SHOCKS_PAUSE_MS = 700
+REVOKE = "revoke a permission"
 # What may go wrong at any time, and with which chance at the most.
 CHANCES = {
     "short guesses": 0.3,
@@ -129,6 +138,26 @@ class Headset:
 
 
 @dataclass(frozen=True, slots=True)
+class Offers:
+    """What the service has beside the line. `tools`: it calls some. `tenants`: its callers' quotas are counted.
+    `places`: for KV, at each
+    Thinker, so few that all callers at once must wait for one, and none is refused; 0: it keeps none."""
+
+    tools: bool = False
+    tenants: bool = False
+    places: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{'tools' if self.tools else 'no tools'}, {'tenants' if self.tenants else 'no tenants'}, "
+            f"{self.places or 'no'} places for KV"
+        )
+
+
+BARE = Offers()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`trouble_ms`: how long things go wrong. `replicas`: of each stage, in the order of the line; `observed`: somebody
     looks on. `prepare` and `transport_lead_ms` as of the gateways; `whole_ms_max`: how long a response may take.
@@ -145,13 +174,14 @@ class Plan:
     chances: tuple[tuple[str, float], ...]
     deeds: tuple[Deed, ...]
     headsets: tuple[Headset, ...]
+    offers: Offers = BARE
 
     def script(self) -> str:
         """What happens, a line for each deed."""
         chances = ", ".join(f"{what} {share:.2%}" for what, share in self.chances) or "none"
         head = (
             f"{self.sessions} callers, {self.trouble_ms / 1000:.3f} s of trouble, replicas {self.replicas}, "
-            f"{'observed' if self.observed else 'not observed'}, "
+            f"{'observed' if self.observed else 'not observed'}, {self.offers}, "
             f"answers {'prepared' if self.prepare else 'not prepared'}, lead {self.transport_lead_ms} ms, "
             f"a response takes {self.whole_ms_max / 1000:.3f} s at most"
         )
@@ -186,6 +216,12 @@ def draw(seed: int) -> Plan:
     whole_ms_max = random.choice(WHOLE_MS_MAX)
     if whole_ms_max == HURRIED_MS_MAX:
         chances.append(LONG_REPLIES)
+    offered = Random(f"offers of {seed}")
+    offers = _offers(offered, sessions)
+    if offers.tools:
+        deeds += _shocks(offered, sessions, trouble_ms)
+    if offers.tenants:
+        deeds += [Deed(at_ms, REVOKE, -1, offered.random()) for at_ms in _moments(offered, trouble_ms, REVOKE_PAUSE_MS)]
     return Plan(
         seed,
         sessions,
@@ -198,7 +234,24 @@ def draw(seed: int) -> Plan:
         tuple(chances),
         tuple(sorted(deeds, key=lambda deed: deed.at_ms)),
         _headsets(seed, sessions, trouble_ms),
+        offers,
     )
+
+
+def _offers(random: Random, sessions: int) -> Offers:
+    """Drawn apart as well."""
+    return Offers(
+        tools=random.random() < TOOLS_SHARE,
+        tenants=random.random() < TENANTS_SHARE,
+        places=sessions // 2 + 1 if random.random() < PLACES_SHARE else 0,
+    )
+
+
+def _shocks(random: Random, sessions: int, trouble_ms: int) -> Iterator[Deed]:
+    """What calls of tools must survive, more often than it happens by itself."""
+    for at_ms in _moments(random, trouble_ms, SHOCKS_PAUSE_MS):
+        kind = random.choice(SHOCKS)
+        yield Deed(at_ms, kind, random.randrange(sessions) if kind in CALLER_DEEDS else -1, random.random())
 
 
 def _headsets(seed: int, sessions: int, trouble_ms: int) -> tuple[Headset, ...]:

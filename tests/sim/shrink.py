@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.sim.plan import PLAIN, Plan
+from tests.sim.plan import BARE, PLAIN, Plan
 from tests.sim.world import World
 
 ATTEMPTS_MAX = 600  # each is a world of its own; a plan of a hundred deeds takes about two hundred
@@ -70,6 +70,11 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, replicas=(*plan.replicas[:place], 1, *plan.replicas[place + 1 :]))
     if plan.observed:
         yield replace(plan, observed=False)
+    if plan.offers != BARE:
+        yield replace(plan, offers=BARE)
+        yield replace(plan, offers=replace(plan.offers, tenants=False))
+        yield replace(plan, offers=replace(plan.offers, tools=False))
+        yield replace(plan, offers=replace(plan.offers, places=0))
     if any(headset != PLAIN for headset in plan.headsets):
         yield replace(plan, headsets=(PLAIN,) * plan.sessions)
     last_ms = max((deed.at_ms for deed in plan.deeds), default=0) + 1

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stages.contracts import OUT_OF_BAND, AudioOut, Tag
+from stages.contracts import OUT_OF_BAND, AudioOut, Clause, Tag
 from stages.edges import GATEWAY, OutEdge
 from stages.effects import Effect, Send, StartBatch
 from stages.messages import (
@@ -194,6 +194,8 @@ class StageWatch:
                 self._end(lambda stream: stream.tag.session == session)
             case Cancel(tag):
                 self._streams[tag.key].ended = True
+            case Feed(tag, Clause(text=text), 0):  # word for word of its gateway, which has no window to keep to
+                self._streams[tag.key].fed += max(1, len(text))
             case Feed(tag, _, units):
                 self._streams[tag.key].fed += units
             case Grant(tag, units):

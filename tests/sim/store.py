@@ -3,10 +3,12 @@
 Theory of operation
     A request travels to the store, is carried out there at one moment, and its answer travels back. The gateway waits
     `TIMEOUT_MS` for it; a request that is still under way then arrives all the same, which is how a late writer comes
-    about. `StoreWatch` keeps a book of its own of who owned what and what was written.
+    about. `StoreWatch` keeps a book of its own of who owned what and what was written. A fail-over to a replica that
+    lagged makes of the store what that held, and of the book what it said then.
 
 Rules
 * At most one owner's writes are taken under each fence, in their order, each once; none under an earlier one.
+* What was deleted is written no more, and owned by nobody.
 * What a new owner gets is everything that was written, in its order; whoever is asked (`taken_over`) says whether it is
   all that was said.
 """
@@ -15,13 +17,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
 from sessions.log import Log, replay
-from sessions.memory_store import MemorySessionStore
-from sessions.records import Conversation, SessionRecord, TurnRecord, decode_entry
+from sessions.memory_store import MemorySessionStore, Moment
+from sessions.quotas import KINDS, Account, Amounts, OverQuota, Quotas
+from sessions.records import (
+    CallBegun,
+    Compacted,
+    Conversation,
+    ItemAppended,
+    SessionRecord,
+    TurnRecord,
+    decode_entry,
+)
 from sessions.store import (
     Appended,
     LeaseHeld,
@@ -30,6 +41,7 @@ from sessions.store import (
     Snapshot,
     StaleOwner,
     StoreError,
+    StoreFull,
     StoreTimeout,
     StoreUnavailable,
 )
@@ -47,30 +59,52 @@ Answer = Callable[[Any], None]
 
 @dataclass(slots=True)
 class _Book:
-    """What is known of one session. `owners` by fence; `entries` under `fence`."""
+    """What is known of one session. `owners` by fence; `seq` entries under `fence`. `has_gone_back`: what its owner has
+    written may be lost."""
 
     record: SessionRecord
     owners: dict[int, str]
     fence: int = 1
     seq: int = 0
     log: list[TurnRecord] = field(default_factory=list)
+    has_gone_back: bool = False
+
+    def copy(self) -> _Book:
+        return replace(self, owners=dict(self.owners), log=list(self.log), has_gone_back=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """What one that lags has, and what it would be right for it to have."""
+
+    held: Moment
+    books: dict[str, _Book]
+    deleted: frozenset[str]
 
 
 class StoreWatch:
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
         self._books: dict[str, _Book] = {}
+        self._deleted: set[str] = set()
         self.taken_over: Callable[[str, int, Conversation], None] = lambda session, fence, stored: None
+        self.went_back: Callable[[str], object] = lambda session: None
+        self.called: Callable[[str], object] = lambda owner: None
+        self._begun: set[tuple[str, str]] = set()  # calls of tools of which the log has said so
 
     def created(self, record: SessionRecord, ownership: Ownership) -> None:
+        assert record.session not in self._deleted, "what was deleted is not made again"
         if record.session not in self._books:
             self._books[record.session] = _Book(record, {1: ownership.owner})
 
-    def acquired(self, ownership: Ownership, snapshot: Snapshot) -> None:
-        book = self._books[ownership.session]
-        assert ownership.fence == book.fence + 1, "each owner has a fence of its own"
-        self.taken_over(ownership.session, book.fence, self._under_way(book))
-        book.fence, book.seq = ownership.fence, 0
+    def acquired(self, ownership: Ownership, snapshot: Snapshot, seen_fence: int) -> None:
+        book = self._book(ownership.session)
+        assert ownership.fence == max(book.fence, seen_fence) + 1, "each owner has a fence of its own"
+        if book.has_gone_back:
+            self._counts["takeovers behind a fail-over"] += 1
+        else:
+            self.taken_over(ownership.session, book.fence, self._under_way(book))
+        book.fence, book.seq, book.has_gone_back = ownership.fence, 0, False
         book.owners[ownership.fence] = ownership.owner
         wanted = replay(snapshot.record, book.log)
         given = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
@@ -86,7 +120,7 @@ class StoreWatch:
         return log.conversation()
 
     def written(self, ownership: Ownership, seq: int, entry: bytes, outcome: Appended) -> None:
-        book = self._books[ownership.session]
+        book = self._book(ownership.session)
         assert ownership.fence == book.fence, f"a late writer of fence {ownership.fence} was heard"
         assert ownership.owner == book.owners[book.fence], "one owner writes under a fence"
         if outcome is Appended.DUPLICATE:
@@ -95,12 +129,42 @@ class StoreWatch:
             return
         book.seq += 1
         assert seq == book.seq, "entries are written in their order"
-        book.log.append(decode_entry(entry))
+        record = decode_entry(entry)
+        book.log.append(record)
+        if isinstance(record, ItemAppended) and record.item.kind == "function_call":
+            self.called(ownership.owner)
+        if isinstance(record, CallBegun):
+            self._begun.add((ownership.session, record.call.id))
+        elif isinstance(record, Compacted):
+            self._begun.update((ownership.session, call.id) for call in record.calls)
 
-    def seq(self, session: str, fence: int) -> int:
-        """How many entries were written under `fence`, if it is in force."""
-        book = self._books[session]
-        return book.seq if book.fence == fence else 0
+    def has_begun(self, session: str, call_id: str) -> bool:
+        """The log has said that this call is about to be made."""
+        return (session, call_id) in self._begun
+
+    def _book(self, session: str) -> _Book:
+        assert session not in self._deleted, f"{session} was deleted, and is there again"
+        return self._books[session]
+
+    def deleted(self, session: str) -> None:
+        del self._books[session]
+        self._deleted.add(session)
+
+    def replica(self, held: Moment) -> _Replica:
+        """A replica that has no more than is `held` now."""
+        return _Replica(held, {name: book.copy() for name, book in self._books.items()}, frozenset(self._deleted))
+
+    def failed_over(self, replica: _Replica) -> None:
+        for name, book in self._books.items():
+            had = replica.books.get(name)
+            self._counts["sessions lost by a fail-over"] += had is None
+            is_same = had is not None and (had.fence, had.seq) == (book.fence, book.seq)
+            if had is not None and not is_same:
+                self._counts["sessions gone back"] += 1
+                self.went_back(name)
+            if had is not None and is_same:
+                had.has_gone_back = book.has_gone_back
+        self._books, self._deleted = replica.books, set(replica.deleted)
 
     def conversation(self, session: str) -> Conversation:
         """What is written of `session`."""
@@ -128,10 +192,59 @@ class Store:
         self.watch.created(record, ownership)
         return ownership
 
-    def acquire(self, session: str, owner: str, digest: bytes | None) -> tuple[Ownership, Snapshot]:
-        ownership, snapshot = _now(self.model.acquire(session, owner, digest, LEASE_TTL_MS))
-        self.watch.acquired(ownership, snapshot)
+    def acquire(
+        self, session: str, owner: str, digest: bytes | None, *, seen_fence: int = 0
+    ) -> tuple[Ownership, Snapshot]:
+        ownership, snapshot = _now(self.model.acquire(session, owner, digest, LEASE_TTL_MS, seen_fence=seen_fence))
+        self.watch.acquired(ownership, snapshot, seen_fence)
         return ownership, snapshot
+
+    def renew(self, ownership: Ownership) -> None:
+        _now(self.model.renew(ownership))
+
+    def delete(self, session: str) -> bool:
+        existed = _now(self.model.delete(session))
+        if existed:
+            self.watch.deleted(session)
+        return existed
+
+    def open_account(self, tenant: str, lease: str, quotas: Quotas, wanted: Amounts) -> Account | OverQuota:
+        opened = _now(self.model.open_account(tenant, lease, LEASE_TTL_MS, quotas, wanted))
+        if isinstance(opened, Account):
+            leases, _ = self.account(tenant)
+            assert leases <= (quotas.sessions or leases), f"{tenant} has {leases} calls"
+        self._check_account(tenant, quotas)
+        return opened
+
+    def draw(self, tenant: str, lease: str, quotas: Quotas, wanted: Amounts) -> Account | None:
+        drawn = _now(self.model.draw(tenant, lease, LEASE_TTL_MS, quotas, wanted))
+        self._check_account(tenant, quotas)
+        return drawn
+
+    def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> bool:
+        """Whether the lease was still there, and what is unspent goes back."""
+        is_held = lease in self.model._quotas._now_of(tenant).leases
+        _now(self.model.close_account(tenant, lease, day, unspent))
+        return is_held
+
+    def _check_account(self, tenant: str, quotas: Quotas) -> None:
+        _, used = self.account(tenant)
+        for kind in KINDS:
+            most = quotas.of_day(kind)
+            assert most is None or 0 <= used.get(kind, 0) <= most, f"{tenant} was given {used}"
+
+    def account(self, tenant: str) -> tuple[int, Amounts]:
+        """How many leases it has, and what it was given today."""
+        held = self.model._quotas._now_of(tenant)
+        return len(held.leases), held.used
+
+    def replica(self) -> _Replica:
+        """One that has all that is stored now, and nothing of what follows."""
+        return self.watch.replica(self.model.moment())
+
+    def fail_over(self, replica: _Replica) -> None:
+        self.model.go_back(replica.held)
+        self.watch.failed_over(replica)
 
     def write(self, ownership: Ownership, seq: int, entry: bytes, *, compacts: bool) -> Appended:
         put = self.model.compact if compacts else self.model.append
@@ -147,6 +260,7 @@ class Weather:
     is_held: bool = False
     delay_ms_max: float = ANSWER_MS_MAX
     unavailable: float = 0.0
+    full: float = 0.0
     request_lost: float = 0.0
     reply_lost: float = 0.0
 
@@ -189,7 +303,7 @@ class StoreLine:
         self.under_way -= 1
         self._counts["late requests"] += call.is_over
         try:
-            result = operation()
+            result = StoreFull("by chance") if self._falls_to("full", self.weather.full) else operation()
         except StoreError as error:
             self._counts["writers fenced off"] += isinstance(error, StaleOwner)
             self._counts["leases held"] += isinstance(error, LeaseHeld)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim import plan
 from tests.sim.mishaps import Mishaps
-from tests.sim.plan import CALLER_DEEDS, CHANCES, WORLD_DEEDS, draw
+from tests.sim.plan import CALLER_DEEDS, CHANCES, DIE_AT_CALL, REVOKE, WORLD_DEEDS, draw
 from tests.sim.run import Played, main, play, play_many, play_some
 from tests.sim.world import World
 
@@ -19,14 +19,20 @@ REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 # What a simulator that tests anything must have seen, beside every mishap that its plans may ask for.
 SEEN = (
+    "accounts settled",
     "attempts given up",
     "backchannels",
     "barge-ins",
     "call ended client_too_slow",
     "call ended connection_closed",
+    "call ended permission_revoked",
+    "call ended quota_exceeded",
+    "call ended session_deleted",
     "call ended session_replaced",
     "call ended thinker_stale_epoch",
     "caller moved",
+    "calls refused SessionUnknown",
+    "calls refused StoreFull",
     "calls refused StoreTimeout",
     "calls refused StoreUnavailable",
     "calls resumed",
@@ -50,7 +56,9 @@ SEEN = (
     "entries written twice",
     "frames for calls that are over",
     "frames overtaken on another link",
+    "full",
     "gateways died",
+    "gateways died at a call",
     "late requests",
     "histories estimated",
     "histories told",
@@ -61,12 +69,19 @@ SEEN = (
     "long replies",
     "prepared confirmed",
     "prepared withdrawn",
+    "prompts read anew",
+    "prompts read on",
     "refused conversation_already_has_active_response",
     "refused out_of_band_response_active",
     "refused response_cancel_not_active",
     "replies broken off",
     "replies presumed whole",
     "replies told whole",
+    "sessions begun anew",
+    "sessions deleted",
+    "sessions gone back",
+    "sessions lost by a fail-over",
+    "side effects",
     "slow client",
     "speech resumed",
     "stale Cancel",
@@ -79,7 +94,20 @@ SEEN = (
     "store replies lost",
     "store requests lost",
     "takeovers",
+    "takeovers behind a fail-over",
+    "tenants drawn",
+    "tenants refused sessions",
+    "tools asked book",
+    "tools asked look_up",
+    "tools asked show",
+    "tools cancelled",
+    "tools failed",
+    "tools followed",
+    "tools succeeded",
+    "tools unknown",
     "unavailable",
+    "words that bridge a wait",
+    "words that bridge reading",
     "workers died",
     "writers fenced off",
     "CallerTextFailed",
@@ -105,7 +133,7 @@ def test_no_seed_breaks_a_promise(played: Played) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_everything_has_happened(played: Played) -> None:
-    wanted = (*SEEN, *WORLD_DEEDS, *CHANCES)
+    wanted = (*SEEN, *WORLD_DEEDS, DIE_AT_CALL, REVOKE, *CHANCES)
     assert [name for name in wanted if not played.counts[name]] == []
 
 
@@ -139,7 +167,7 @@ def test_a_trace_changes_nothing() -> None:
 
 def test_plans_ask_for_nothing_that_nobody_can_do() -> None:
     world = World(draw(0))
-    assert set(WORLD_DEEDS) == set(Mishaps(world.house, list)._deeds)
+    assert {*WORLD_DEEDS, DIE_AT_CALL, REVOKE} == set(Mishaps(world.house, list)._deeds)
     world._begin()
     for kind in CALLER_DEEDS:
         world._callers[0].do(kind, 0.5)

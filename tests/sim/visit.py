@@ -16,7 +16,8 @@ from typing import Protocol
 
 from media.heard_estimate import Path
 from media.rtp_map import Position
-from sessions.events import Event, ReplyAudio, ReplyText
+from sessions.events import CallFinished, Event, ReplyAudio, ReplyText
+from sessions.items import Item
 from sessions.sounding import FRAME_MS
 from stages.contracts import OUT_OF_BAND
 from tests.sim.call import Call
@@ -38,10 +39,13 @@ class Visitor(Protocol):
     def clock(self) -> Clock: ...
     @property
     def is_traced(self) -> bool: ...
+    @property
+    def tenant(self) -> str: ...
     def note(self, what: str, /) -> None: ...
     def count(self, what: str, /) -> None: ...
     def connected(self, visit: Visit, /) -> None: ...
-    def disconnected(self, visit: Visit, /) -> None: ...
+    def disconnected(self, visit: Visit, code: str, /) -> None: ...
+    def called(self, item: Item, /) -> None: ...
     def forget_speech(self, visit: Visit, /) -> None: ...
 
 
@@ -59,6 +63,10 @@ class Visit:
         self._packet_ns = visitor.clock.now_ns  # of the next packet
         self.player = Player(headset, random, self, until_ns)
 
+    @property
+    def tenant(self) -> str:
+        return self._visitor.tenant
+
     # ---- at the gateway ----------------------------------------------------------------------------
 
     def admitted(self, call: Call) -> None:
@@ -73,15 +81,16 @@ class Visit:
         self.is_over = True
         self._visitor.note(f"refused: {code}")
         self._leave_silently()
-        self._visitor.disconnected(self)
+        self._visitor.disconnected(self, code)
 
     def ended(self, reason: str) -> None:
         assert self.call is not None, "a call ends that was begun"
+        assert reason != "store_refused", "the store is asked for nothing that it has to refuse"
         self._visitor.count(f"call ended {reason}")
         self.gateway.leave(self.call)
         self.is_over = True
         self._leave_silently()
-        self._visitor.disconnected(self)
+        self._visitor.disconnected(self, reason)
 
     def reset_gate(self) -> None:
         self._visitor.forget_speech(self)
@@ -186,8 +195,11 @@ class Visit:
     def _read(self, event: Event) -> None:
         if isinstance(event, ReplyAudio) and self.call is not None:
             assert event.epoch in (OUT_OF_BAND, self.call.core.epoch), "no sample of an ended epoch is read"
-        if not self.is_gone:
-            self.player.take(event)
+        if self.is_gone:
+            return
+        if isinstance(event, CallFinished) and event.item.status == "completed":
+            self._visitor.called(event.item)
+        self.player.take(event)
 
     def stop_reading(self) -> None:
         self.reads, self.has_stalled = False, True

@@ -45,11 +45,13 @@ from sessions.records import Conversation as Stored
 from sessions.response import Phase, Response
 from sessions.responses import DRAINING_MAX
 from sessions.settings import SessionSettings
-from stages.contracts import OUT_OF_BAND, Tag, ThinkerOptions
+from stages.contracts import OUT_OF_BAND, Clause, Tag, ThinkerOptions
 from tests.sim.clock import Clock
 from tests.sim.heard_watch import HeardWatch
 from tests.sim.player import Player
 from tests.sim.port import Port
+from tests.sim.tenants import Tenants
+from tests.sim.tools import SERVED_NAMES, ToolServer
 
 WORD_MS = 100  # what the voice takes for each word
 FADE_MS = 10
@@ -108,10 +110,16 @@ class Watch:
         holds: Callable[[str], bool],
         *,
         player: Player,
+        tools: ToolServer,
+        tenants: Tenants,
     ) -> None:
         self.core = core
         self._ear = HeardWatch(core, clock, player, counts)
         self._clock = clock
+        self._tools = tools
+        self._tenants = tenants
+        self._session = core._identity.session
+        self._calls = {call.id: call for call in core.begun_calls}
         self.counts = counts
         self.responses: dict[str, _Response] = {}
         self.prompts: dict[str, tuple[str, ...]] = {}
@@ -180,6 +188,7 @@ class Watch:
             case do.SaveItem(item, previous):
                 self._save(item, previous)
             case do.SaveDeletion(item_id):
+                self._forget_call(item_id)
                 self._store = [item for item in self._store if item.id != item_id]
                 for response in self.responses.values():
                     response.is_deleted |= response.item == item_id
@@ -195,6 +204,8 @@ class Watch:
                 self.counts[f"prepared {label}"] += 1
             case do.Measured("drain_lag_seconds", _, label):
                 self._drained_whole = self._drained_whole and label == "complete"
+            case _:
+                self._saw_call(effect)
 
     def _prompted(self, tag: Tag, prompt: tuple[str, ...]) -> None:
         told = self.responses.get(tag.response)
@@ -216,6 +227,32 @@ class Watch:
         else:
             self._store.insert(0 if previous is None else ids.index(previous) + 1, item)
         self._ear.saved(item, known)
+
+    def _saw_call(self, effect: do.Effect) -> None:
+        match effect:
+            case do.FeedStream(_, _, Clause()):
+                self.counts["words that bridge a wait"] += 1
+            case do.SaveCallBegun(call):
+                assert call.id not in self._calls, "a call begins once"
+                self._calls[call.id] = call
+            case do.SaveCallSettled():
+                self._settled_call(effect)
+            case do.CancelTool(call_id):
+                assert self._calls[call_id].safe, "only safe calls are cancelled"
+
+    def tool_called(self, tenant: str) -> None:
+        """A tool of the service is called, at the expense of `tenant`."""
+        self._tenants.tool_called(tenant)
+
+    def _settled_call(self, settled: do.SaveCallSettled) -> None:
+        call = self._calls.pop(settled.call_id)  # each ends once
+        if settled.output is not None:
+            self._save(settled.output, settled.previous)
+            self._tools.settled(call, settled.outcome, settled.output.text)
+
+    def _forget_call(self, item_id: str) -> None:
+        if any(item.id == item_id and item.kind != "message" for item in self._store):
+            self._tools.forgetful.add(self._session)
 
     def _check_cut(self, item: Item) -> None:
         """History holds what was sent of a reply, and says whether it was cut."""
@@ -427,4 +464,17 @@ class Watch:
         assert not undrained, f"every response drains: {undrained}"
         assert all(response.granted == response.sent for response in self.responses.values()), "credit is conserved"
         assert not self._owed.turns, f"turns without an answer: {self._owed.turns}"
+        self._check_calls()
         self._ear.at_rest()
+
+    def _check_calls(self) -> None:
+        """Of every call of the service's tools history says what came of it, but where something was taken from it."""
+        assert not self._calls, f"calls without an end: {list(self._calls)}"
+        if self._session in self._tools.forgetful:
+            return
+        items = self.core.items
+        made = {item.call_id for item in items if item.kind == "function_call" and item.name in SERVED_NAMES}
+        told = [item.call_id for item in items if item.kind == "function_call_output"]
+        assert len(told) == len(set(told)), "what came of a call is told once"
+        whole = {item.call_id for item in items if item.status == "completed"}
+        assert made & whole <= set(told), f"calls of which nobody knows what came: {made & whole - set(told)}"

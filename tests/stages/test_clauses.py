@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.clauses import ClauseLimits, ClauseSplitter, Reply, SentenceLimit, boundary_after
+from stages.stream import Emit
 from tests.stages.reply_bench import clauses_of, deltas_of
 
 
@@ -208,6 +209,7 @@ def test_words_that_bridge_a_wait_come_first_and_are_no_part_of_the_text() -> No
     assert deltas_of(outputs) == ["One moment, please. ", "It is ten."]
     assert [(clause.index, clause.text) for clause in clauses_of(outputs)] == [
         (0, "One moment, please."),
-        (1, "It is ten."),
-    ]
+        (1, " It is ten."),
+    ], "together they are what is said"
+    assert [output.units for output in outputs if isinstance(output, Emit)] == [19, 11]
     assert reply.text == "It is ten."

@@ -303,6 +303,8 @@ class _Reply(TimedStream):
         outputs: list[Output] = [Publish(TextDelta(delta))]
         if ends_clause:
             text = "".join(self._said[self._said_in_clauses :])
+            if self._clauses and not self._said_in_clauses:
+                text = f" {text}"  # behind what bridged the reading
             self._said_in_clauses = len(self._said)
             outputs.append(self._clause(text, final=is_last))
         if is_last:

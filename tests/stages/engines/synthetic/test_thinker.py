@@ -298,6 +298,7 @@ def test_a_filler_is_said_before_the_first_word_and_is_no_part_of_the_text() -> 
     done = events(rest)[-1]
     assert isinstance(done, TextDone)
     assert done.text.startswith("w0")
+    assert "".join(clause.text for clause in clauses) == f" {done.text}", "who wants all of the text gets words apart"
     assert stream.feed(Filler("Too late.")) == ()
     stream.close()
     assert kinds_and_ms(ask(one, *LONG, Message("assistant", done.text)))[0][0] == "word"
