@@ -39,6 +39,7 @@ from duplex.usage_meter import UsageMeter
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
 from media.heard_estimate import Path
+from media.input_offsets import Placed
 from media.playout import LedgerView
 from media.rtp_map import Position
 from sessions import effects as do
@@ -55,6 +56,7 @@ from sessions.events import (
 from sessions.records import CallBegun, CallRecord, Compacted, ReplySpeaking, TurnRecord
 from sessions.service_calls import Failure, Result
 from sessions.settings import SessionSettings
+from sessions.taken_input import TakenInput
 from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -122,8 +124,13 @@ class Call:
         self._client: Client | None = None
         self._path: Path | None = None
         self._recorder = Recorder(
-            conversation.items, conversation.settings, conversation.epoch, conversation.begun_calls
+            conversation.items,
+            conversation.settings,
+            conversation.epoch,
+            conversation.begun_calls,
+            conversation.hearing.input_from,
         )
+        self._taken_input = TakenInput(conversation.hearing)
         journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed, self._stored))
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
@@ -183,6 +190,7 @@ class Call:
         """The call is over. Everything that runs for it is ended at the stages."""
         if self._end_reason is not None:
             return
+        self._safely(lambda: self._keep_taken(self._taken_input.last(self.listening.newest)))
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
         self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
@@ -324,7 +332,9 @@ class Call:
         self._look_along_path(now_ns)
         self._send_due(now_ns)
         self._paced_ns = now_ns
-        self._usage.heard(self.listening.newest)
+        self._usage.heard(self.listening.heard_samples)
+        if self._end_reason is None:
+            self._keep_taken(self._taken_input.due(self.listening.newest))
         self._draw()
         self._end_if_leaving(now_ns)
         self._look_whether_drained()
@@ -469,6 +479,7 @@ class Call:
                 self.listening.stop_hearing(tag)
             case do.ResetGate():
                 self.listening.reset_gate()
+                self._keep_taken(self._taken_input.dismissed(self.listening.newest))
             case do.Overheard(text, settled):
                 self.listening.overheard(text, settled)
             case do.RequestTool() | do.FollowTool() | do.CancelTool():
@@ -557,6 +568,15 @@ class Call:
         self._journal.write(entry)
         if self._journal.compaction_due():
             self._journal.write(self._recorder.compacted())
+
+    def _keep_taken(self, until: int | None) -> None:
+        if until is not None:
+            self._keep(self._recorder.input_taken(until))
+
+    def input_misplaced(self, placed: Placed) -> None:
+        """The client has sent some of its input twice, or left some out."""
+        self._services.metrics.input_misplaced_samples.labels("duplicate").inc(placed.skip)
+        self._services.metrics.input_misplaced_samples.labels("gap").inc(placed.gap)
 
     def _measure(self, measured: do.Measured) -> None:
         self._services.metrics.measured(measured.name, measured.value, measured.label)

@@ -25,7 +25,7 @@ import structlog
 from duplex.admission import RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
-from duplex.checkpoints import encode_settings, restored
+from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.config import Config
 from duplex.errands import Errands, What
 from duplex.event_reader import EventReader
@@ -52,12 +52,10 @@ from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
 from duplex.waiting_room import WaitingRoom
 from sessions.conversation import Conversation
-from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, Snapshot, StoreError
-from sessions.tool_calls import BegunCall
+from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, StoreError
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
@@ -352,7 +350,8 @@ class Gateway:
             ownership = await self.store.create(record, self.name, LEASE_TTL_MS, retention_ms=retention_ms)
         except StoreError as error:
             raise store_refusal(error, self.metrics) from error
-        conversation = self._conversation(ownership, record.epoch, settings, transport, tenancy)
+        begun = Restored((), settings, record.epoch)
+        conversation = self._conversation(ownership, begun, transport, tenancy)
         async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
             yield Admitted(call, f"{session}.{secret}")
 
@@ -388,7 +387,7 @@ class Gateway:
                 seen_fence=epoch // EPOCHS_PER_FENCE,
                 retention_ms=tenancy.tenant.retention_ms,
             )
-            conversation = self._restored(ownership, snapshot, transport, tenancy)
+            conversation = self._conversation(ownership, restored(snapshot), transport, tenancy)
         except StoreError as error:
             raise store_refusal(error, self.metrics) from error
         except (StoredDataError, msgspec.DecodeError) as error:
@@ -445,35 +444,22 @@ class Gateway:
     def _conversation(
         self,
         ownership: Ownership,
-        epoch: int,
-        settings: SessionSettings,
+        stored: Restored,
         transport: Transport,
         tenancy: Tenancy,
-        *,
-        items: tuple[Item, ...] = (),
-        calls: tuple[BegunCall, ...] = (),
     ) -> Conversation:
         return Conversation(
-            Identity(ownership.session, epoch, new_id, tenancy.tenant.id),
-            settings,
+            Identity(ownership.session, stored.epoch, new_id, tenancy.tenant.id),
+            transport.settings_here(stored.settings),
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
-            items=items,
-            calls=calls,
+            items=stored.items,
+            calls=stored.calls,
+            input_from=stored.input_from,
             route=self._route,
             events=self.events,
             allowance=tenancy.allowance,
-        )
-
-    def _restored(
-        self, ownership: Ownership, snapshot: Snapshot, transport: Transport, tenancy: Tenancy
-    ) -> Conversation:
-        """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
-        stored = restored(snapshot)
-        settings = transport.settings_here(stored.settings)
-        return self._conversation(
-            ownership, stored.epoch, settings, transport, tenancy, items=stored.items, calls=stored.calls
         )
 
     @asynccontextmanager
