@@ -26,6 +26,7 @@ from functools import partial
 
 import structlog
 
+from duplex.audience import Audience
 from duplex.call_tools import CallTools
 from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
@@ -51,6 +52,7 @@ from sessions.events import (
     Event,
     ReplyAudio,
     ResponseFinished,
+    SettingsChanged,
     TurnHeld,
 )
 from sessions.records import CallBegun, CallRecord, Compacted, ReplySpeaking, TurnRecord
@@ -122,6 +124,7 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
+        self.audience = Audience()
         self._path: Path | None = None
         self._recorder = Recorder(
             conversation.items,
@@ -425,6 +428,7 @@ class Call:
         self.carry_out(self.conversation.update(settings, self.listening.newest, time.monotonic_ns()))
         self.listening.settings_changed()
         self._keep(self._recorder.settings_changed(settings))
+        self._tell(SettingsChanged(self.session, settings, tuple(self.tools.tools)))
 
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
@@ -535,8 +539,7 @@ class Call:
             self._finished(event)
         elif isinstance(event, CommandRefused):
             self.client_failed(event.code)
-        if self._client is not None:
-            self._client.tell(event)
+        self.audience.tell(event, self._client)
 
     def _finished(self, event: ResponseFinished) -> None:
         response = event.response

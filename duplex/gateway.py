@@ -70,6 +70,7 @@ LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
 TOKEN_BYTES = 24
+SESSION = "sess"
 _log = structlog.get_logger("duplex.gateway")
 
 
@@ -98,6 +99,11 @@ def _alert_limits(config: Config) -> AlertLimits:
 def new_id(prefix: str) -> str:
     """An id that nobody can guess and that is never reused."""
     return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def is_session_id(name: str) -> bool:
+    """Whether this is the id of a session, as those are made here, and of nothing else."""
+    return name.startswith(f"{SESSION}_")
 
 
 class Gateway:
@@ -261,6 +267,10 @@ class Gateway:
         present = self._calls.get(session)
         return (*self._former.get(session, ()), *([present] if present is not None else []))
 
+    def call_of(self, session: str) -> Call | None:
+        """The session's present call, if it is here."""
+        return self._calls.get(session)
+
     @property
     def sessions(self) -> tuple[str, ...]:
         """Those that have a call here."""
@@ -342,7 +352,7 @@ class Gateway:
         `tenancy` None: nobody has to answer for it."""
         transport = transport or Transport(self.config.transport_lead_ms)
         tenancy = tenancy or self.tenancies.default()
-        session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
+        session, secret = new_id(SESSION), secrets.token_urlsafe(TOKEN_BYTES)
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
         record = SessionRecord(session, tenancy.tenant.id, created_ms, encode_settings(settings), digest)
         try:

@@ -256,7 +256,7 @@ class RealtimeConnection:
 
     async def serve(self, first: ask.Command | None) -> str:
         """Serve, beginning with a command that was already read; gives the reason of the end."""
-        self._call.attach(self._medium.client if self._medium else self._outbox)
+        self._attach()
         tasks = [
             asyncio.create_task(self._read(first)),
             asyncio.create_task(self._write()),
@@ -273,6 +273,9 @@ class RealtimeConnection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _attach(self) -> None:
+        self._call.attach(self._medium.client if self._medium else self._outbox)
 
     def _reason(self, tasks: list[asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> str:
         for task in done:
@@ -455,9 +458,7 @@ class RealtimeConnection:
             check_medium(settings)
         if command.session.extensions is not msgspec.UNSET:
             self._dialect.extensions = command.session.extensions
-        self._dialect.transcription = settings.transcription
         self._call.update(settings)
-        self._outbox.post({"type": "session.updated", "session": session_dict(self._call.session, settings, served)})
 
 
 class Allowance:

@@ -188,6 +188,11 @@ class RtcVisit:
         self._call: Call | None = None
         self._is_hung_up = False
 
+    @property
+    def call(self) -> Call | None:
+        """The one that it serves now."""
+        return self._call
+
     def hang_up(self) -> None:
         """The client is done."""
         self._is_hung_up = True
