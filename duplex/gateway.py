@@ -161,7 +161,7 @@ class Gateway:
         callbacks = PoolCallbacks(self._frame, self._lost, self._is_untouched, self._open_waiting, self._reachable)
         self._stages = pools_of(graph, config.run_dir, self.name, callbacks)
         clients = [client for stage in self._stages.values() for client in stage.clients]
-        self.event_reader = EventReader(self.events, clients)
+        self.event_reader = EventReader(self.events, clients, replica)
         self._doubts: set[asyncio.Task[None]] = set()
         self.tools = ToolClient(tools, self.metrics)
         self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
