@@ -69,6 +69,7 @@ WAY_S_MAX = 0.5
 LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
+OVERLOAD_RETRY_S = 5  # a stage that is behind has caught up by then, or will not soon
 TOKEN_BYTES = 24
 SESSION = "sess"
 _log = structlog.get_logger("duplex.gateway")
@@ -310,6 +311,10 @@ class Gateway:
         if reason is not None:
             self.metrics.calls_refused.labels("not_ready").inc()
             raise RefusedError("service_not_ready", reason)
+        behind = self._inspection.stage_behind(int(self.config.admission_wait_s * 1e9))
+        if behind is not None:
+            self.metrics.calls_refused.labels("overload").inc()
+            raise RefusedError("service_overloaded", f"{behind}; call again later", OVERLOAD_RETRY_S)
         if not self._room.take():
             self.metrics.calls_refused.labels("capacity").inc()
             raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
