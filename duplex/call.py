@@ -32,6 +32,7 @@ from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
+from duplex.session_watch import SESSION_DELETED
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
 from duplex.transport import Client
@@ -84,7 +85,7 @@ CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the stor
 STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
 # Why a call ends whose session is somebody else's, or gone.
-NOT_OURS = frozenset({"session_replaced", "session_deleted"})
+NOT_OURS = frozenset({"session_replaced", SESSION_DELETED})
 
 _log = structlog.get_logger("duplex.call")
 
@@ -193,7 +194,8 @@ class Call:
         """The call is over. Everything that runs for it is ended at the stages."""
         if self._end_reason is not None:
             return
-        self._safely(lambda: self._keep_taken(self._taken_input.last(self.listening.newest)))
+        if reason != SESSION_DELETED:
+            self._safely(lambda: self._keep_taken(self._taken_input.last(self.listening.newest)))
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
         self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))

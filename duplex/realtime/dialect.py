@@ -168,7 +168,8 @@ class RealtimeDialect:
     def _finished(self, response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
         announced = [] if response.leaves_nothing else self._announced(response.id)
         # Whose beginning was not told here, its message was announced where it was.
-        outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, [response.item])
+        told = [response.item, *(call.id for call in response.calls)]
+        outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, told)
         items = {call.id: item_dict(call) for call in response.calls}
         messages: list[Message] = []
         if response.item in outputs.items:

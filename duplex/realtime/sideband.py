@@ -43,7 +43,6 @@ from sessions.store import StoreError, valid_session_id
 CONNECT_S_MAX = 2.0  # a neighbour that takes longer stands still
 MESSAGES_AHEAD_MAX = 16  # of one side, which the other has not taken yet
 BUSY_RETRY_S = 5
-NS_PER_S = 1_000_000_000
 
 _INPUT = (ask.InputAppend, ask.InputCommit, ask.InputClear)
 _NOT_HERE = (*_INPUT, ask.PlaybackAck, ask.TurnHold, ask.SessionResume, ask.Bye)
@@ -132,7 +131,7 @@ class SidebandEndpoint:
         dialect = RealtimeDialect(new_id, extensions=extensions, sound_in_messages=False)
         settings = call.conversation.settings
         dialect.transcription = settings.transcription
-        outbox = Outbox(dialect, self._gateway.config.client_stall_s * NS_PER_S)
+        outbox = Outbox(dialect)  # one that is not read is full in the end, and nobody waits for it
         outbox.post({"type": "session.created", "session": session_dict(call.session, settings, call.tools.tools)})
         limits = _patient(limits_of(self._gateway.config))
         try:
