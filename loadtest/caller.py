@@ -23,7 +23,7 @@ from typing import Protocol
 from loadtest import realtime_wire as wire
 from loadtest.errors import CallError, ConnectionLost, ServerViolation
 from loadtest.playout_model import NS_PER_S
-from loadtest.realtime_client import RealtimeConnection, Target, connect, open_session
+from loadtest.realtime_client import CLOSE_ABNORMAL, RealtimeConnection, Target, connect, open_session
 from loadtest.recording import Recording
 from loadtest.timeline import CLOSE_REPLACED, CallPlan, CallTimeline
 from loadtest.turns import NS_PER_MS, CallOutcome, CallResult
@@ -68,6 +68,7 @@ class Call:
         self._timeline = CallTimeline(plan)
         self._settings = wire.settings(plan.instructions, plan.silence_ms, plan.format_name)
         self._connection: RealtimeConnection | None = None
+        self._has_given_up = False
 
     @property
     def recording(self) -> Recording:
@@ -150,7 +151,8 @@ class Call:
 
     def _may_return(self, fault: CallError) -> bool:
         is_lost = isinstance(fault, ConnectionLost) and fault.close_code != CLOSE_REPLACED
-        return is_lost and self._plan.return_ms_max > 0 and self._timeline.ticket() is not None
+        is_tried = self._plan.return_ms_max > 0 and not self._has_given_up
+        return is_lost and is_tried and self._timeline.ticket() is not None
 
     async def _return(self) -> CallError | None:
         """Take the session up again, and listen; why that is over, or why nobody lets us."""
@@ -162,8 +164,11 @@ class Call:
                     await self._say_again(connection, opened.input_received)
                     return await self._listen(connection, opened.events)
             except CallError as fault:
-                if isinstance(fault, ServerViolation) or self._clock.now_ns() >= until_ns:
+                if isinstance(fault, ServerViolation):
                     return fault
+                if self._clock.now_ns() >= until_ns:
+                    self._has_given_up = True
+                    return ConnectionLost(CLOSE_ABNORMAL, f"not taken up again: {fault}")
             await self._clock.sleep_until(self._clock.now_ns() + RETURN_PAUSE_MS * NS_PER_MS)
         return None
 
