@@ -48,7 +48,7 @@ ROUNDS = 5
 SPEECH_DB = -26.0
 EPOCH = 1 << 20
 
-Hear = Callable[[bytes], Coroutine[None, None, None]]
+Hear = Callable[[bytes], Coroutine[None, None, object]]
 
 
 @dataclass(slots=True)

@@ -9,29 +9,34 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
 
 from duplex.admission import RETRY_AFTER_S
 from duplex.auth import Authority
 from duplex.client_secrets import ClientSecrets
 from duplex.events_endpoint import EventsEndpoint
-from duplex.gateway import Gateway
+from duplex.gateway import Gateway, is_session_id
+from duplex.neighbours import Neighbours
 from duplex.operations import Operations
 from duplex.pages import page_routes
+from duplex.realtime.sideband import SidebandEndpoint
 from duplex.realtime.websocket import RealtimeEndpoint
 from duplex.sessions_endpoint import SessionsEndpoint
 from duplex.webrtc.endpoint import CallsEndpoint, refusal_response
 from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
 
-def build_app(gateway: Gateway) -> Starlette:
+def build_app(gateway: Gateway, neighbours: Neighbours | None = None) -> Starlette:
     """Routes over `gateway`. Metrics and events are for whoever may call where there is one tenant, else for operators;
-    sessions for these, and for the tenant that they are of."""
+    sessions for these, and for the tenant that they are of. `neighbours`: the gateways beside this one."""
     client_secrets = ClientSecrets(gateway.store)
     authority = Authority(gateway.config, client_secrets, gateway.directory)
     realtime = RealtimeEndpoint(gateway, authority)
     calls = CallsEndpoint(gateway, authority)
-    events = EventsEndpoint(gateway.event_reader, authority)
+    sidebands = SidebandEndpoint(gateway, authority, calls.call_of, neighbours)
+    events = EventsEndpoint(gateway.event_reader, authority, neighbours)
     sessions = SessionsEndpoint(Operations(gateway), authority)
+    end_call = sessions.hang_up()
     minting = SecretsEndpoint(authority, client_secrets, gateway.tools.tools)
 
     async def health(_request: Request) -> Response:
@@ -44,6 +49,14 @@ def build_app(gateway: Gateway) -> Starlette:
             return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
         places = {"calls": gateway.calls, "calls_max": gateway.config.calls_max}
         return JSONResponse({"status": "ready", **places, "gateway": gateway.replica})
+
+    async def converse(websocket: WebSocket) -> None:
+        serves = sidebands if "call_id" in websocket.query_params else realtime
+        await serves.serve(websocket)
+
+    async def hang_up(request: Request) -> Response:
+        is_session = is_session_id(request.path_params["call_id"])
+        return await (end_call(request) if is_session else calls.hang_up(request))
 
     async def capabilities(request: Request) -> Response:
         refusal = await authority.call_refusal(request.headers)
@@ -66,12 +79,12 @@ def build_app(gateway: Gateway) -> Starlette:
             Route("/v1/capabilities", capabilities),
             Route("/v1/events", events.read),
             *sessions.routes(),
-            WebSocketRoute("/v1/realtime", realtime.serve),
+            WebSocketRoute("/v1/realtime", converse),
             Route("/v1/realtime/client_secrets", minting.mint, methods=["POST"]),
             Route("/v1/realtime/join_tokens", minting.mint_join_token, methods=["POST"]),
             Route("/v1/realtime/calls", calls.begin, methods=["POST"]),
             Route("/v1/realtime/calls/{call_id}", calls.hang_up, methods=["DELETE"]),
-            Route("/v1/realtime/calls/{call_id}/hangup", calls.hang_up, methods=["POST"]),
+            Route("/v1/realtime/calls/{call_id}/hangup", hang_up, methods=["POST"]),
             *page_routes(),
         ],
         middleware=[_cross_origin(authority)],

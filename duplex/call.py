@@ -26,11 +26,13 @@ from functools import partial
 
 import structlog
 
+from duplex.audience import Audience
 from duplex.call_tools import CallTools
 from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
+from duplex.session_watch import SESSION_DELETED
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
 from duplex.transport import Client
@@ -39,6 +41,7 @@ from duplex.usage_meter import UsageMeter
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
 from media.heard_estimate import Path
+from media.input_offsets import Placed
 from media.playout import LedgerView
 from media.rtp_map import Position
 from sessions import effects as do
@@ -50,11 +53,13 @@ from sessions.events import (
     Event,
     ReplyAudio,
     ResponseFinished,
+    SettingsChanged,
     TurnHeld,
 )
 from sessions.records import CallBegun, CallRecord, Compacted, ReplySpeaking, TurnRecord
 from sessions.service_calls import Failure, Result
 from sessions.settings import SessionSettings
+from sessions.taken_input import TakenInput
 from sessions.takeover import Takeover
 from stages.contracts import Item, Tag
 from stages.messages import (
@@ -80,7 +85,7 @@ CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the stor
 STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
 # Why a call ends whose session is somebody else's, or gone.
-NOT_OURS = frozenset({"session_replaced", "session_deleted"})
+NOT_OURS = frozenset({"session_replaced", SESSION_DELETED})
 
 _log = structlog.get_logger("duplex.call")
 
@@ -120,10 +125,16 @@ class Call:
         self._services = services
         self._journal = journal
         self._client: Client | None = None
+        self.audience = Audience()
         self._path: Path | None = None
         self._recorder = Recorder(
-            conversation.items, conversation.settings, conversation.epoch, conversation.begun_calls
+            conversation.items,
+            conversation.settings,
+            conversation.epoch,
+            conversation.begun_calls,
+            conversation.hearing.input_from,
         )
+        self._taken_input = TakenInput(conversation.hearing)
         journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed, self._stored))
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
@@ -183,6 +194,8 @@ class Call:
         """The call is over. Everything that runs for it is ended at the stages."""
         if self._end_reason is not None:
             return
+        if reason != SESSION_DELETED:
+            self._safely(lambda: self._keep_taken(self._taken_input.last(self.listening.newest)))
         self._end_reason = reason
         _log.info("call_ended", session=self.session, reason=reason)
         self._safely(lambda: self.carry_out(self.conversation.close(time.monotonic_ns())))
@@ -325,7 +338,9 @@ class Call:
         self._look_along_path(now_ns)
         self._send_due(now_ns)
         self._paced_ns = now_ns
-        self._usage.heard(self.listening.newest)
+        self._usage.heard(self.listening.heard_samples)
+        if self._end_reason is None:
+            self._keep_taken(self._taken_input.due(self.listening.newest))
         self._draw()
         self._end_if_leaving(now_ns)
         self._look_whether_drained()
@@ -416,6 +431,7 @@ class Call:
         self.carry_out(self.conversation.update(settings, self.listening.newest, time.monotonic_ns()))
         self.listening.settings_changed()
         self._keep(self._recorder.settings_changed(settings))
+        self._tell(SettingsChanged(self.session, settings, tuple(self.tools.tools)))
 
     def commit_input(self) -> None:
         start, end = self.listening.uncommitted_from, self.listening.newest
@@ -470,6 +486,7 @@ class Call:
                 self.listening.stop_hearing(tag)
             case do.ResetGate():
                 self.listening.reset_gate()
+                self._keep_taken(self._taken_input.dismissed(self.listening.newest))
             case do.Overheard(text, settled):
                 self.listening.overheard(text, settled)
             case do.RequestTool() | do.FollowTool() | do.CancelTool():
@@ -525,8 +542,7 @@ class Call:
             self._finished(event)
         elif isinstance(event, CommandRefused):
             self.client_failed(event.code)
-        if self._client is not None:
-            self._client.tell(event)
+        self.audience.tell(event, self._client)
 
     def _finished(self, event: ResponseFinished) -> None:
         response = event.response
@@ -558,6 +574,15 @@ class Call:
         self._journal.write(entry)
         if self._journal.compaction_due():
             self._journal.write(self._recorder.compacted())
+
+    def _keep_taken(self, until: int | None) -> None:
+        if until is not None:
+            self._keep(self._recorder.input_taken(until))
+
+    def input_misplaced(self, placed: Placed) -> None:
+        """The client has sent some of its input twice, or left some out."""
+        self._services.metrics.input_misplaced_samples.labels("duplicate").inc(placed.skip)
+        self._services.metrics.input_misplaced_samples.labels("gap").inc(placed.gap)
 
     def _measure(self, measured: do.Measured) -> None:
         self._services.metrics.measured(measured.name, measured.value, measured.label)

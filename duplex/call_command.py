@@ -106,6 +106,7 @@ def add_call_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
     add(
         "--resume", metavar="SESSION_ID:TOKEN", help="take up that session; DUPLEX_RESUME keeps it off the command line"
     )
+    add("--return-for", type=_seconds, metavar="SECONDS", help="come back for so long where the connection breaks")
     add("--silence-ms", type=_milliseconds, metavar="MS", help="silence that ends a turn, for the server's detection")
     add("--instructions", metavar="TEXT", help="instructions of the session")
     add("--format", choices=list(FORMAT_NAMES), default="pcm", help="of sound, both ways: pcmu and pcma are telephones")
@@ -226,6 +227,7 @@ def _plan(args: argparse.Namespace, say: Say) -> CallPlan:
         instructions=args.instructions,
         silence_ms=args.silence_ms,
         format_name=FORMAT_NAMES[args.format],
+        return_ms_max=_to_ms(args.return_for) or 0,
     )
 
 

@@ -17,7 +17,7 @@ from sessions.effects import (
     SaveItem,
     SaveSpeaking,
 )
-from sessions.items import Item
+from sessions.items import InputSpan, Item
 from sessions.log import Log, compact, replay
 from sessions.records import (
     SPOKEN,
@@ -28,6 +28,7 @@ from sessions.records import (
     ConfigChanged,
     Conversation,
     EpochAdvanced,
+    InputTaken,
     ItemAppended,
     ItemChanged,
     ItemDeleted,
@@ -68,6 +69,7 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         previous=previous,
         unsure=_unsure_record(item),
         filler=item.filler,
+        span=None if item.span is None else (item.span.start, item.span.end),
     )
 
 
@@ -118,6 +120,7 @@ def _item_of(record: ItemRecord) -> Item:
         call_id=record.call_id,
         name="" if is_message else record.name,
         filler=record.filler,
+        span=None if record.span is None else InputSpan(*record.span),
     )
 
 
@@ -143,14 +146,20 @@ class Recorder:
     """
 
     def __init__(
-        self, items: Iterable[Item], settings: SessionSettings, epoch: int, calls: Iterable[BegunCall] = ()
+        self,
+        items: Iterable[Item],
+        settings: SessionSettings,
+        epoch: int,
+        calls: Iterable[BegunCall] = (),
+        input_from: int = 0,
     ) -> None:
         records: list[ItemRecord] = []
         for item in items:
             records.append(item_record(item, records[-1].id if records else None))
         self._known = {record.id for record in records}
         begun = tuple(call_record(call) for call in calls)
-        self._log = Log(Conversation(tuple(records), encode_settings(settings), epoch, calls=begun))
+        stored = encode_settings(settings)
+        self._log = Log(Conversation(tuple(records), stored, epoch, calls=begun, input_taken=input_from))
 
     def saved(self, effect: Save) -> TurnRecord:
         return self._entry(self._entry_of(effect))
@@ -191,6 +200,10 @@ class Recorder:
     def settings_changed(self, settings: SessionSettings) -> TurnRecord:
         return self._entry(ConfigChanged(encode_settings(settings)))
 
+    def input_taken(self, until: int) -> TurnRecord:
+        """Up to sample `until` of the input (16 kHz), no words are missing any more."""
+        return self._entry(InputTaken(until))
+
     def _entry(self, entry: TurnRecord) -> TurnRecord:
         self._log.apply(entry)
         return entry
@@ -203,12 +216,14 @@ class Recorder:
 @dataclass(frozen=True, slots=True)
 class Restored:
     """A conversation as it was stored; `epoch` is where its new owner begins. `calls`: those that the owner before was
-    to carry out, and has not told the end of."""
+    to carry out, and has not told the end of. `input_from`: up to there (samples of 16 kHz) the caller's words are
+    known."""
 
     items: tuple[Item, ...]
     settings: SessionSettings
     epoch: int
     calls: tuple[BegunCall, ...] = ()
+    input_from: int = 0
 
 
 def restored(snapshot: Snapshot) -> Restored:
@@ -216,4 +231,4 @@ def restored(snapshot: Snapshot) -> Restored:
     stored = replay(snapshot.record, [decode_entry(entry) for entry in snapshot.entries])
     items = tuple(item_of(record) for record in stored.items)
     calls = tuple(BegunCall(call.id, call.item, call.name, call.digest, call.safe) for call in stored.calls)
-    return Restored(items, decode_settings(stored.config), stored.epoch, calls)
+    return Restored(items, decode_settings(stored.config), stored.epoch, calls, stored.input_taken)

@@ -100,6 +100,7 @@ class Config(BaseModel):
     # What it says of itself.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     events_max: int = Field(default=EVENTS_MAX, ge=0, le=EVENTS_KEPT_MAX)
+    admission_wait_s: float = Field(default=3.0, ge=0.1, le=3600.0)
     alert_wait_s: float = Field(default=10.0, ge=0.1, le=3600.0)
     alert_lease_ms: int = Field(default=1000, ge=10, le=60_000)
     alert_fill_percent: int = Field(default=75, ge=1, le=100)

@@ -127,47 +127,45 @@ class _Part:
 
 
 class EventReader:
-    """`own`: the log of this process."""
+    """`own`: the log of this process, whose name is `process`."""
 
-    def __init__(self, own: EventLog, workers: Sequence[Worker]) -> None:
+    def __init__(self, own: EventLog, workers: Sequence[Worker], process: str = GATEWAY) -> None:
         self._own = own
+        self._process = process
         self._workers = tuple(workers)
         self._turn = asyncio.Lock()
         self._readers = 0
 
-    async def read(self, wanted: Wanted) -> Reading:
-        """Raises `ReaderBusyError`."""
+    async def read(self, wanted: Wanted, *, own_only: bool = False) -> Reading:
+        """`own_only`: of this process, and of no worker. Raises `ReaderBusyError`."""
         if self._readers >= READERS_MAX:
             raise ReaderBusyError(f"{READERS_MAX} readings are under way")
         self._readers += 1
         try:
             async with self._turn:
-                return await self._read(wanted)
+                return await self._read(wanted, () if own_only else self._workers)
         finally:
             self._readers -= 1
 
     async def counts(self) -> tuple[ProcessLog, ...]:
         """How many events each process that answers has recorded."""
-        reading = await self._read(Wanted(events_max=0))
+        reading = await self._read(Wanted(events_max=0), self._workers)
         return tuple(log for log in reading.processes if not log.fault)
 
-    async def _read(self, wanted: Wanted) -> Reading:
+    async def _read(self, wanted: Wanted, workers: Sequence[Worker]) -> Reading:
         own, *parts = await asyncio.gather(
             self._part(partial(self._ask_own, wanted), wanted),
-            *(self._part(partial(self._ask, worker, wanted), wanted) for worker in self._workers),
+            *(self._part(partial(self._ask, worker, wanted), wanted) for worker in workers),
         )
-        logs = [_process_log(own, GATEWAY)]
-        events = own.events(GATEWAY)
-        for worker, part in zip(self._workers, parts, strict=True):
+        logs = [_process_log(own, self._process)]
+        events = own.events(self._process)
+        for worker, part in zip(workers, parts, strict=True):
             logs.append(_process_log(part, worker.replica, worker.incarnation, worker.revision))
             events += part.events(worker.replica)
         events.sort(key=lambda one: one[1].at_ns)  # stable: each process's own order stays
         newest = tuple(_read_event(*one) for one in events[max(0, len(events) - wanted.events_max) :])
         truncated = len(newest) < len(events) or any(part.more for part in (own, *parts))
-        if (wanted.session or wanted.response) and newest:
-            # A process that began later, or whose log begins later, may have done something before.
-            truncated = truncated or any(log.since_ns > newest[0].at_ns for log in logs if not log.fault)
-        return Reading(any(log.fault for log in logs), truncated, tuple(logs), newest)
+        return _reading(wanted, truncated, tuple(logs), newest)
 
     @staticmethod
     async def _part(ask: _Ask, wanted: Wanted) -> _Part:
@@ -190,6 +188,21 @@ class EventReader:
     async def _ask(worker: Worker, wanted: Wanted, before: int | None, events_max: int) -> _Page:
         page = await worker.read_events(before, wanted.session, wanted.response, events_max)
         return page.excerpt, page.statistics
+
+
+def joined(readings: Sequence[Reading], wanted: Wanted) -> Reading:
+    """What was read in several places of one host, none of it twice, as one."""
+    events = sorted((event for reading in readings for event in reading.events), key=lambda event: event.at_ns)
+    newest = tuple(events[max(0, len(events) - wanted.events_max) :])
+    truncated = len(newest) < len(events) or any(reading.truncated for reading in readings)
+    return _reading(wanted, truncated, tuple(log for reading in readings for log in reading.processes), newest)
+
+
+def _reading(wanted: Wanted, truncated: bool, logs: tuple[ProcessLog, ...], newest: tuple[ReadEvent, ...]) -> Reading:
+    if (wanted.session or wanted.response) and newest:
+        # A process that began later, or whose log begins later, may have done something before.
+        truncated = truncated or any(log.since_ns > newest[0].at_ns for log in logs if not log.fault)
+    return Reading(any(log.fault for log in logs), truncated, logs, newest)
 
 
 def _read_event(process: str, event: LoggedEvent) -> ReadEvent:

@@ -1,6 +1,7 @@
 """`GET /v1/events`: what happened, for operators, of a session or of a response, as JSON or as a page of text.
 
 Rules
+* Each gateway of the host tells of itself; the one that was asked, of the workers as well.
 * It is for whoever may read `/metrics`, and shows no more of anybody than the logs do: ids, numbers and names.
 * A parameter that is unknown or cannot be used is refused by name.
 """
@@ -14,7 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from duplex.auth import Authority
-from duplex.event_reader import EVENTS_READ_MAX, EventReader, ReaderBusyError, ReadEvent, Reading, Wanted
+from duplex.event_reader import EVENTS_READ_MAX, EventReader, ReaderBusyError, ReadEvent, Reading, Wanted, joined
+from duplex.neighbour_logs import NeighbourLogs
+from duplex.neighbours import Neighbours, is_passed_on
 from stages.event_log import NAME_CHARACTERS_MAX, EventKind
 
 EVENTS_USUAL = 500
@@ -30,8 +33,11 @@ class BadParameterError(ValueError):
 
 
 class EventsEndpoint:
-    def __init__(self, reader: EventReader, authority: Authority) -> None:
+    """`neighbours`: the gateways beside this one."""
+
+    def __init__(self, reader: EventReader, authority: Authority, neighbours: Neighbours | None = None) -> None:
         self._reader = reader
+        self._neighbours = NeighbourLogs(neighbours)
         self._authority = authority
 
     async def read(self, request: Request) -> Response:
@@ -40,7 +46,7 @@ class EventsEndpoint:
             return _refused(refusal.status, refusal.code, refusal.message)
         try:
             wanted, as_text = parse_query(request.query_params)
-            reading = await self._reader.read(wanted)
+            reading = await self._read(wanted, request.headers)
         except BadParameterError as error:
             return _refused(400, "invalid_value", str(error))
         except ReaderBusyError as error:
@@ -48,6 +54,13 @@ class EventsEndpoint:
         if as_text:
             return PlainTextResponse(timeline(reading))
         return Response(msgspec.json.encode(reading), media_type="application/json")
+
+    async def _read(self, wanted: Wanted, headers: Mapping[str, str]) -> Reading:
+        """Raises `ReaderBusyError`."""
+        if is_passed_on(headers):
+            return await self._reader.read(wanted, own_only=True)
+        own = await self._reader.read(wanted)
+        return joined([own, *await self._neighbours.read(wanted, headers)], wanted)
 
 
 def _refused(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -25,7 +25,7 @@ import structlog
 from duplex.admission import RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
-from duplex.checkpoints import encode_settings, restored
+from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.config import Config
 from duplex.errands import Errands, What
 from duplex.event_reader import EventReader
@@ -52,12 +52,10 @@ from duplex.turn_sound_service import TurnSoundModel, TurnSoundService
 from duplex.vad_service import SpeechModel, VadService
 from duplex.waiting_room import WaitingRoom
 from sessions.conversation import Conversation
-from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, Snapshot, StoreError
-from sessions.tool_calls import BegunCall
+from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, StoreError
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
@@ -71,7 +69,9 @@ WAY_S_MAX = 0.5
 LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
+OVERLOAD_RETRY_S = 5  # a stage that is behind has caught up by then, or will not soon
 TOKEN_BYTES = 24
+SESSION = "sess"
 _log = structlog.get_logger("duplex.gateway")
 
 
@@ -100,6 +100,11 @@ def _alert_limits(config: Config) -> AlertLimits:
 def new_id(prefix: str) -> str:
     """An id that nobody can guess and that is never reused."""
     return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def is_session_id(name: str) -> bool:
+    """Whether this is the id of a session, as those are made here, and of nothing else."""
+    return name.startswith(f"{SESSION}_")
 
 
 class Gateway:
@@ -157,7 +162,7 @@ class Gateway:
         callbacks = PoolCallbacks(self._frame, self._lost, self._is_untouched, self._open_waiting, self._reachable)
         self._stages = pools_of(graph, config.run_dir, self.name, callbacks)
         clients = [client for stage in self._stages.values() for client in stage.clients]
-        self.event_reader = EventReader(self.events, clients)
+        self.event_reader = EventReader(self.events, clients, replica)
         self._doubts: set[asyncio.Task[None]] = set()
         self.tools = ToolClient(tools, self.metrics)
         self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
@@ -263,6 +268,10 @@ class Gateway:
         present = self._calls.get(session)
         return (*self._former.get(session, ()), *([present] if present is not None else []))
 
+    def call_of(self, session: str) -> Call | None:
+        """The session's present call, if it is here."""
+        return self._calls.get(session)
+
     @property
     def sessions(self) -> tuple[str, ...]:
         """Those that have a call here."""
@@ -302,6 +311,10 @@ class Gateway:
         if reason is not None:
             self.metrics.calls_refused.labels("not_ready").inc()
             raise RefusedError("service_not_ready", reason)
+        behind = self._inspection.stage_behind(int(self.config.admission_wait_s * 1e9))
+        if behind is not None:
+            self.metrics.calls_refused.labels("overload").inc()
+            raise RefusedError("service_overloaded", f"{behind}; call again later", OVERLOAD_RETRY_S)
         if not self._room.take():
             self.metrics.calls_refused.labels("capacity").inc()
             raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
@@ -344,7 +357,7 @@ class Gateway:
         `tenancy` None: nobody has to answer for it."""
         transport = transport or Transport(self.config.transport_lead_ms)
         tenancy = tenancy or self.tenancies.default()
-        session, secret = new_id("sess"), secrets.token_urlsafe(TOKEN_BYTES)
+        session, secret = new_id(SESSION), secrets.token_urlsafe(TOKEN_BYTES)
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
         record = SessionRecord(session, tenancy.tenant.id, created_ms, encode_settings(settings), digest)
         try:
@@ -352,7 +365,8 @@ class Gateway:
             ownership = await self.store.create(record, self.name, LEASE_TTL_MS, retention_ms=retention_ms)
         except StoreError as error:
             raise store_refusal(error, self.metrics) from error
-        conversation = self._conversation(ownership, record.epoch, settings, transport, tenancy)
+        begun = Restored((), settings, record.epoch)
+        conversation = self._conversation(ownership, begun, transport, tenancy)
         async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
             yield Admitted(call, f"{session}.{secret}")
 
@@ -388,7 +402,7 @@ class Gateway:
                 seen_fence=epoch // EPOCHS_PER_FENCE,
                 retention_ms=tenancy.tenant.retention_ms,
             )
-            conversation = self._restored(ownership, snapshot, transport, tenancy)
+            conversation = self._conversation(ownership, restored(snapshot), transport, tenancy)
         except StoreError as error:
             raise store_refusal(error, self.metrics) from error
         except (StoredDataError, msgspec.DecodeError) as error:
@@ -445,35 +459,22 @@ class Gateway:
     def _conversation(
         self,
         ownership: Ownership,
-        epoch: int,
-        settings: SessionSettings,
+        stored: Restored,
         transport: Transport,
         tenancy: Tenancy,
-        *,
-        items: tuple[Item, ...] = (),
-        calls: tuple[BegunCall, ...] = (),
     ) -> Conversation:
         return Conversation(
-            Identity(ownership.session, epoch, new_id, tenancy.tenant.id),
-            settings,
+            Identity(ownership.session, stored.epoch, new_id, tenancy.tenant.id),
+            transport.settings_here(stored.settings),
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
-            items=items,
-            calls=calls,
+            items=stored.items,
+            calls=stored.calls,
+            input_from=stored.input_from,
             route=self._route,
             events=self.events,
             allowance=tenancy.allowance,
-        )
-
-    def _restored(
-        self, ownership: Ownership, snapshot: Snapshot, transport: Transport, tenancy: Tenancy
-    ) -> Conversation:
-        """Raises `StoredDataError` or `msgspec.DecodeError` where what is stored cannot be used."""
-        stored = restored(snapshot)
-        settings = transport.settings_here(stored.settings)
-        return self._conversation(
-            ownership, stored.epoch, settings, transport, tenancy, items=stored.items, calls=stored.calls
         )
 
     @asynccontextmanager

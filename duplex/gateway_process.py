@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -36,6 +37,7 @@ from duplex.garbage import set_aside_what_stays
 from duplex.gateway import Gateway
 from duplex.gateway_spec import GatewaySpec
 from duplex.http_protocol import HttpProtocol
+from duplex.neighbours import Neighbours
 from duplex.pipeline import graph_of, voices_of
 from duplex.places import SharedPlaces
 from duplex.probe_server import ProbeServer
@@ -84,7 +86,7 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
         stream = cast("asyncio.Transport", transport)
         stream.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         connection = stream.get_extra_info("socket")
-        if connection is not None and sys.platform == "linux":
+        if connection is not None and connection.family != socket.AF_UNIX and sys.platform == "linux":
             connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, WRITE_BUFFER_BYTES_MAX)
 
     async def run_asgi(self) -> None:
@@ -143,6 +145,10 @@ class _Server(uvicorn.Server):
         """Serve whoever is at the other end of `connection`."""
         await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
 
+    async def let_neighbours_in(self, path: Path) -> asyncio.Server:
+        """Serve whoever connects there; it is in a folder that only this service can enter."""
+        return await asyncio.get_running_loop().create_unix_server(self._protocol, path)
+
     def let_requests_end(self) -> None:
         """Close each connection that carries no call once it is idle: its client's next request goes elsewhere."""
         for connection in list(self.server_state.connections):
@@ -191,10 +197,12 @@ def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
     )
 
 
-def _web_server(gateway: Gateway, config: Config, tls: DevelopmentTls | None) -> _Server:
+def _web_server(
+    gateway: Gateway, config: Config, tls: DevelopmentTls | None, neighbours: Neighbours | None = None
+) -> _Server:
     return _Server(
         uvicorn.Config(
-            build_app(gateway),
+            build_app(gateway, neighbours),
             http=HttpProtocol,
             ws=_RealtimeProtocol,
             ws_max_size=config.message_bytes_max,
@@ -239,13 +247,15 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
     board = LoadBoard(config.run_dir, config.gateways)
     door = Door(socket.socket(fileno=spec.listener), board, spec.number, lambda: gateway.calls)
     gateway.on_calls = door.note_calls
-    server = _web_server(gateway, config, tls)
+    neighbours = Neighbours(config.run_dir, spec.number, config.gateways)
+    server = _web_server(gateway, config, tls, neighbours)
     retiring = asyncio.Event()
     probes = ProbeServer(gateway.report, retiring.set)
     probing = await probes.listen(address_of(config.run_dir, spec.replica))
     running = asyncio.create_task(gateway.run())
     opening = asyncio.create_task(_open_when_ready(gateway, door, server))
     serving = asyncio.create_task(server.serve(_own_listeners(spec)))
+    knocking = asyncio.create_task(_open_to(neighbours, gateway, server))
     leaving = asyncio.create_task(_leave_when_told(retiring, gateway, door, server))
     try:
         await _until_one_ends(serving, running, leaving)
@@ -254,7 +264,7 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
         server.should_exit = True
         await serving
     finally:
-        for task in (opening, leaving):
+        for task in (opening, leaving, knocking):
             task.cancel()
         probing.close()
         probes.close()
@@ -263,6 +273,15 @@ async def _serve(config: Config, spec: GatewaySpec) -> None:
         finally:
             places.close()
             await store.close()
+
+
+async def _open_to(neighbours: Neighbours, gateway: Gateway, server: _Server) -> None:
+    """Let the other gateways of the host ask this one, where there are any."""
+    if not neighbours.are_there:
+        return
+    await server.has_started.wait()
+    neighbours.announce(gateway.replica, gateway.name)
+    server.servers.append(await server.let_neighbours_in(neighbours.own_socket))
 
 
 def _own_listeners(spec: GatewaySpec) -> list[socket.socket]:

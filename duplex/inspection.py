@@ -23,6 +23,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from duplex.alerts import AlertLimits, Alerts, Cause, Cleared, Raised, readings_of
+from duplex.path_load import stage_behind
 from stages.messages import KvSnapshot, WorkerSnapshot
 
 ANSWER_S_MAX = 0.2  # an event loop answers within a millisecond; of one that does not, the last answer is told
@@ -76,6 +77,10 @@ class Inspection(Collector):
             said = self._alerts.observe(reading)
             if said is not None:
                 _say(said)
+
+    def stage_behind(self, wait_ns_max: int) -> str | None:
+        """Which stage has fallen behind, and why; None where all keep up."""
+        return stage_behind(self._snapshots, wait_ns_max)
 
     def forget(self, stage: str, replica: str) -> None:
         """The replica is down."""

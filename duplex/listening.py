@@ -15,6 +15,8 @@ Rules
   back, 1 ms of any other; a change loses none of it.
 * Sound that stops coming amid a turn counts as silence once it is missing (`MissingSound`), unless it is we who have
   yet to take what has come.
+* Offsets of the client's, at its rate, go on from connection to connection (`InputOffsets`): what it sends twice is
+  heard once, and what it has left out is silence.
 * `hear` returns only when its audio has been judged and fed or safely kept, so a flood of input waits in the client's
   own socket.
 """
@@ -33,6 +35,7 @@ from media.audio_format import FORMATS, AudioFormat
 from media.chunk import BYTES_PER_SAMPLE
 from media.echo import PIECE_SAMPLES_MAX, UNLIKE, Echo, Likeness
 from media.end_of_turn import EndOfTurnSettings
+from media.input_offsets import InputOffsets, Placed
 from media.input_pace import InputPace
 from media.input_ring import InputRing
 from media.missing_sound import MissingSound
@@ -118,7 +121,9 @@ class Listening:
         self._format = self._format_now
         self._aligner = PcmAligner()
         self._resampler = StreamResampler(self._format.sample_rate, INPUT_RATE)
-        self._ring = InputRing(RING_SECONDS * INPUT_RATE)
+        self._first = begins = conversation.hearing.input_from
+        self._offsets = InputOffsets(self._at_client(begins), self._format.sample_rate)
+        self._ring = InputRing(RING_SECONDS * INPUT_RATE, begins)
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
         self._echo = Echo()
@@ -127,11 +132,10 @@ class Listening:
         self._pace = InputPace(INPUT_RATE)
         self._missing = MissingSound(INPUT_RATE)
         self._is_taking = False  # what has come
-        self._judged = 0
+        self._judged = begins
         self._judged_ns = 0
-        self._received = 0
-        self._consumed = 0
-        self._taken = 0  # up to here the words are those of turns that are over
+        self._consumed = begins
+        self._taken = begins  # up to here the words are those of turns that are over
         self._speech_onset_ns = 0
         self._feed = EncoderFeed(self._ring)
         self._room = asyncio.Event()
@@ -142,8 +146,16 @@ class Listening:
 
     @property
     def received_samples(self) -> int:
-        """Input samples at the client's rate, for a client that resumes."""
-        return self._received
+        """Where the client's next sample stands in the session's input, at its rate."""
+        return self._offsets.next_sample
+
+    @property
+    def client_rate(self) -> int:
+        """Samples per second of what comes in."""
+        return self._format.sample_rate
+
+    def _at_client(self, sample: int) -> int:
+        return sample * self._format.sample_rate // INPUT_RATE
 
     @property
     def credit_out(self) -> int:
@@ -154,6 +166,11 @@ class Listening:
     def newest(self) -> int:
         """The end of the input so far, 16 kHz."""
         return self._ring.newest
+
+    @property
+    def heard_samples(self) -> int:
+        """How much has come on this connection, 16 kHz."""
+        return self._ring.newest - self._first
 
     @property
     def oldest(self) -> int:
@@ -205,28 +222,48 @@ class Listening:
 
     # ---- in ----------------------------------------------------------------------------------------
 
-    async def hear(self, coded: bytes) -> None:
-        """Take sound in the client's format, any number of bytes."""
+    async def hear(self, coded: bytes, start: int | None = None) -> Placed:
+        """Take sound in the client's format, any number of bytes; where it stands. `start`: the offset of its first
+        sample, as the client says. Raises `InputGapError`."""
         self._is_taking = True
         try:
-            await self._hear(coded)
+            return await self._hear(coded, start)
         finally:
             self._is_taking = False
 
-    async def _hear(self, coded: bytes) -> None:
+    async def _hear(self, coded: bytes, start: int | None) -> Placed:
         if self._format_now != self._format:
             await self._change_format(self._format_now)
+        if start is not None and start != self._offsets.next_sample:
+            self._aligner.reset()  # half a sample that is not followed by its other half
         aligned = self._aligner.align(self._format.decode(coded))
-        self._received += len(aligned) // BYTES_PER_SAMPLE
+        has_begun = self._offsets.has_begun
+        placed = self._offsets.place(start, len(aligned) // BYTES_PER_SAMPLE)
+        if start is not None and not has_begun and self._offsets.has_begun:
+            self._begin_again(placed.start)
+        elif placed.gap:
+            await self._process(bytes(placed.gap * BYTES_PER_SAMPLE))
+        await self._process(aligned[placed.skip * BYTES_PER_SAMPLE :])
+        return placed
+
+    def _begin_again(self, start: int) -> None:
+        """The client sends what it had kept, beginning `start`: all of it that may not have been understood."""
+        since = max(self._ring.newest, start * INPUT_RATE // self._format.sample_rate)
+        self._ring.begin_at(since)
+        self._first = self._judged = self._consumed = self._taken = since
+        self._ports.carry_out(self._conversation.heard_again(since))
+
+    async def _process(self, pcm: bytes) -> None:
         slice_bytes = self._format.sample_rate // SLICES_PER_SECOND * BYTES_PER_SAMPLE
-        for start in range(0, len(aligned), slice_bytes):
-            await self._take(self._resampler.process(pcm16_to_float(aligned[start : start + slice_bytes])))
+        for start in range(0, len(pcm), slice_bytes):
+            await self._take(self._resampler.process(pcm16_to_float(pcm[start : start + slice_bytes])))
 
     async def _change_format(self, wanted: AudioFormat) -> None:
         await self._take(self._resampler.flush())
         self._format = wanted
         self._aligner.reset()
         self._resampler = StreamResampler(wanted.sample_rate, INPUT_RATE)
+        self._offsets.go_on(self._at_client(self._ring.newest), wanted.sample_rate)
 
     async def _take(self, samples: FloatSamples) -> None:
         """Keep and judge what follows in the input, 16 kHz."""

@@ -79,6 +79,12 @@ class Metrics:
             registry=registry,
         )
         self.fillers = Counter("duplex_fillers", "Waits that were bridged by words", registry=registry)
+        self.input_misplaced_samples = Counter(
+            "duplex_input_misplaced_samples",
+            "Samples that clients sent twice, or left out, by the offsets that they name",
+            ["what"],
+            registry=registry,
+        )
         self.underruns = Counter("duplex_underruns", "Replies that ran dry at the ear", registry=registry)
         self.responses = Counter("duplex_responses", "Responses by terminal status", ["status"], registry=registry)
         self.errors = Counter("duplex_errors", "Errors by who must act", ["owner", "code"], registry=registry)

@@ -30,6 +30,7 @@ BODY_BYTES_MAX = 1_024  # nothing is read of it
 PARAMETERS = ("cursor", "limit", "here")
 
 _Served = Callable[[Request, str | None], Awaitable[Response]]
+_Scope = Callable[[Mapping[str, str]], str | None]  # of these headers: a tenant; None: all of them
 
 
 class _BadParameterError(ValueError):
@@ -56,10 +57,16 @@ class SessionsEndpoint:
             Route(f"{one}/end", self._guarded(self._end), methods=["POST"]),
         ]
 
-    def _guarded(self, serve: _Served) -> Callable[[Request], Awaitable[Response]]:
+    def hang_up(self) -> Callable[[Request], Awaitable[Response]]:
+        """Ends a session's call for whoever has a key of its tenant: the id of a session is no secret."""
+        return self._guarded(self._end, lambda headers: self._authority.permission(headers).tenant)
+
+    def _guarded(self, serve: _Served, scope: _Scope | None = None) -> Callable[[Request], Awaitable[Response]]:
+        scope = scope or self._authority.scope
+
         async def guarded(request: Request) -> Response:
             try:
-                tenant = self._authority.scope(request.headers)
+                tenant = scope(request.headers)
             except UnauthorizedError as error:
                 return refusal_response(error.refusal)
             if self._under_way >= UNDER_WAY_MAX:
@@ -82,18 +89,23 @@ class SessionsEndpoint:
         return _json({"object": "list", "data": page.sessions, "next": page.cursor})
 
     async def _show(self, request: Request, tenant: str | None) -> Response:
-        return _json(await self._operations.show(request.path_params["session"], tenant))
+        return _json(await self._operations.show(_session_of(request), tenant))
 
     async def _end(self, request: Request, tenant: str | None) -> Response:
         await body_of(request, BODY_BYTES_MAX)
-        view = await self._operations.end(request.path_params["session"], tenant)
+        view = await self._operations.end(_session_of(request), tenant)
         return _json(view, 200 if view.state == "stored" else 202)
 
     async def _delete(self, request: Request, tenant: str | None) -> Response:
         await body_of(request, BODY_BYTES_MAX)
-        session = request.path_params["session"]
+        session = _session_of(request)
         drained = await self._operations.delete(session, tenant)
         return JSONResponse({"object": "session.deleted", "id": session, "deleted": True, "drained": drained})
+
+
+def _session_of(request: Request) -> str:
+    named: dict[str, str] = request.path_params
+    return named.get("session") or named["call_id"]
 
 
 async def _answered(serve: _Served, request: Request, tenant: str | None) -> Response:

@@ -29,7 +29,15 @@ class Transport:
         return replace(settings, input_format="audio/pcm", output_format="audio/pcm")
 
 
-class Client(Protocol):
+class Observer(Protocol):
+    """Who is told what happens in a call."""
+
+    def tell(self, event: Event) -> None:
+        """Queue `event`."""
+        ...
+
+
+class Client(Observer, Protocol):
     """The connection, as the call sees it."""
 
     def pace(self, now_ns: int) -> None:
@@ -46,10 +54,6 @@ class Client(Protocol):
 
     def pad(self) -> bool:
         """No frame is due then: send silence for it. False where the transport has no use for that."""
-        ...
-
-    def tell(self, event: Event) -> None:
-        """Queue `event` for the client."""
         ...
 
     def drop_audio(self) -> Position | None:

@@ -16,9 +16,9 @@ class UsageMeter:
         self._heard_ms = 0
         self._said = 0  # of what is no whole ms yet, in ms by samples per second
 
-    def heard(self, newest: int) -> None:
-        """The caller's sound has come up to sample `newest` (16 kHz)."""
-        heard_ms = newest * MS_PER_S // INPUT_RATE
+    def heard(self, samples: int) -> None:
+        """So many samples of the caller's sound (16 kHz) have come so far."""
+        heard_ms = samples * MS_PER_S // INPUT_RATE
         self._allowance.spend("audio_ms", heard_ms - self._heard_ms)
         self._heard_ms = heard_ms
 

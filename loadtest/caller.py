@@ -7,6 +7,8 @@ Theory of operation
 
 Rules
 * The clock is given, so tests run a call in virtual time. Only `MonotonicClock` reads a real one.
+* A connection that breaks is taken up again for as long as the plan allows: the microphone goes on meanwhile, and what
+  the service has not understood is sent again, before what is said then.
 * Cancelling `run` (Ctrl-C) closes the connection; `result` then has what was measured until then.
 """
 
@@ -19,12 +21,14 @@ from contextlib import suppress
 from typing import Protocol
 
 from loadtest import realtime_wire as wire
-from loadtest.errors import CallError
+from loadtest.errors import CallError, ConnectionLost, ServerViolation
 from loadtest.playout_model import NS_PER_S
-from loadtest.realtime_client import RealtimeConnection, Target, connect, open_session
+from loadtest.realtime_client import CLOSE_ABNORMAL, RealtimeConnection, Target, connect, open_session
 from loadtest.recording import Recording
-from loadtest.timeline import CallPlan, CallTimeline
-from loadtest.turns import CallOutcome, CallResult
+from loadtest.timeline import CLOSE_REPLACED, CallPlan, CallTimeline
+from loadtest.turns import NS_PER_MS, CallOutcome, CallResult
+
+RETURN_PAUSE_MS = 100  # a gateway that is started again takes seconds, another one none
 
 
 class Clock(Protocol):
@@ -62,6 +66,9 @@ class Call:
         self._clock = clock
         self._progress = progress
         self._timeline = CallTimeline(plan)
+        self._settings = wire.settings(plan.instructions, plan.silence_ms, plan.format_name)
+        self._connection: RealtimeConnection | None = None
+        self._has_given_up = False
 
     @property
     def recording(self) -> Recording:
@@ -85,37 +92,92 @@ class Call:
             self._tell()
 
     async def _talk(self, connection: RealtimeConnection) -> None:
-        settings = wire.settings(self._plan.instructions, self._plan.silence_ms, self._plan.format_name)
-        opened = await open_session(connection, settings, self._target.resume)
+        opened = await open_session(connection, self._settings, self._target.resume)
         self._progress(f"session {opened.session_id} is open")
         self._timeline.begin(self._clock.now_ns(), opened.session_id, opened.resume_token)
-        listening = asyncio.create_task(self._listen(connection, opened.events))
+        self._timeline.input_goes_on(opened.input_received)
+        self._connection = connection
+        listening = asyncio.create_task(self._stay(connection, opened.events))
         try:
-            await self._speak(connection)
+            await self._speak()
         finally:
             listening.cancel()
             with suppress(asyncio.CancelledError):
                 await listening
 
-    async def _speak(self, connection: RealtimeConnection) -> None:
+    async def _speak(self) -> None:
         index = 0
+        while not self._timeline.finished:
+            await self._clock.sleep_until(self._timeline.deadline_ns(index))
+            await self._send(self._timeline.frame(index, self._clock.now_ns()))
+            self._tell()
+            index += 1
+
+    async def _send(self, messages: Sequence[wire.ClientMessage]) -> None:
+        """What has no connection to go by is kept where it is sound, and else of no use any more."""
+        connection = self._connection
+        if connection is None:
+            return
         try:
-            while not self._timeline.finished:
-                await self._clock.sleep_until(self._timeline.deadline_ns(index))
-                await _send_all(connection, self._timeline.frame(index, self._clock.now_ns()))
-                self._tell()
-                index += 1
+            await _send_all(connection, messages)
         except CallError as fault:
+            self._connection = None
+            if not self._may_return(fault):
+                self._timeline.fail(fault, self._clock.now_ns())
+
+    async def _stay(self, connection: RealtimeConnection, early: Sequence[wire.ServerEvent]) -> None:
+        """Listen, over one connection after the other."""
+        fault = await self._listen(connection, early)
+        while fault is not None and self._may_return(fault):
+            self._progress(f"{fault}; coming back")
+            fault = await self._return()
+        if fault is not None:
             self._timeline.fail(fault, self._clock.now_ns())
 
-    async def _listen(self, connection: RealtimeConnection, early: Sequence[wire.ServerEvent]) -> None:
+    async def _listen(self, connection: RealtimeConnection, early: Sequence[wire.ServerEvent]) -> CallError | None:
+        """Until the call is over, or the connection; why."""
         try:
             for event in early:
                 await self._take(connection, event)
             while not self._timeline.finished:
                 await self._take(connection, await connection.receive())
         except CallError as fault:
-            self._timeline.fail(fault, self._clock.now_ns())
+            return fault
+        finally:
+            self._connection = None
+        return None
+
+    # ---- coming back -----------------------------------------------------------------------------
+
+    def _may_return(self, fault: CallError) -> bool:
+        is_lost = isinstance(fault, ConnectionLost) and fault.close_code != CLOSE_REPLACED
+        is_tried = self._plan.return_ms_max > 0 and not self._has_given_up
+        return is_lost and is_tried and self._timeline.ticket() is not None
+
+    async def _return(self) -> CallError | None:
+        """Take the session up again, and listen; why that is over, or why nobody lets us."""
+        until_ns = self._clock.now_ns() + self._plan.return_ms_max * NS_PER_MS
+        while (ticket := self._timeline.ticket()) is not None:
+            try:
+                async with connect(self._target) as connection:
+                    opened = await open_session(connection, self._settings, ticket)
+                    await self._say_again(connection, opened.input_received)
+                    return await self._listen(connection, opened.events)
+            except CallError as fault:
+                if isinstance(fault, ServerViolation):
+                    return fault
+                if self._clock.now_ns() >= until_ns:
+                    self._has_given_up = True
+                    return ConnectionLost(CLOSE_ABNORMAL, f"not taken up again: {fault}")
+            await self._clock.sleep_until(self._clock.now_ns() + RETURN_PAUSE_MS * NS_PER_MS)
+        return None
+
+    async def _say_again(self, connection: RealtimeConnection, sample: int) -> None:
+        """All since `sample`, also what is said meanwhile; what follows goes out by itself."""
+        while (piece := self._timeline.said_since(sample)) is not None:
+            await connection.send(wire.AppendAudio(piece.coded, piece.start))
+            sample = piece.end
+        self._connection = connection
 
     async def _take(self, connection: RealtimeConnection, event: wire.ServerEvent) -> None:
         await _send_all(connection, self._timeline.on_event(event, self._clock.now_ns()))

@@ -32,6 +32,8 @@ ERRORS_PER_TURN_MAX = 20
 NOTES_MAX = 256
 # What a server answers to an event that it does not know.
 UNKNOWN_EVENT = "unknown_event"
+# As many as a server asks for that takes the session up again.
+OPEN_RESPONSES_MAX = 16
 # How much of the replies is kept as sound: 10 minutes are 29 MB.
 RECORDING_S_MAX = 600
 
@@ -54,6 +56,7 @@ class Hearing:
         self._notes: deque[str] = deque(maxlen=NOTES_MAX)
         self.recording = Recording(self._line.sample_rate, RECORDING_S_MAX)
         self.event_seq_faults = 0
+        self.epoch = 0  # the greatest that was seen
 
     # ---- what the microphone asks ----------------------------------------------------------------
 
@@ -103,6 +106,10 @@ class Hearing:
     def open_response(self, turn: Turn) -> str | None:
         """The id of the turn's response that the server is still making."""
         return next((reply.response_id for reply in self._answers(turn) if reply.done_ns is None), None)
+
+    def open_responses(self) -> tuple[str, ...]:
+        """Those that have begun and not ended, the newest."""
+        return tuple(name for name, reply in self._replies.items() if reply.done_ns is None)[-OPEN_RESPONSES_MAX:]
 
     def undrained(self) -> bool:
         """Whether a response has not yet been reported as drained by a server that does report it."""
@@ -172,6 +179,7 @@ class Hearing:
     def _on_audio(self, event: wire.AudioDelta, now_ns: int) -> None:
         reply = self._reply(event.response_id)
         reply.item_id = event.item_id
+        self.epoch = max(self.epoch, event.epoch or 0)
         first = not reply.audio.received_samples
         self._record(self._playout.advance(now_ns))
         self._playout.receive(self._line.heard(event), now_ns)
@@ -215,11 +223,12 @@ class Hearing:
         self.note(f"error from the server: {line}")
 
     def _check_sequence(self, event: wire.ServerEvent) -> None:
-        """Each event counts one up; a session taken up again goes on from its own count."""
+        """Each event counts one up; a connection begins its own count, and so does a session taken up again."""
         seq = event.server_event_seq
         if seq is None:
             return
-        expected = seq if self._event_seq is None or isinstance(event, wire.SessionResumed) else self._event_seq + 1
+        begins = self._event_seq is None or isinstance(event, wire.SessionCreated | wire.SessionResumed)
+        expected = seq if self._event_seq is None or begins else self._event_seq + 1
         self.event_seq_faults += seq != expected
         self._event_seq = seq
 

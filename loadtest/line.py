@@ -14,6 +14,7 @@ from __future__ import annotations
 from loadtest import realtime_wire as wire
 from loadtest.errors import ServerViolation
 from loadtest.playout_model import AudioFrame
+from loadtest.sent_sound import SentSound
 from media.audio_format import FORMATS, FormatName
 from media.chunk import BYTES_PER_SAMPLE
 from media.pcm import float_to_pcm16, pcm16_to_float
@@ -25,6 +26,7 @@ class Line:
 
     def __init__(self, format_name: FormatName = "audio/pcm") -> None:
         self._format = FORMATS[format_name]
+        self.sent = SentSound(format_name)
         self._resampler = StreamResampler(wire.SAMPLE_RATE, self._format.sample_rate)
 
     @property
@@ -34,7 +36,9 @@ class Line:
 
     def said(self, pcm: bytes) -> wire.AppendAudio:
         """The message that carries what the caller says next."""
-        return wire.AppendAudio(self._format.encode(float_to_pcm16(self._resampler.process(pcm16_to_float(pcm)))))
+        coded = self._format.encode(float_to_pcm16(self._resampler.process(pcm16_to_float(pcm))))
+        self.sent.add(coded)
+        return wire.AppendAudio(coded)
 
     def heard(self, event: wire.AudioDelta) -> AudioFrame:
         """What arrives with a message. Raises `ServerViolation` where that is no sound."""

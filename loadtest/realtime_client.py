@@ -68,10 +68,13 @@ Answer = TypeVar("Answer", wire.SessionCreated, wire.SessionUpdated, wire.Sessio
 
 @dataclass(frozen=True, slots=True)
 class ResumeTicket:
-    """What `session.created` gave out: enough to take the session up again."""
+    """What `session.created` gave out: enough to take the session up again. `responses` and `epoch`: what was left of
+    it."""
 
     session_id: str
     token: str = field(repr=False)
+    responses: tuple[str, ...] = ()
+    epoch: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -214,11 +217,12 @@ def refusal(status: int, retry_after: str | None, body: bytes) -> ConnectError:
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
     """A session ready for audio. `resume_token` is given by servers that speak our extensions; `events` are all
-    that have arrived up to here."""
+    that have arrived up to here. `input_received`: up to which sample the server has understood what was said."""
 
     session_id: str
     resume_token: str | None
     events: tuple[wire.ServerEvent, ...]
+    input_received: int = 0
 
 
 async def open_session(
@@ -229,11 +233,14 @@ async def open_session(
     session = (await opening.ask(None, wire.SessionCreated)).session
     if len(opening.events) > 1:
         raise ServerViolation("the first event must be session.created")
+    received = 0
     if resume is not None:
-        resumed = await opening.ask(wire.ResumeSession(resume.session_id, resume.token), wire.SessionResumed)
+        question = wire.ResumeSession(resume.session_id, resume.token, resume.responses, resume.epoch)
+        resumed = await opening.ask(question, wire.SessionResumed)
         session = resumed.session or wire.Session(resume.session_id, resume.token)
+        received = resumed.input_samples_received
     await opening.ask(wire.UpdateSession(settings), wire.SessionUpdated)
-    return SessionOpened(session.id, session.resume_token, tuple(opening.events))
+    return SessionOpened(session.id, session.resume_token, tuple(opening.events), received)
 
 
 class _Opening:

@@ -51,6 +51,7 @@ class SessionResumed(ServerMessage, frozen=True, kw_only=True):
     """The earlier session goes on here, with a new token where the old one was good for one use only."""
 
     session: Session | None = None
+    input_samples_received: int = 0
 
 
 class SessionReplaced(ServerMessage, frozen=True, kw_only=True):
@@ -261,13 +262,20 @@ class UpdateSession(ClientMessageBase, frozen=True, tag="session.update"):
     session: SessionSettings
 
 
-class ResumeSession(ClientMessageBase, frozen=True, tag="session.resume"):
+class ResumeSession(ClientMessageBase, frozen=True, tag="session.resume", omit_defaults=True):
+    """`responses`: those whose end was not seen. `epoch`: the greatest that was."""
+
     session_id: str
     token: str
+    responses: tuple[str, ...] = ()
+    epoch: int = 0
 
 
 class AppendAudio(ClientMessageBase, frozen=True, tag="input_audio_buffer.append"):
+    """`start_sample` (extension): where it stands in the session's input; else behind all that was sent."""
+
     audio: bytes
+    start_sample: int | UnsetType = UNSET
 
 
 class TextPart(msgspec.Struct, frozen=True):

@@ -26,8 +26,10 @@ from loadtest import realtime_wire as wire
 from loadtest.errors import CallError, ConnectionLost
 from loadtest.hearing import Hearing
 from loadtest.line import Line
+from loadtest.realtime_client import ResumeTicket
 from loadtest.realtime_wire import SAMPLE_RATE
 from loadtest.recording import Recording
+from loadtest.sent_sound import Piece
 from loadtest.turns import (
     NS_PER_MS,
     CallOutcome,
@@ -61,6 +63,7 @@ class CallPlan:
     """What the caller is going to do. At most one of `barge_in_after_ms` and `cancel_after_ms` is set.
 
     `turn_timeout_ms` runs from the end of speech to the first sample, and again from each sample to the next.
+    A connection that breaks is tried again for `return_ms_max`, and what was not understood is said again.
     `instructions` and `silence_ms` (of the server's turn detection) go into the session; None leaves them alone.
     Several values of one setting take turns: the first for the first turn, and round again. `format_name`: of the
     sound in messages, both ways.
@@ -75,6 +78,7 @@ class CallPlan:
     instructions: str | None = None
     silence_ms: int | None = None
     format_name: FormatName = "audio/pcm"
+    return_ms_max: int = 0
 
     def __post_init__(self) -> None:
         assert self.utterances
@@ -126,6 +130,20 @@ class CallTimeline:
         self._start_ns = self._end_ns = now_ns
         self._session_id, self._resume_token = session_id, resume_token
         self._hearing.begin_call(now_ns, extended=resume_token is not None)
+
+    def ticket(self) -> ResumeTicket | None:
+        """With what the session is taken up again after its connection; None where that cannot be."""
+        if self.finished or self._resume_token is None:
+            return None
+        return ResumeTicket(self._session_id, self._resume_token, self._hearing.open_responses(), self._hearing.epoch)
+
+    def said_since(self, sample: int) -> Piece | None:
+        """The first of what was said from `sample` of the input on; None where nothing was."""
+        return self._line.sent.since(sample)
+
+    def input_goes_on(self, sample: int) -> None:
+        """The input of this session has come up to `sample` before the call."""
+        self._line.sent.begin_at(sample)
 
     def deadline_ns(self, index: int) -> int:
         """When frame `index` is due: its last sample has been taken then."""

@@ -54,6 +54,11 @@ class InputRing:
         """Offset of the first sample still kept; equals `newest` while the ring is empty."""
         return max(self._first, self._newest - len(self._samples))
 
+    def begin_at(self, sample: int) -> None:
+        """The first sample that is appended stands there, as none has come yet."""
+        assert self._newest == self._first <= sample, "the ring is empty, and time does not go back"
+        self._first = self._newest = sample
+
     def append(self, pcm: bytes) -> None:
         """Add whole samples of PCM16; raises `PcmError` at an odd length."""
         if len(pcm) % BYTES_PER_SAMPLE:

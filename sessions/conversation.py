@@ -67,7 +67,7 @@ StopWhy = Literal["client_cancelled", "dtmf"]
 class Conversation:
     """`recalls`: what its client has not played yet can be taken back. `calls`: those that the service was to carry out
     under the owner before. `events`: the log of the process; without one, nothing is recorded. `allowance`: of its
-    tenant's quotas; without one, there are none."""
+    tenant's quotas; without one, there are none. `input_from`: where its input begins (16 kHz samples)."""
 
     def __init__(
         self,
@@ -83,11 +83,14 @@ class Conversation:
         deadlines: Deadlines | None = None,
         events: EventLog | None = None,
         allowance: Allowance | None = None,
+        input_from: int = 0,
     ) -> None:
         self._identity = identity
         self.allowance = allowance or Allowance()
         self._route = route or line()
-        self._hearing = Hearing(identity.session, self._route.encoder, lambda: identity.new_id("item"))
+        self._hearing = Hearing(
+            identity.session, self._route.encoder, lambda: identity.new_id("item"), input_from=input_from
+        )
         self._speaking = Speaking(
             transport_lead_ms,
             deadlines or Deadlines(),
@@ -319,10 +322,14 @@ class Conversation:
 
     def _end_turn(self, turn: Turn, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
         heard = self._hearing.end(sample, speech_end_ns, now_ns, self._remembered.last_id)
-        effects = [*heard, *self._remembered.add_turn(Item(turn.item, "user", "", spoken=True))]
+        effects = [*heard, *self._remembered.add_turn(Item(turn.item, "user", "", spoken=True, span=turn.span))]
         if turn.lost is not None:
             effects += self._hearing.failed(turn.tag, *turn.lost)
         return self._settle(effects, now_ns)
+
+    def heard_again(self, since: int) -> list[Effect]:
+        """What the caller said from sample `since` on (16 kHz), to an owner before, comes once more."""
+        return self._remembered.hear_again(since)
 
     def clear_input(self, now_ns: int) -> list[Effect]:
         """The client throws its uncommitted input away. Never raises the epoch."""

@@ -13,7 +13,8 @@ from media.playout import Frame
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
-from sessions.settings import OUTPUT_RATE, Modality
+from sessions.settings import OUTPUT_RATE, Modality, SessionSettings
+from stages.contracts import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +260,15 @@ class ResponseDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The settings of the session are these now; `service_tools`: what the service has of its own."""
+
+    session: str
+    settings: SessionSettings
+    service_tools: tuple[Tool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CommandRefused:
     """A client command that could not be followed, and why; the call goes on."""
 
@@ -296,5 +306,6 @@ Event = (
     | ResponseFinished
     | ResponseLost
     | ResponseDrained
+    | SettingsChanged
     | CommandRefused
 )

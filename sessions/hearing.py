@@ -19,6 +19,7 @@ Rules
 * At most one turn is being spoken or buffered. A buffered one has at most `BUFFER_SAMPLES_MAX`.
 * A stream that has let go of its turn without a transcript is waited for `LATE_NS_MAX` longer; then it is lost.
 * At most `AWAITING_MAX` turns wait for their transcript; one more, and the oldest is given up.
+* The spans of turns do not overlap: what a turn hears of the one before is none of its own.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from sessions.events import (
     SpeechStarted,
     SpeechStopped,
 )
+from sessions.items import InputSpan
 from sessions.settings import INPUT_RATE
 from stages.contracts import EncoderOptions, EndOfTurn, Pause, SpeechResumed, Tag, Transcript
 
@@ -97,7 +99,8 @@ class Turn:
     """One turn of the caller. `answer`: a response is wanted once it is understood. `told`: the client knows of it.
 
     `lost`: (code, message) where the encoder has failed and the words will not be known. `partials`: somebody reads
-    along. `is_full`: nothing more is taken of what is buffered.
+    along. `is_full`: nothing more is taken of what is buffered. `own_from`: what is heard before that was of the turn
+    before.
     """
 
     tag: Tag
@@ -115,6 +118,12 @@ class Turn:
     lost: tuple[str, str] | None = None
     partials: bool = True
     is_full: bool = False
+    own_from: int = 0
+
+    @property
+    def span(self) -> InputSpan:
+        """All of it, once it has ended."""
+        return InputSpan(self.own_from, self.ended_sample)
 
     @property
     def due_ns(self) -> int:
@@ -143,9 +152,12 @@ class Understood:
 
 
 class Hearing:
-    """`new_item` gives ids; `stage` is the encoder's name in the graph."""
+    """`new_item` gives ids; `stage` is the encoder's name in the graph. `input_from`: where the input begins here, as
+    what came before is known."""
 
-    def __init__(self, session: str, stage: str, new_item: Callable[[], str]) -> None:
+    def __init__(self, session: str, stage: str, new_item: Callable[[], str], input_from: int = 0) -> None:
+        self.input_from = input_from
+        self._ended = input_from
         self._session = session
         self._stage = stage
         self._new_item = new_item
@@ -182,6 +194,12 @@ class Hearing:
         turn = self._current
         return None if turn is None or turn.provisional or turn.is_paused else turn
 
+    def settled_until(self, sample: int) -> int:
+        """Up to where the caller's words are known, where no speech that is not a turn yet began before `sample`."""
+        unended = self._current or self._buffered
+        turns = (*self._awaiting.values(), *([unended] if unended else []))
+        return min((turn.own_from for turn in turns), default=max(sample, self._ended))
+
     def next_turn(self) -> int:
         """A new turn's number; turns without speech (typed text) take one too."""
         self._turns += 1
@@ -202,8 +220,12 @@ class Hearing:
         assert self._current is None, "one turn is spoken at a time"
         assert self._buffered is None, "what is buffered ends before speech is detected"
         tag = Tag(self._session, epoch, self.next_turn())
-        self._current = turn = Turn(tag, self._new_item(), onset, feed_from, answer, provisional)
+        turn = Turn(tag, self._new_item(), onset, feed_from, answer, provisional, own_from=self._own_from(feed_from))
+        self._current = turn
         return [self._opened(turn), HearFrom(tag, feed_from)]
+
+    def _own_from(self, feed_from: int) -> int:
+        return max(feed_from, self._ended)
 
     def _opened(self, turn: Turn) -> Effect:
         return OpenStream(self._stage, turn.tag, EncoderOptions(turn.partials))
@@ -231,7 +253,7 @@ class Hearing:
         turn.move(TurnStep.END)
         sample = turn.ended_sample if turn.is_full else sample
         turn.ended_sample, turn.speech_end_ns, turn.ended_ns = sample, speech_end_ns, now_ns
-        self._current = None
+        self._current, self._ended = None, max(self._ended, sample)
         effects = self._make_room()
         self._awaiting[turn.tag.turn] = turn
         effects += [StopHearing(turn.tag), FeedStream(self._stage, turn.tag, EndOfTurn(sample))]
@@ -245,7 +267,9 @@ class Hearing:
         turn, effects = self._buffered, list[Effect]()
         if turn is None:
             tag = Tag(self._session, epoch, self.next_turn())
-            self._buffered = turn = Turn(tag, self._new_item(), start, start, answer=False, partials=False)
+            own_from = self._own_from(start)
+            turn = Turn(tag, self._new_item(), start, start, answer=False, partials=False, own_from=own_from)
+            self._buffered = turn
             effects = [self._opened(turn), HearFrom(tag, start)]
         if turn.is_full or end - turn.feed_from <= BUFFER_SAMPLES_MAX:
             return effects

@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from media.playout import Basis
@@ -25,6 +25,14 @@ ROOT = "root"  # `previous_item_id` that means: before everything
 ITEM_EXISTS = "item_exists"
 ITEM_NOT_FOUND = "item_not_found"
 ITEM_IN_PROGRESS = "item_in_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpan:
+    """Where a turn stands in its session's input: from `start` up to `end`, samples of 16 kHz."""
+
+    start: int
+    end: int
 
 
 class ItemError(ValueError):
@@ -46,7 +54,8 @@ class Item:
     as read. `audio_samples` counts samples, at `sample_rate`, of a spoken one that were sent. Where that was cut,
     `heard_samples` of them are history, by `heard_basis` and within `heard_error_samples`, and it fell into `cut_word`.
     `unsure`: it broke off with its gateway, and more of it may have been heard. `filler`: the words at its beginning
-    that bridged a wait, and that no model wrote.
+    that bridged a wait, and that no model wrote. `span`: where a turn of the caller was said, which makes no other item
+    of it.
     """
 
     id: str
@@ -66,6 +75,7 @@ class Item:
     sample_rate: int = OUTPUT_RATE
     unsure: Unsure | None = None
     filler: str = ""
+    span: InputSpan | None = field(default=None, compare=False)
 
     @property
     def possibly_heard(self) -> str:

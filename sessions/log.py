@@ -6,6 +6,7 @@ Rules
 * Whose item has come is no reply under way any more. A reply of which nothing was heard leaves no item: its deletion
   ends it.
 * What is left of a reply stands where its item would: behind the one that it was to follow, first where that is gone.
+* The input counts as taken up to the first turn whose words are awaited; `InputTaken` gives up those that end before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sessions.records import (
     Conversation,
     CorruptLog,
     EpochAdvanced,
+    InputTaken,
     ItemAppended,
     ItemChanged,
     ItemDeleted,
@@ -56,7 +58,12 @@ def replay(record: SessionRecord, entries: Iterable[TurnRecord]) -> Conversation
 def compact(conversation: Conversation) -> Compacted:
     """One entry that replays to `conversation`."""
     return Compacted(
-        conversation.items, conversation.config, conversation.epoch, conversation.speaking, conversation.calls
+        conversation.items,
+        conversation.config,
+        conversation.epoch,
+        conversation.speaking,
+        conversation.calls,
+        conversation.input_taken,
     )
 
 
@@ -69,6 +76,7 @@ class Log:
         self._items: dict[str, ItemRecord] = {}
         self._speaking: dict[str, SpokenRecord] = {}
         self._calls: dict[str, CallRecord] = {}
+        self._taken = self._understood = 0  # up to where no words are missing, and where the last known ones end
         self._reset(compact(begins))
 
     def apply(self, entry: TurnRecord) -> None:
@@ -88,6 +96,8 @@ class Log:
                 self._begin_call(call)
             case CallSettled(id=settled, output=output):
                 self._settle_call(settled, output)
+            case InputTaken(until=until):
+                self._taken = max(self._taken, until)
             case EpochAdvanced(epoch=epoch):
                 if epoch <= self._epoch:
                     raise CorruptLog(f"epoch {epoch} follows {self._epoch}")
@@ -105,7 +115,7 @@ class Log:
             for name, previous in zip(self._order, before, strict=False)
         )
         speaking, calls = tuple(self._speaking.values()), tuple(self._calls.values())
-        return Conversation(items, self._config, self._epoch, speaking, calls)
+        return Conversation(items, self._config, self._epoch, speaking, calls, self._input_taken())
 
     def break_off(self) -> None:
         """Nobody says any more what was being said: items are made of it."""
@@ -126,6 +136,7 @@ class Log:
         self._speaking.pop(item.id, None)
         self._order.insert(place, item.id)
         self._items[item.id] = item
+        self._understand(item)
 
     def _change(self, item: ItemRecord) -> None:
         if item.id in self._speaking:  # its owner died, and the next one says what is left of it
@@ -133,6 +144,7 @@ class Log:
             return
         self._known(item.id)
         self._items[item.id] = item
+        self._understand(item)
 
     def _delete(self, name: str) -> None:
         if self._speaking.pop(name, None) is not None:
@@ -140,10 +152,21 @@ class Log:
         self._known(name)
         place = self._order.index(name)
         before = self._order[place - 1] if place else None
-        del self._items[name], self._order[place]
+        del self._order[place]
+        left = self._items.pop(name)
+        self._understood = max(self._understood, left.span[1] if left.span else 0)
         for spoken in self._speaking.values():
             if spoken.previous == name:
                 self._speaking[spoken.item] = msgspec.structs.replace(spoken, previous=before)
+
+    def _understand(self, item: ItemRecord) -> None:
+        if item.span is not None and item.content:
+            self._understood = max(self._understood, item.span[1])
+
+    def _input_taken(self) -> int:
+        spans = (item.span for item in self._items.values() if item.span is not None and not item.content)
+        awaited = (start for start, end in spans if end > self._taken)
+        return min(awaited, default=max(self._taken, self._understood))
 
     def _known(self, name: str) -> None:
         if name not in self._items:
@@ -190,6 +213,7 @@ class Log:
         self._items = {item.id: item for item in entry.items}
         self._speaking = {spoken.item: spoken for spoken in entry.speaking}
         self._calls = {call.id: call for call in entry.calls}
+        self._taken, self._understood = entry.input_taken, 0
         names = len(self._order) + len(entry.speaking)
         if len(self._items.keys() | self._speaking.keys()) != names:
             raise CorruptLog("a compacted entry holds an item twice")

@@ -12,10 +12,14 @@ Theory of operation
     A call that the service itself carries out is written before it is begun (`CallBegun`), and once it is answered,
     together with the item that holds the answer (`CallSettled`). One that lacks the second may have been carried out.
 
+    The input of a session has places too: samples of 16 kHz from its beginning on, through all connections. An item of
+    the caller's words says where they stand, and `InputTaken` that up to there none are missing. Both together tell a
+    new owner from where on the caller has to be heard again: that one item and its place are one entry makes it exact.
+
 Rules
 * Everything is stored as the msgpack array `[schema version, body]`. Versions that are not `READABLE` are refused,
-  never guessed at. Version 1 has no replies under way, 2 no calls that the service carries out, and no fillers; else
-  they are the same.
+  never guessed at. Version 1 has no replies under way, 2 no calls that the service carries out, and no fillers, 3 no
+  places in the input; else they are the same.
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls) is refused:
   a conversation that cannot be trusted is not shown to a model.
 * The resume token is never stored, only its SHA-256 digest.
@@ -31,8 +35,8 @@ import msgspec
 from media.playout import Basis
 from stages.contracts import EPOCHS_PER_FENCE
 
-SCHEMA_VERSION = 3
-READABLE = frozenset({1, 2, SCHEMA_VERSION})
+SCHEMA_VERSION = 4
+READABLE = frozenset({1, 2, 3, SCHEMA_VERSION})
 
 # The fence of a session's first owner; 0 stays free for "no owner yet".
 FIRST_FENCE = 1
@@ -109,7 +113,8 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
     in it, `truncated` whether it was cut, `heard_basis` how that is known, `heard_error_ms` how far off the
     truth may be, and `cut_word` the word that it fell into. `unsure`: what may have been heard beyond that. `filler`:
-    words at its beginning that bridged a wait. `previous` is the item before it, None for the first.
+    words at its beginning that bridged a wait. `span`: from which sample of the input to which a turn was said; while
+    it has no `content`, its words are not known. `previous` is the item before it, None for the first.
     """
 
     id: str
@@ -128,6 +133,7 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     previous: str | None = None
     unsure: UnsureRecord | None = None
     filler: str = ""
+    span: tuple[int, int] | None = None
 
 
 class SpokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -220,6 +226,12 @@ class CallSettled(Entry, frozen=True, omit_defaults=True):
     output: ItemRecord | None = None
 
 
+class InputTaken(Entry, frozen=True):
+    """Of the input before sample `until`, all words are known that ever will be."""
+
+    until: int
+
+
 class EpochAdvanced(Entry, frozen=True):
     """Output of every lesser epoch is void."""
 
@@ -240,6 +252,7 @@ class Compacted(Entry, frozen=True):
     epoch: int
     speaking: tuple[SpokenRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
+    input_taken: int = 0
 
 
 TurnRecord = (
@@ -250,6 +263,7 @@ TurnRecord = (
     | ReplyHeard
     | CallBegun
     | CallSettled
+    | InputTaken
     | EpochAdvanced
     | ConfigChanged
     | Compacted
@@ -258,13 +272,14 @@ TurnRecord = (
 
 class Conversation(msgspec.Struct, frozen=True):
     """What a log amounts to: items in order, the configuration (encoded JSON), the epoch now in force, the replies that
-    are being said, and the calls that are being carried out."""
+    are being said, the calls that are being carried out, and up to which sample of the input the words are known."""
 
     items: tuple[ItemRecord, ...]
     config: bytes
     epoch: int
     speaking: tuple[SpokenRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
+    input_taken: int = 0
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

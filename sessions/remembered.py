@@ -124,6 +124,12 @@ class Remembered:
         self._delete(item_id)
         return [SaveDeletion(item_id), Tell(ItemDeleted(item_id))]
 
+    def hear_again(self, since: int) -> list[Effect]:
+        """What was said from sample `since` on is heard once more, and makes turns of its own: those of before leave
+        whose words never became known."""
+        unknown = [item.id for item in self.items if item.span and not item.text and item.span.start >= since]
+        return [effect for item_id in unknown for effect in self.delete(item_id)]
+
     # ---- what the client wants ---------------------------------------------------------------------
 
     def create(self, item: Item, previous: str | None) -> list[Effect]:

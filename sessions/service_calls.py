@@ -16,6 +16,7 @@ Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing.
 * A call that is not safe is begun once, by whoever has written it down, and never cancelled once it was begun.
 * An interruption cancels safe calls; others go on, and their answers ask for no response any more.
+* Arguments that do not fit the tool's schema are answered with what is wrong, and nothing is written down or begun.
 * At most `AT_ONCE_MAX` calls of a conversation run, and `PENDING_MAX` are pending; more are answered as refused.
 """
 
@@ -29,6 +30,7 @@ from typing import Literal
 
 import msgspec
 
+from sessions.arguments import misfit
 from sessions.effects import CancelTool, Effect, FollowTool, RequestTool, SaveCallBegun
 from sessions.filler import FILLER
 from sessions.items import Item
@@ -204,10 +206,16 @@ class ServiceCalls:
         tool = self._tools[item.name]
         begun = _begun(item, tool)
         if len(self._calls) >= PENDING_MAX:
-            self._settled.append(Settled(begun, "failed", _error("busy", _FAILURES["busy"]), spec, is_begun=False))
-            return []
+            return self._refuse(begun, "busy", _FAILURES["busy"], spec)
+        fault = misfit(item.text, tool.tool)
+        if fault is not None:
+            return self._refuse(begun, "bad_arguments", f"{_NOT_DONE}{fault}.", spec)
         self._calls[begun.id] = _Call(begun, item.text, Phase.SAVING, now_ns, spec, tool.filler)
         return [SaveCallBegun(begun)]
+
+    def _refuse(self, begun: BegunCall, code: str, message: str, spec: ResponseSpec) -> list[Effect]:
+        self._settled.append(Settled(begun, "failed", _error(code, message), spec, is_begun=False))
+        return []
 
     def stored(self, call_id: str) -> list[Effect]:
         """The store has what was written down of it."""

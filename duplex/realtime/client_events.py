@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 # Both are repeated in our answers; a fault is shown by its beginning, as it may quote what the client sent.
 EventId = Annotated[str, Meta(max_length=512)]
 PROBLEM_CHARACTERS_MAX = 200
+INPUT_SAMPLE_MAX = 1 << 53  # whole numbers of JSON are exact up to there (RFC 8259, section 6)
 OPEN_RESPONSES_MAX = 16  # one of the conversation and one out of band is all that a client can have
 
 
@@ -106,7 +107,10 @@ class SessionResume(ClientEvent, frozen=True, tag="session.resume"):
 
 
 class InputAppend(ClientEvent, frozen=True, tag="input_audio_buffer.append"):
+    """`start_sample` (extension): where its first sample stands in the session's input."""
+
     audio: str
+    start_sample: Annotated[int, Meta(ge=0, le=INPUT_SAMPLE_MAX)] | None = None
 
 
 class InputCommit(ClientEvent, frozen=True, tag="input_audio_buffer.commit"):

@@ -33,6 +33,7 @@ from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, ackno
 from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
 from duplex.transport import Client
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
+from media.input_offsets import InputGapError, Placed
 from media.rtp_map import Position
 from sessions.effects import Effect
 from sessions.events import Event, ReplyAudio
@@ -255,7 +256,7 @@ class RealtimeConnection:
 
     async def serve(self, first: ask.Command | None) -> str:
         """Serve, beginning with a command that was already read; gives the reason of the end."""
-        self._call.attach(self._medium.client if self._medium else self._outbox)
+        self._attach()
         tasks = [
             asyncio.create_task(self._read(first)),
             asyncio.create_task(self._write()),
@@ -272,6 +273,9 @@ class RealtimeConnection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _attach(self) -> None:
+        self._call.attach(self._medium.client if self._medium else self._outbox)
 
     def _reason(self, tasks: list[asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> str:
         for task in done:
@@ -378,11 +382,20 @@ class RealtimeConnection:
             case ask.InputAppend() if self._medium is not None:
                 raise ClientEventError("unsupported_event", "sound comes by the audio track of this connection")
             case ask.InputAppend():
-                await call.listening.hear(_audio_of(command))
+                await self._hear(command)
             case ask.InputCommit():
                 call.commit_input()
             case ask.InputClear():
                 call.carry_out(call.conversation.clear_input(time.monotonic_ns()))
+
+    async def _hear(self, command: ask.InputAppend) -> None:
+        try:
+            placed = await self._call.listening.hear(_audio_of(command), command.start_sample)
+        except InputGapError as error:
+            raise ClientEventError("input_gap_too_large", str(error), "start_sample") from error
+        self._call.input_misplaced(placed)
+        if placed.gap and self._dialect.extensions:
+            self._outbox.post(gap_message(placed))
 
     def _follow_item(self, command: ask.ItemCreate | ask.ItemDelete | ask.ItemRetrieve | ask.ItemTruncate) -> None:
         call, talk = self._call, self._call.conversation
@@ -445,9 +458,7 @@ class RealtimeConnection:
             check_medium(settings)
         if command.session.extensions is not msgspec.UNSET:
             self._dialect.extensions = command.session.extensions
-        self._dialect.transcription = settings.transcription
         self._call.update(settings)
-        self._outbox.post({"type": "session.updated", "session": session_dict(self._call.session, settings, served)})
 
 
 class Allowance:
@@ -476,6 +487,15 @@ def _whole_ms(asked: float) -> int:
     return int(asked)
 
 
+def gap_message(placed: Placed) -> Message:
+    """`input_audio_buffer.gap`: what the client has left out before what it sent."""
+    return {
+        "type": "input_audio_buffer.gap",
+        "start_sample": placed.start - placed.gap,
+        "samples": placed.gap,
+    }
+
+
 def created_message(call: Call, settings: SessionSettings, resume_token: str, dialect: RealtimeDialect) -> Message:
     """`session.created`, with what a client needs to come back where it opted in."""
     body = session_dict(call.session, settings, call.tools.tools)
@@ -490,6 +510,10 @@ def resumed_message(call: Call, resume_token: str, items: list[Message], *, hist
     `history_lost`: the store has lost the last of them.
     """
     body = session_dict(call.session, call.conversation.settings, call.tools.tools) | {"resume_token": resume_token}
-    received = {"input_samples_received": call.listening.received_samples, "epoch": call.conversation.epoch}
+    received = {
+        "input_samples_received": call.listening.received_samples,
+        "input_sample_rate": call.listening.client_rate,
+        "epoch": call.conversation.epoch,
+    }
     lost = {"history_lost": True} if history_lost else {}
     return {"type": "session.resumed", "session": body, "items": items, **received, **lost}

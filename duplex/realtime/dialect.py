@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from duplex.realtime.session_config import session_dict
 from media.audio_format import FORMATS
 from media.chunk import samples_to_ms, samples_to_ms_above
 from media.rtp_map import Position
@@ -115,6 +116,9 @@ class RealtimeDialect:
                 return [{"type": "session.durability.suspended"}] if self.extensions else []
             case events.DurabilityRestored():
                 return [{"type": "session.durability.restored"}] if self.extensions else []
+            case events.SettingsChanged(session, settings, tools):
+                self.transcription = settings.transcription
+                return [{"type": "session.updated", "session": session_dict(session, settings, tools)}]
             case events.CommandRefused(code, message, param):
                 return [error_message(code, message, param=param, event_id=self.answered)]
 
@@ -147,7 +151,8 @@ class RealtimeDialect:
 
     def _call(self, event: events.CallStarted | events.CallArguments | events.CallFinished) -> list[Message]:
         outputs = self._outputs.get(event.response)
-        assert outputs is not None, "calls are told of responses that have begun, and not ended"
+        if outputs is None:
+            return []  # who came amid the response knows its calls from its end
         if isinstance(event, events.CallStarted):
             return outputs.added(item_dict(event.item), event.previous)
         if isinstance(event, events.CallArguments):
@@ -163,7 +168,8 @@ class RealtimeDialect:
     def _finished(self, response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
         announced = [] if response.leaves_nothing else self._announced(response.id)
         # Whose beginning was not told here, its message was announced where it was.
-        outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, [response.item])
+        told = [response.item, *(call.id for call in response.calls)]
+        outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, told)
         items = {call.id: item_dict(call) for call in response.calls}
         messages: list[Message] = []
         if response.item in outputs.items:

@@ -1,9 +1,5 @@
 """The WebSocket endpoint of the Realtime API: admission, handshake, the connection's life, and its close code.
 
-Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
-1011 a fault of the service; 1013 the store is away or full, try again later; 4001 another connection took the session;
-4002 an operator ended the call; 4003 the session was deleted; 4004 the permission to call was revoked.
-
 Rule
 * Whoever waits for the client, be it to speak or only to take what is sent, stops waiting when the call ends.
 """
@@ -12,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
-from starlette.responses import JSONResponse
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocket
 
 from duplex.admission import RefusedError
-from duplex.auth import Authority, Refusal, UnauthorizedError
+from duplex.auth import Authority, UnauthorizedError
 from duplex.call import INTERNAL_ERROR, Call
 from duplex.client_secrets import Grant, TransportName
 from duplex.gateway import Admitted, Gateway, new_id
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import (
-    Limits,
     Outbox,
     RealtimeConnection,
     SocketClosedError,
@@ -36,58 +29,16 @@ from duplex.realtime.connection import (
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
+from duplex.realtime.sockets import CLOSE_CODES, StarletteSocket, deny, limits_of, refuse, say_goodbye, subprotocol_of
 from duplex.tenancies import Tenancy
 from media.heard_estimate import Probe
 from sessions.settings import SessionSettings, TurnDetection
 
-SUBPROTOCOL = "realtime"
 TRANSPORT: TransportName = "websocket"
 PROBE_EXTENSION = "duplex.probe"  # of the ASGI scope: what the server's pings show of the path
 NS_PER_S = 1_000_000_000
-MINUTE_NS = 60 * NS_PER_S
-CLOSE_S_MAX = 5  # for a client that does not even read its close frame
-
-_CLOSE_CODES = {
-    "client_closed": 1000,
-    "service_shutdown": 1001,
-    "slow_client": 1008,
-    "call_too_long": 1008,
-    "idle": 1008,
-    "session_replaced": 4001,
-    "ended_by_operator": 4002,
-    "session_deleted": 4003,
-    "permission_revoked": 4004,
-    "quota_exceeded": 1008,
-    "store_unavailable": 1013,
-    "store_full": 1013,
-    "refused": 1008,
-}
-CLOSE_FAULT = 1011
 
 _log = structlog.get_logger("duplex.realtime")
-
-
-class _StarletteSocket:
-    """`Socket` over Starlette."""
-
-    def __init__(self, websocket: WebSocket) -> None:
-        self._websocket = websocket
-
-    async def receive(self) -> str | bytes:
-        try:
-            message = await self._websocket.receive()
-        except (WebSocketDisconnect, RuntimeError) as error:
-            raise SocketClosedError from error
-        if message["type"] == "websocket.disconnect":
-            raise SocketClosedError
-        content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
-        return content
-
-    async def send(self, text: str) -> None:
-        try:
-            await self._websocket.send_text(text)
-        except (WebSocketDisconnect, RuntimeError) as error:
-            raise SocketClosedError from error
 
 
 class RealtimeEndpoint:
@@ -102,13 +53,12 @@ class RealtimeEndpoint:
             async with self._gateway.place(permission) as tenancy:
                 grant = await self._authority.spend(websocket.headers, TRANSPORT)
                 tenancy.session = grant.bounds.session
-                offered = websocket.scope.get("subprotocols", [])
-                await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+                await websocket.accept(subprotocol=subprotocol_of(websocket))
                 await _Visit(self._gateway, websocket, grant, tenancy).serve()
         except RefusedError as error:
-            await _deny(websocket, error.status, error.code, str(error), error.retry_after_s)
+            await deny(websocket, error.status, error.code, str(error), error.retry_after_s)
         except UnauthorizedError as error:
-            await _refuse(websocket, error.refusal)
+            await refuse(websocket, error.refusal)
 
 
 class _Visit:
@@ -119,23 +69,19 @@ class _Visit:
         self._grant = grant
         self._tenancy = tenancy
         self._websocket = websocket
-        self._socket = _StarletteSocket(websocket)
+        self._socket = StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
         config = gateway.config
         probe: Callable[[], Probe] = websocket.scope.get("extensions", {}).get(PROBE_EXTENSION, Probe)
         self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S, probe)
-        self._limits = Limits(
-            config.input_bytes_per_second_max,
-            config.call_minutes_max * MINUTE_NS,
-            config.idle_minutes_max * MINUTE_NS,
-        )
+        self._limits = limits_of(config)
 
     async def serve(self) -> None:
         try:
             await self._serve()
         except RefusedError as error:
             kind = "server_error" if error.retry_after_s else "invalid_request_error"
-            reason = error.code if error.code in _CLOSE_CODES else "refused"
+            reason = error.code if error.code in CLOSE_CODES else "refused"
             self._outbox.post(error_message(error.code, str(error), kind=kind, event_id=self._dialect.answered))
             await self._close(reason)
         except ClientEventError as error:  # what came with its secret is not what the service can do by now
@@ -211,30 +157,8 @@ class _Visit:
         self._outbox.post(message)
         await write_next(self._outbox, self._socket)
 
-    async def _say_last_words(self, reason: str) -> None:
-        """What is still queued, and where the session went."""
+    async def _close(self, reason: str) -> None:
+        """Say why, and where the session went, unless the client is gone."""
         if reason == "session_replaced" and self._dialect.extensions:
             self._outbox.post({"type": "session.replaced"})
-        while self._outbox.waiting:
-            await self._socket.send(await self._outbox.next())
-
-    async def _close(self, reason: str) -> None:
-        """Say why, unless the client is gone."""
-        states = {self._websocket.client_state, self._websocket.application_state}
-        if states == {WebSocketState.CONNECTED}:
-            with suppress(RuntimeError, WebSocketDisconnect, TimeoutError, SocketClosedError):
-                async with asyncio.timeout(CLOSE_S_MAX):
-                    await self._say_last_words(reason)
-                    await self._websocket.close(_CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
-
-
-async def _refuse(websocket: WebSocket, refusal: Refusal) -> None:
-    await _deny(websocket, refusal.status, refusal.code, refusal.message, refusal.retry_after_s)
-
-
-async def _deny(websocket: WebSocket, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:
-    """Refuse the handshake with an HTTP answer that says why."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
-    body = {"error": {"type": kind, "code": code, "message": message, "retry_after_s": retry_after_s}}
-    await websocket.send_denial_response(JSONResponse(body, status, headers=headers))
+        await say_goodbye(self._websocket, self._outbox, reason)

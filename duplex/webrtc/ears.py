@@ -27,7 +27,7 @@ SAMPLE_BYTES = 2
 class Listener(Protocol):
     """Where the sound goes."""
 
-    async def hear(self, pcm: bytes) -> None: ...
+    async def hear(self, pcm: bytes, /) -> object: ...
 
 
 class Ears:

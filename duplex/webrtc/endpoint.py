@@ -24,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 
 from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
+from duplex.call import Call
 from duplex.client_secrets import Grant, TransportName
 from duplex.errands import Outcome, What
 from duplex.gateway import Gateway
@@ -112,6 +113,11 @@ class CallsEndpoint:
             return error_response(error.status, error.code, str(error), retry_after_s=error.retry_after_s)
         location = f"/v1/realtime/calls/{visit.id}"
         return Response(answer, 201, media_type=SDP, headers={"Location": location})
+
+    def call_of(self, call_id: str) -> Call | None:
+        """The call of a connection here."""
+        visit = self._visits.get(call_id)
+        return None if visit is None else visit.call
 
     async def hang_up(self, request: Request) -> Response:
         """End a call."""

@@ -14,6 +14,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from duplex.webrtc.opus import TICKS_PER_SAMPLE
@@ -52,9 +53,16 @@ class Messages(Protocol):
 
 
 class Mouth:
-    """`Client` of the call; `messages` takes the events."""
+    """`Client` of the call; `messages` takes the events. `passed`: a packet goes out with so many bytes of sound."""
 
-    def __init__(self, sender: RtpSender, encoder: Encoder, messages: Messages) -> None:
+    def __init__(
+        self,
+        sender: RtpSender,
+        encoder: Encoder,
+        messages: Messages,
+        passed: Callable[[int], None] = lambda _payload_bytes: None,
+    ) -> None:
+        self._passed = passed
         self._sender = sender
         self._encoder = encoder
         self._messages = messages
@@ -119,6 +127,7 @@ class Mouth:
     def _put(self, payload: bytes) -> None:
         self._sender.put(SentPacket(self._next * PACKET_TICKS, payload))
         self._next += 1
+        self._passed(len(payload))
 
     # ---- reports -----------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from duplex.webrtc.ears import Ears
 from duplex.webrtc.liveness import Liveness
 from duplex.webrtc.mouth import Mouth
 from duplex.webrtc.opus import DECODED_RATE, OpusEncoder
-from duplex.webrtc.rtp import PACKET_NS, OfferError, Peer
+from duplex.webrtc.rtp import PACKET_NS, OfferError, Peer, ReceivedPacket
 from media.audio_format import AudioFormat
 from media.rtp_map import Position
 from sessions.settings import SessionSettings
@@ -55,6 +55,7 @@ from sessions.settings import SessionSettings
 # A frame goes out at its own moment: none is sent ahead, and that one is being played. No packet comes back.
 TRANSPORT = Transport(PACKET_NS // 1_000_000, AudioFormat("audio/pcm", DECODED_RATE), recalls=False)
 MESSAGE_BYTES_MAX = 64 << 10
+RTP_HEADER_BYTES = 12  # of a packet, which counts with its payload (RFC 3550, section 5.1)
 CONNECT_S_MAX = 15  # ICE on a bad mobile network takes up to ten
 FAREWELL_S_MAX = 5  # as long as a WebSocket's close
 MINUTE_NS = 60_000_000_000
@@ -179,14 +180,19 @@ class RtcVisit:
         self._tenancy = tenancy
         self._began_ns = time.monotonic_ns()
         self._ears = Ears(self._sound_began, self._packets_unused)
-        self._peer: Peer = AiortcPeer(self._ears.put)
+        self._peer: Peer = AiortcPeer(self._packet_came)
         self._socket = _Socket(self._peer, tenancy)
         self._dialect = RealtimeDialect(new_id, extensions=asked.extensions, sound_in_messages=False)
         self._outbox = Outbox(self._dialect, gateway.config.client_stall_s * NS_PER_S)
-        mouth = Mouth(self._peer, OpusEncoder(), self._outbox)
+        mouth = Mouth(self._peer, OpusEncoder(), self._outbox, self._packet_passed)
         self._medium = _Medium(self._peer, self._socket, self._ears, mouth, gateway.config.webrtc_silence_s)
         self._call: Call | None = None
         self._is_hung_up = False
+
+    @property
+    def call(self) -> Call | None:
+        """The one that it serves now."""
+        return self._call
 
     def hang_up(self) -> None:
         """The client is done."""
@@ -298,6 +304,15 @@ class RtcVisit:
                     await self._socket.send(await self._outbox.next())
         except (SocketClosedError, TimeoutError):
             return
+
+    def _packet_came(self, packet: ReceivedPacket) -> None:
+        self._ears.put(packet)
+        self._packet_passed(len(packet.payload))
+
+    def _packet_passed(self, payload_bytes: int) -> None:
+        """It uses what the tenant may send, as a message does."""
+        if self._call is not None:
+            self._call.message_passed(RTP_HEADER_BYTES + payload_bytes)
 
     def _sound_began(self, now_ns: int) -> None:
         self._measure("sound", now_ns)

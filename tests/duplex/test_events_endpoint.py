@@ -23,7 +23,7 @@ LOGS = (ProcessLog("gateway", 0, "", 4, 0), ProcessLog("talker", 3, "rev", 2, 0)
 
 
 class Busy(EventReader):
-    async def read(self, wanted: Wanted) -> Reading:
+    async def read(self, wanted: Wanted, *, own_only: bool = False) -> Reading:
         raise ReaderBusyError("4 readings are under way")
 
 

@@ -44,6 +44,7 @@ from stages.messages import (
     SessionOpened,
     WorkerSnapshot,
 )
+from tests.duplex.test_path_load import BEHIND, IDLE
 
 S_MAX = 10
 EPOCHS = 1 << 20
@@ -130,6 +131,20 @@ def test_places_are_taken_and_given_back(tmp_path: Path) -> None:
         one.gateway.leave()
         one.gateway.admit()
         assert one.gateway.calls == 2
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("_stages_are_there")
+def test_no_call_is_taken_while_a_stage_has_fallen_behind(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        one.gateway._frame("talker", BEHIND)
+        with pytest.raises(RefusedError, match="the talker has had work waiting") as refused:
+            one.gateway.admit()
+        assert (refused.value.code, refused.value.status, refused.value.retry_after_s) == ("service_overloaded", 503, 5)
+        assert 'duplex_calls_refused_total{reason="overload"} 1.0' in one.metrics()
+        one.gateway._frame("talker", IDLE)
+        one.gateway.admit()
 
     play(tmp_path, scenario)
 

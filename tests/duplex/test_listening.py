@@ -134,7 +134,7 @@ class Ears:
         return b"".join(piece.pcm for piece in self.heard(turn))
 
 
-def play(scenario: Callable[[Ears], Coroutine[None, None, None]], ears: Callable[[], Ears] = Ears) -> Ears:
+def play(scenario: Callable[[Ears], Coroutine[None, None, object]], ears: Callable[[], Ears] = Ears) -> Ears:
     """Run `scenario` over a way in that lives as long as it."""
 
     async def run() -> Ears:

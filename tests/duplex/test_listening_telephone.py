@@ -53,7 +53,7 @@ def test_sound_that_comes_after_a_change_of_its_format_is_of_the_new_one_and_non
         ears.update(replace(TELEPHONE, turn_detection=None))
         assert ears.listening.newest < at(400)
         await say(ears, telephoned(silence(100)))
-        assert ears.listening.received_samples == 400 * 24 + 100 * 8
+        assert ears.listening.received_samples == (400 + 100) * 8, "in samples of the present format"
         ears.talk.update(SessionSettings(), ears.listening.newest, 0)
         await say(ears, b"")
         assert ears.listening.newest == at(500)

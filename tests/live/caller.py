@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from loadtest.sent_sound import SentSound
 from tests.live.service import EVENT_S_MAX, Reached
 
 RATE = 24_000
@@ -49,6 +50,7 @@ class Caller:
     def __init__(self, connection: ClientConnection) -> None:
         self.socket = connection
         self.events: list[Message] = []
+        self._sent = SentSound()
 
     @property
     def session(self) -> str:
@@ -62,7 +64,21 @@ class Caller:
 
     def hear(self, pcm: bytes) -> None:
         """Send `pcm`, faster than anybody can speak."""
+        self._sent.add(pcm)
         self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
+
+    @property
+    def said_samples(self) -> int:
+        """Where what is said next stands in the session's input."""
+        return self._sent.end
+
+    def hear_again(self, earlier: Caller, sample: int) -> None:
+        """Send once more what was said from `sample` on, on the connection before."""
+        self._sent = earlier._sent
+        while (piece := self._sent.since(sample)) is not None:
+            audio = base64.b64encode(piece.coded).decode()
+            self.send("input_audio_buffer.append", audio=audio, start_sample=piece.start)
+            sample = piece.end
 
     def type_text(self, text: str, **fields: Any) -> None:
         content = [{"type": "input_text", "text": text}]

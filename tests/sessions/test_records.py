@@ -160,19 +160,20 @@ def test_a_record_of_version_1_is_read() -> None:
     assert decode_record(bytes.fromhex(RECORD_1)) == wanted
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("entry", [ENTRIES[0], ReplySpeaking("i", "r", 1, None, 8_000, 1, 0), Compacted((A,), b"", 1)])
-def test_what_version_2_stored_is_read(entry: TurnRecord) -> None:
-    """It differs by what it does not have."""
-    assert decode_entry(msgspec.msgpack.encode((2, entry))) == entry
+def test_what_versions_2_and_3_stored_is_read(version: int, entry: TurnRecord) -> None:
+    """They differ by what they do not have."""
+    assert decode_entry(msgspec.msgpack.encode((version, entry))) == entry
 
 
-def test_what_is_written_is_of_version_3() -> None:
-    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 3
+def test_what_is_written_is_of_version_4() -> None:
+    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 4
 
 
 def test_a_refusal_names_the_version_and_those_that_are_read() -> None:
-    with pytest.raises(UnsupportedSchema, match="stored schema version 4; this release reads versions 1, 2, 3"):
-        decode_entry(msgspec.msgpack.encode((4, {})))
+    with pytest.raises(UnsupportedSchema, match="stored schema version 5; this release reads versions 1, 2, 3, 4"):
+        decode_entry(msgspec.msgpack.encode((5, {})))
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])

@@ -325,3 +325,13 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_arguments_that_do_not_fit_are_answered_with_what_is_wrong_and_nothing_is_begun() -> None:
+    people = '{"type":"object","required":["people"],"properties":{"people":{"type":"integer"}}}'
+    core = ServiceCalls((ServiceTool(Tool("look", parameters=people)),))
+    assert core.call(item(), SPEC, 0) == []
+    (settled,) = core.take_settled()
+    assert (settled.outcome, settled.is_begun, settled.spec) == ("failed", False, SPEC)
+    assert json.loads(settled.text) == {"error": "bad_arguments", "message": "It was not done: people is missing."}
+    assert not core.knows("call_1")

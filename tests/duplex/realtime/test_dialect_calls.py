@@ -164,3 +164,11 @@ def test_an_outcome_that_nobody_knows_is_told_to_those_who_can_use_it() -> None:
     assert RealtimeDialect(str).encode(unknown) == []
     (message,) = RealtimeDialect(str, extensions=True).encode(unknown)
     assert message == {"type": "service_tool.outcome_unknown", "call_id": "call_1", "name": "book"}
+
+
+def test_who_comes_amid_a_response_knows_its_calls_from_its_end() -> None:
+    late = dialect()
+    finished = events.CallFinished("resp_1", CALL)
+    assert told(CALL_STARTED, events.CallArguments("resp_1", "item_3", "call_1", "{}"), finished, by=late) == []
+    done = told(events.ResponseFinished(replace(VIEW, status="completed", calls=(CALL,)), ()), by=late)[-1]
+    assert [item["id"] for item in done["response"]["output"]] == ["item_2", "item_3"]

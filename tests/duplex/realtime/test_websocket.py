@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from duplex.auth import Authority
 from duplex.listening import Listening
 from duplex.realtime import client_events as ask
-from duplex.realtime import websocket
+from duplex.realtime import sockets
 from duplex.realtime.websocket import RealtimeEndpoint
 from duplex.waiting_room import ROOM_S_MAX
 from sessions.settings import SessionSettings
@@ -95,7 +95,7 @@ Play = Callable[[Scenario], None]
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    monkeypatch.setattr(websocket, "CLOSE_S_MAX", 0.001)
+    monkeypatch.setattr(sockets, "CLOSE_S_MAX", 0.001)
 
     def run(scenario: Scenario) -> None:
         async def bounded() -> None:

@@ -78,7 +78,8 @@ class Messages:
 class Bench:
     def __init__(self) -> None:
         self.sender, self.messages = Sender(), Messages()
-        self.mouth = Mouth(self.sender, Encoder(), self.messages)
+        self.passed: list[int] = []
+        self.mouth = Mouth(self.sender, Encoder(), self.messages, self.passed.append)
         self.said = 0
 
     def slot(self, at_ns: int, *, replies: int = 0) -> list[int]:
@@ -260,3 +261,14 @@ def test_messages_are_paced_with_the_sound_and_before_it_begins() -> None:
     one.sender.is_sending = True
     one.mouth.pace(7)
     assert one.messages.paced_ns == [5, 7]
+
+
+def test_each_packet_is_counted_once_also_where_it_is_taken_back() -> None:
+    one = Bench()
+    one.slot(0, replies=1)
+    one.slot(PACKET_NS)
+    counted = list(one.passed)
+    assert len(counted) == 2
+    assert counted[-1] == len(Encoder().silence())
+    one.mouth.drop_audio()
+    assert one.passed == counted

@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+from duplex.call import Call
 from duplex.listening import Listening
 from duplex.realtime.connection import SocketClosedError
 from duplex.webrtc import visit
-from duplex.webrtc.rtp import OfferError, ReceiverReport, SentPacket, Sink
+from duplex.webrtc.rtp import OfferError, ReceivedPacket, ReceiverReport, SentPacket, Sink
 from duplex.webrtc.visit import Asked, RtcVisit
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import Gate, GatedGateway
@@ -261,4 +262,22 @@ def test_aplisay_llm_agent_181_a_hang_up_while_another_session_is_taken_up_ends_
         one.store.gates["acquire"].open.set()
         await running
 
+    play(scenario)
+
+
+def test_packets_use_what_the_tenant_may_send(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+
+    async def scenario(one: Bench) -> None:
+        running = one.begin()
+        one.visit._packet_came(ReceivedPacket(1, 0, b"before the call", 0))
+        await one.until_told("session.created")
+        passed.clear()
+        one.visit._packet_came(ReceivedPacket(2, 960, bytes(60), 0))
+        one.visit._packet_passed(3)
+        assert passed == [72, 15], "with the header of 12 bytes, each way"
+        one.visit.hang_up()
+        await running
+
+    monkeypatch.setattr(Call, "message_passed", lambda _call, wire_bytes: passed.append(wire_bytes))
     play(scenario)
