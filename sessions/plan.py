@@ -10,7 +10,7 @@ from sessions.heard import Cut
 from sessions.response import Phase
 from sessions.route import Leg
 from sessions.settings import ResponseSpec
-from stages.contracts import Options, Tag, ThinkerOptions, Tool
+from stages.contracts import Options, Tag, ThinkerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,6 @@ class Plan:
     def tokens_max(self) -> int:
         """How many its Thinker may sample."""
         return sum(options.max_output_tokens for _, options in self.stages if isinstance(options, ThinkerOptions))
-
-    def tool(self, name: str) -> Tool | None:
-        """The one that its Thinker was told of by that name."""
-        told = (options.tools for _, options in self.stages if isinstance(options, ThinkerOptions))
-        return next((tool for tools in told for tool in tools if tool.name == name), None)
 
     @property
     def finals(self) -> dict[str, str]:

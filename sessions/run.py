@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from sessions.arguments import misfit
 from sessions.effects import AuditStream, Effect, FeedStream, Measured, SaveSpeaking, Tell
 from sessions.events import CallArguments, CallFinished, CallStarted, ReplyText, ReplyWords, ResponseView, Usage
 from sessions.filler import FillerCue
@@ -21,7 +20,7 @@ from sessions.reply import Reply
 from sessions.response import Deadlines, Done, Phase, Response
 from sessions.saving import Part, Saving
 from sessions.tool_calls import Called, Calls
-from stages.contracts import CallDone, Filler, TextDelta, TextDone
+from stages.contracts import Filler, TextDelta, TextDone
 from stages.event_log import Trail
 
 _STATUS = {
@@ -154,14 +153,6 @@ class Run:
             return []
         words, rate = self.reply.take_words(), self.plan.sample_rate
         return [Tell(ReplyWords(self.plan.tag.response, self.plan.item, words, rate))] if words else []
-
-    def misfit(self, done: CallDone) -> str | None:
-        """What is wrong with the arguments of a call of the client's. The service looks at those of its own."""
-        written = self.calls.items
-        name = written[-1].name if written else ""
-        tool = self.plan.tool(name)
-        fault = None if tool is None or name in self.plan.served else misfit(done.arguments, tool)
-        return None if fault is None else f"the model calls {name} with arguments that do not fit: {fault}"
 
     def news_of_calls(self) -> tuple[list[Effect], list[Called]]:
         """What is new of its calls, and those that have ended with that, where they belong to the conversation. Of what

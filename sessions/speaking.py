@@ -320,9 +320,6 @@ class Speaking(Responses):
         return [] if run.is_prepared else [run.text(delta.text), *run.news()]
 
     def _call(self, run: Run, event: CallDelta | CallDone, now_ns: int) -> list[Effect]:
-        fault = run.misfit(event) if isinstance(event, CallDone) else None
-        if fault is not None:  # it never is the client's
-            return self._carry(run, run.life.fail("bad_arguments", fault, now_ns), now_ns)
         try:
             run.calls.add(event)
         except CallError as error:  # a fault of the stage ends this response and no call

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from msgspec.structs import replace
-
 from sessions.events import CallFinished, CallStarted, CommandRefused, ResponseFinished
-from sessions.plan import Marks, Plan
+from sessions.plan import Marks
 from sessions.responses import DRAINING_MAX
-from stages.contracts import CallDelta, CallDone, TextDelta, TextDone, ThinkerOptions, Tool
+from stages.contracts import CallDelta, CallDone, TextDelta, TextDone
 from tests.sessions.talk import kinds, told
 from tests.sessions.test_speaking import audio, plan, send_all, speaking, started
 
@@ -80,31 +76,3 @@ def test_why_no_response_can_begin() -> None:
         started(mouth, plan(f"r{number}"))
         mouth.cancel(f"r{number}", "client_cancelled", 1)
     assert code_of(mouth.why_not(in_conversation=True)) == "too_many_responses"
-
-
-PEOPLE = Tool("look", parameters='{"properties":{"people":{"type":"integer"}},"required":["people"]}')
-
-
-def with_tools(what: Plan) -> Plan:
-    stages = ((leg, replace(o, tools=(PEOPLE,)) if isinstance(o, ThinkerOptions) else o) for leg, o in what.stages)
-    return dataclasses.replace(what, stages=tuple(stages))
-
-
-def test_a_call_whose_arguments_do_not_fit_never_is_the_client_s() -> None:
-    mouth, what = speaking(), with_tools(plan())
-    started(mouth, what)
-    mouth.published(what.tag, BEGUN, 1)
-    effects = mouth.published(what.tag, WHOLE, 2)
-    (ended,), (end,) = told(effects, CallFinished), told(effects, ResponseFinished)
-    assert ended.item.status == "incomplete"
-    assert (end.response.status, end.response.code) == ("failed", "bad_arguments")
-    assert end.response.message == "the model calls look with arguments that do not fit: people is missing"
-
-
-def test_the_service_looks_at_those_of_its_own_tools() -> None:
-    mouth, what = speaking(), dataclasses.replace(with_tools(plan()), served=frozenset({"look"}))
-    started(mouth, what)
-    mouth.published(what.tag, BEGUN, 1)
-    mouth.published(what.tag, WHOLE, 2)
-    (called,) = mouth.take_called()
-    assert (called.by_service, called.item.status) == (True, "completed")
