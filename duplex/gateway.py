@@ -26,8 +26,9 @@ from duplex.admission import RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import Restored, encode_settings, restored
+from duplex.claims import Claimant, Claims
 from duplex.config import Config
-from duplex.errands import Errands, What
+from duplex.errands import Errands
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
 from duplex.gauges import note_audit, note_report, read_gauges
@@ -63,8 +64,6 @@ from stages.graph import Graph
 from stages.messages import Audited, Frame, ReplicaReport, WorkerSnapshot
 
 LEASE_TTL_MS = 30_000
-# The last entries of a call are in the store within milliseconds; who waits for them has somebody waiting.
-WAY_S_MAX = 0.5
 # A stage lets go when its running step is back, within about 150 ms; one that hangs is found and killed by its keeper.
 LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
@@ -83,14 +82,6 @@ class Admitted:
     call: Call
     resume_token: str
     history_lost: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """Who may take a living session over, and when all that its call had to write is written."""
-
-    token_digest: bytes
-    written: asyncio.Event
 
 
 def _alert_limits(config: Config) -> AlertLimits:
@@ -144,7 +135,6 @@ class Gateway:
         self._calls: dict[str, Call] = {}
         # Calls whose session has gone over to another one here, and that have not drained yet.
         self._former: dict[str, list[Call]] = {}
-        self._claims: dict[str, _Claim] = {}
         self._room = WaitingRoom(places or OwnPlaces(config.calls_max))
         self.on_calls: Callable[[], None] = lambda: None  # called when their number has changed
         self._draining = False
@@ -153,7 +143,7 @@ class Gateway:
         self._pacer = Pacer()
         self.store_watch = StoreWatch(store, config.durability)
         self.errands = Errands(store, self.name)
-        self.errands.offer(What.MAKE_WAY, self._give_way)
+        self._claims = Claims(store, self.errands, self.name)
         self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
         for stage in graph.stages:
             for replica_name in stage.replica_names:
@@ -389,17 +379,17 @@ class Gateway:
         transport = transport or Transport(self.config.transport_lead_ms)
         tenancy = tenancy or self.tenancies.default()
         session, _, secret = token.partition(".")
-        digest = token_digest(secret)
+        digest, seen_fence = token_digest(secret), epoch // EPOCHS_PER_FENCE
         tenancy.check_session(session)
         try:
             await self._look_whose(session, tenancy)
-            await self._make_way(session, digest)
+            await self._claims.make_way(session, Claimant(digest, seen_fence))
             ownership, snapshot = await self.store.acquire(
                 session,
                 self.name,
                 digest,
                 LEASE_TTL_MS,
-                seen_fence=epoch // EPOCHS_PER_FENCE,
+                seen_fence=seen_fence,
                 retention_ms=tenancy.tenant.retention_ms,
             )
             conversation = self._conversation(ownership, restored(snapshot), transport, tenancy)
@@ -427,24 +417,6 @@ class Gateway:
         stored = await self.store.describe([session]) if self.directory.is_file else ()
         if any(held.tenant not in ("", tenancy.tenant.id) for held in stored):
             raise SessionUnknown(session)
-
-    async def _make_way(self, session: str, digest: bytes) -> None:
-        """End the session's present call, wherever it is, and wait until all of it is written: what was said last must
-        not be lost. For one elsewhere not for long, as its gateway may stand still."""
-        await self._give_way(session, digest)
-        with suppress(StoreError):  # whoever acquires it next is told
-            for held in await self.store.describe([session]):
-                if held.lease_ms and held.owner != self.name:
-                    await self.errands.ask(held.owner, What.MAKE_WAY, session, s_max=WAY_S_MAX, proof=digest)
-
-    async def _give_way(self, session: str, digest: bytes) -> bool:
-        """The same, where its call is here; whether that was so."""
-        claim = self._claims.get(session)
-        if claim is None or not secrets.compare_digest(claim.token_digest, digest):
-            return False
-        self._calls[session].end("session_replaced")
-        await claim.written.wait()
-        return True
 
     async def forget(self, session: str) -> None:
         """Delete a session that was made for a connection and never used."""
@@ -488,10 +460,9 @@ class Gateway:
         *,
         responses: Sequence[str] = (),
     ) -> AsyncIterator[Call]:
-        session, claim = journal.session, _Claim(digest, asyncio.Event())
         call = Call(
             conversation,
-            session,
+            journal.session,
             self._services,
             journal,
             transport.input_format,
@@ -500,7 +471,7 @@ class Gateway:
         )
         journal.failed.add_done_callback(lambda failed: None if failed.cancelled() else call.end(failed.result()))
         writing = asyncio.create_task(call.write_down())
-        self._calls[session], self._claims[session] = call, claim
+        self._calls[call.session], claim = call, self._claims.hold(call, digest)
         self._pacer.add(call)
         call.begin()
         # From here on what befalls the session finds the call; what came before shows by asking.
@@ -559,8 +530,9 @@ class Gateway:
     def _forget(self, call: Call) -> None:
         session = call.session
         call.over.set()
+        self._claims.drop(call)
         if self._calls.get(session) is call:
-            del self._calls[session], self._claims[session]
+            del self._calls[session]
             return
         self._former[session].remove(call)
         if not self._former[session]:

@@ -157,6 +157,10 @@ class Listening:
     def _at_client(self, sample: int) -> int:
         return sample * self._format.sample_rate // INPUT_RATE
 
+    def is_coming(self, now_ns: int) -> bool:
+        """Sound has come, and goes on, as far as can be told (`media.missing_sound`)."""
+        return self._missing.is_coming(now_ns)
+
     @property
     def credit_out(self) -> int:
         """Samples, 16 kHz, that the encoder was fed and has not used yet."""

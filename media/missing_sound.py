@@ -37,12 +37,16 @@ class MissingSound:
         covered_ns = max(self._covered_ns or now_ns, now_ns) + samples * NS_PER_S // self._rate
         self._covered_ns = min(covered_ns, now_ns + AHEAD_NS_MAX)
 
+    def is_coming(self, now_ns: int) -> bool:
+        """Some has come, and none is missing."""
+        return self._covered_ns is not None and now_ns - self._covered_ns < LATE_NS_MAX
+
     def samples(self, now_ns: int) -> int:
         """How many are missing by now; 0 while they may only be late, and before any has come. To be asked all the
         time."""
         unseen_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         if self._covered_ns is not None and unseen_ns > LOOK_NS_MAX:
             self._covered_ns = max(self._covered_ns, min(self._covered_ns + unseen_ns, now_ns))
-        if self._covered_ns is None or now_ns - self._covered_ns < LATE_NS_MAX:
+        if self._covered_ns is None or self.is_coming(now_ns):
             return 0
         return (now_ns - self._covered_ns) * self._rate // NS_PER_S

@@ -1,9 +1,14 @@
-"""Responses that a session's client still holds open from before: their ends went with the connection that had them.
+"""A session goes over to another call: whether it does, and what its client still holds open from before.
 
 Theory of operation
-    The client that comes back names them. Nobody else knows of them any more, so each is ended, once, as failed; what
-    was stored of it is history all the same. A stage says that the session is open there when it holds nothing of
-    whoever had the session before (`stages.stage`). When every stage has said so, the responses have drained.
+    A client that has gone on already may have left another request behind, at a gateway that stood still and finds it
+    as it wakes. Such a request is *outdated*: its client had seen no more than an owner before the present one, and is
+    heard at that one.
+
+    Ends of responses went with the connection that had them. The client that comes back names those that it holds open.
+    Nobody else knows of them any more, so each is ended, once, as failed; what was stored of it is history all the
+    same. A stage says that the session is open there when it holds nothing of whoever had the session before
+    (`stages.stage`). When every stage has said so, the responses have drained.
 
 Rules
 * Nothing is told before the client is there; what stages say until then counts.
@@ -17,6 +22,12 @@ from collections.abc import Iterable
 from sessions.effects import Tell
 from sessions.events import ResponseDrained, ResponseLost
 from sessions.response import Deadlines
+
+
+def is_outdated(seen_fence: int, fence: int, *, is_heard: bool) -> bool:
+    """A client that had seen `seen_fence` (0: it does not say) when it asked has gone on with the owner `fence` since,
+    which hears it."""
+    return is_heard and 0 < seen_fence < fence
 
 
 class Takeover:

@@ -41,6 +41,7 @@ const FINAL_CODES = new Set([
   "session_not_resumable",
   "session_unreadable",
   "session_replaced",
+  "resume_outdated",
   "ended_by_operator",
   "session_deleted",
   "call_too_long",

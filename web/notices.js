@@ -162,6 +162,7 @@ const NOTICES = {
 const IN_CALL = new Set(["microphone", "listen"]);
 
 NOTICES.session_unreadable = NOTICES.session_not_resumable;
+NOTICES.resume_outdated = NOTICES.session_replaced;
 
 /**
  * @typedef {object} Problem

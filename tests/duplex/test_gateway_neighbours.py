@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from duplex import gateway, operations, waiting_room
+from duplex import claims, operations, waiting_room
 from duplex.admission import RefusedError
 from duplex.config import Config
 from duplex.errands import What
@@ -118,7 +118,7 @@ def test_a_takeover_that_nobody_was_asked_about_is_told(play: Play) -> None:
 def test_a_gateway_that_does_not_answer_is_waited_for_only_so_long(
     play: Play, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
 ) -> None:
-    monkeypatch.setattr(gateway, "WAY_S_MAX", 0.001)
+    monkeypatch.setattr(claims, "WAY_S_MAX", 0.001)
 
     async def scenario(house: House) -> None:
         async def never(_session: str, _digest: bytes) -> bool:
@@ -229,7 +229,7 @@ def test_a_call_in_doubt_learns_whose_its_session_is(play: Play, befell: str, re
         async with house.here.new_call(SessionSettings()) as admitted:
             call = admitted.call
             if befell == "taken":
-                digest = house.here._claims[call.session].token_digest
+                digest = house.here._claims._claims[call.session].token_digest
                 await house.store.acquire(call.session, "gw_other", digest, 10_000)
             if befell == "deleted":
                 house.here._session_watch._calls_of = lambda _session: ()

@@ -90,3 +90,11 @@ def test_while_we_stand_still_nothing_is_missing(stalled_ms: int) -> None:
     assert sound.samples(woken_ns + 100 * MS) == 0
     assert sound.samples(due_ns - 1) == 0
     assert sound.samples(due_ns) > 0
+
+
+def test_sound_is_coming_until_some_is_missing() -> None:
+    sound = MissingSound(RATE)
+    assert not sound.is_coming(START_NS)
+    sound.came(RATE, START_NS)
+    assert sound.is_coming(START_NS + 1_000 * MS + LATE_NS_MAX - 1)
+    assert not sound.is_coming(START_NS + 1_000 * MS + LATE_NS_MAX)

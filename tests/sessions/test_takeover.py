@@ -1,14 +1,16 @@
-"""Responses that a client holds open from before: ended once, and drained when every stage has let go of them."""
+"""Who may have a session, and the responses of a client that comes back: ended once, drained when every stage has let
+go of them."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.effects import Tell
 from sessions.events import ResponseDrained, ResponseLost
 from sessions.response import Deadlines
-from sessions.takeover import Takeover
+from sessions.takeover import Takeover, is_outdated
 
 STAGES = ("encoder", "thinker", "vocoder")
 MS = 1_000_000
@@ -17,6 +19,15 @@ DEADLINES = Deadlines(drain_ns_max=500 * MS)
 
 def drained(response: str, status: str, lag_ms: float) -> Tell:
     return Tell(ResponseDrained(response, status, lag_ms, ()))
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_heard", "expected"), [(4, True, True), (4, False, False), (5, True, False), (0, True, False)]
+)
+def test_a_request_from_before_the_owner_that_hears_the_client_is_outdated(
+    seen: int, is_heard: bool, expected: bool
+) -> None:
+    assert is_outdated(seen, 5, is_heard=is_heard) is expected
 
 
 def test_each_is_ended_when_the_client_is_there_and_drains_with_the_last_stage() -> None:

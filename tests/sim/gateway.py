@@ -9,7 +9,7 @@ Theory of operation
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from sessions.response import Deadlines
 from sessions.route import Route as ReplyRoute
 from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
+from sessions.takeover import is_outdated
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventLog
@@ -66,7 +67,8 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How calls are served. `settings`: of a new session. `limits`: of the pool of a stage."""
+    """How calls are served. `settings`: of a new session. `limits`: of the pool of a stage. `neighbours`: all gateways,
+    whose answers to letters take no time."""
 
     graph: Graph
     settings: SessionSettings
@@ -80,6 +82,7 @@ class Manner:
     tenants: Tenants
     new_id: Callable[[str], str]
     events: EventLog
+    neighbours: Callable[[], Iterable[Gateway]]
 
 
 class Gateway:
@@ -242,9 +245,22 @@ class Gateway:
             return
 
         def entered(tenancy: Tenancy) -> None:
+            if any(gateway.keeps(session, epoch) for gateway in self._manner.neighbours()):
+                self.tenancies.leave(tenancy)
+                self._counts["resumes outdated"] += 1
+                visitor.refused("resume_outdated")
+                return
             self._make_way(session, lambda: self._acquire(session, token, visitor, epoch, tenancy))
 
         self.tenancies.enter(visitor.tenant, entered, visitor.refused)
+
+    def keeps(self, session: str, epoch: int) -> bool:
+        """Asked by another gateway, it does not give the session up to a client that has seen `epoch`."""
+        call = self.calls.get(session)
+        if call is None or not self.is_alive or self._stopped:
+            return False
+        fence, seen_fence = call.core.epoch // EPOCHS_PER_FENCE, epoch // EPOCHS_PER_FENCE
+        return is_outdated(seen_fence, fence, is_heard=call.client.is_heard)
 
     def _make_way(self, session: str, then: Callable[[], None]) -> None:
         """End the session's present call here, and go on once all of it is written."""

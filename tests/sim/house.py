@@ -319,6 +319,7 @@ class House:
                 self.tenants,
                 self.new_id,
                 EventLog(EVENTS_MAX),
+                lambda: self._all_gateways,
             ),
             self.clock,
             self.counts,

@@ -146,6 +146,11 @@ class Visit:
     def lies(self) -> bool:
         return self.player.lies
 
+    @property
+    def is_heard(self) -> bool:
+        """A microphone sends all the time."""
+        return not self.is_gone
+
     def report(self) -> bool:
         return self.player.report()
 

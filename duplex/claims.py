@@ -1,0 +1,110 @@
+"""Who may take a living session over, and how the call that has it makes way.
+
+Theory of operation
+    A session goes on at whichever gateway its client comes back to. The call that it still has is ended first, here or,
+    by an errand, at another gateway, and all that it had to write is written: what was said last must not be lost.
+
+    A request that its client has left behind (`sessions.takeover.is_outdated`) ends nothing, and is refused.
+
+Rules
+* Who cannot show the session's token moves nobody. Whether it is that of the session at all, the store says.
+* A gateway that does not answer is not waited for, as it may stand still: whoever acquires the session is told next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from duplex.admission import RefusedError
+from duplex.call import Call
+from duplex.errands import Errands, Outcome, What
+from sessions.store import SessionStore, StoreError
+from sessions.takeover import is_outdated
+from stages.contracts import EPOCHS_PER_FENCE
+
+# The last entries of a call are in the store within milliseconds; who waits for them has somebody waiting.
+WAY_S_MAX = 0.5
+RESUME_OUTDATED = "resume_outdated"
+
+
+class Claimant(msgspec.Struct, frozen=True, array_like=True):
+    """Who wants a session. `seen_fence`: that of the last owner that its client has seen; 0: it does not say."""
+
+    token_digest: bytes
+    seen_fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What `call` has of its session. `written`: all that it had to write is, but for what is known as it drains."""
+
+    call: Call
+    token_digest: bytes
+    written: asyncio.Event
+
+    def is_later_than(self, claimant: Claimant, now_ns: int) -> bool:
+        """The client has gone on with this call since it asked."""
+        fence, is_heard = self.call.conversation.epoch // EPOCHS_PER_FENCE, self.call.listening.is_coming(now_ns)
+        return is_outdated(claimant.seen_fence, fence, is_heard=is_heard)
+
+
+class Claims:
+    """Those of one gateway, of its calls that are the present ones of their sessions."""
+
+    def __init__(self, store: SessionStore, errands: Errands, gateway: str) -> None:
+        self._store = store
+        self._errands = errands
+        self._gateway = gateway
+        self._claims: dict[str, Claim] = {}
+        errands.offer(What.MAKE_WAY, self._asked_to_give_way)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def hold(self, call: Call, token_digest: bytes) -> Claim:
+        """`call` has its session from now on."""
+        claim = self._claims[call.session] = Claim(call, token_digest, asyncio.Event())
+        return claim
+
+    def drop(self, call: Call) -> None:
+        """`call` is over. Its session may have gone on to another one here."""
+        claim = self._claims.get(call.session)
+        if claim is not None and claim.call is call:
+            del self._claims[call.session]
+
+    async def make_way(self, session: str, claimant: Claimant) -> None:
+        """End the session's present call, wherever it is, and wait until all of it is written; for one elsewhere not
+        for long. Raises `RefusedError` where the claim is outdated."""
+        has_way = await self._give_way(session, claimant)
+        with suppress(StoreError):  # whoever acquires it next is told
+            for held in await self._store.describe([session]):
+                if has_way and held.lease_ms and held.owner != self._gateway:
+                    has_way = await self._ask(held.owner, session, claimant)
+        if not has_way:
+            message = "the client has gone on with the session over another connection since"
+            raise RefusedError(RESUME_OUTDATED, message, retry_after_s=None)
+
+    async def _ask(self, owner: str, session: str, claimant: Claimant) -> bool:
+        proof = msgspec.msgpack.encode(claimant)
+        outcome = await self._errands.ask(owner, What.MAKE_WAY, session, s_max=WAY_S_MAX, proof=proof)
+        return outcome is not Outcome.NOT_DONE
+
+    async def _asked_to_give_way(self, session: str, proof: bytes) -> bool:
+        return await self._give_way(session, msgspec.msgpack.decode(proof, type=Claimant))
+
+    async def _give_way(self, session: str, claimant: Claimant) -> bool:
+        """False where the session's call is here, and stays."""
+        claim = self._claims.get(session)
+        if claim is None or not secrets.compare_digest(claim.token_digest, claimant.token_digest):
+            return True
+        if claim.is_later_than(claimant, time.monotonic_ns()):
+            return False
+        claim.call.end("session_replaced")
+        await claim.written.wait()
+        return True
