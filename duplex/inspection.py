@@ -137,11 +137,12 @@ class Inspection(Collector):
         yield from gauges
 
     def _of_kv(self) -> Iterator[GaugeMetricFamily]:
-        families: dict[str, tuple[str, Callable[[KvSnapshot], int]]] = {
+        families: dict[str, tuple[str, Callable[[KvSnapshot], float]]] = {
             "places": ("Places for sessions' KV", lambda kv: kv.places),
             "places_used": ("Places that hold a session's KV", lambda kv: kv.used),
             "places_pinned": ("Places in use", lambda kv: kv.pinned),
             "waiting": ("Streams that wait for a place", lambda kv: kv.waiting),
+            "wait_seconds": ("The longest wait of a response for one", lambda kv: kv.wait_ns_max / _NS),
             "tokens": ("Tokens whose KV is kept", lambda kv: kv.tokens),
             "bytes": ("What that takes, where the size of one is known", lambda kv: kv.tokens * kv.token_bytes),
             "hits": ("Streams that found their KV", lambda kv: kv.hits),

@@ -2,14 +2,14 @@
 
 Theory of operation
     Admission counts places; what a place is worth depends on the work that calls bring. So a newcomer is also refused
-    where some stage has fallen behind: where the oldest step that is ready for an engine thread, or the stream that
-    waits longest for room to send, has waited for longer than a caller would. What waits is told each second
-    (`duplex.inspection`).
+    where some stage has fallen behind: where the oldest step that is ready for an engine thread, or whoever waits
+    longest for room to send or for a place for KV, has waited for longer than a caller would. What waits is told each
+    second (`duplex.inspection`).
 
 Rules
 * A stage is behind only where each of its replicas that has told is: a newcomer would go to the others.
 * Waits for credit count nowhere: they are mostly those of slow clients, which hold up nobody else.
-* At a Thinker whose places for KV are all in use, as many streams may wait as there are places; then it is full.
+* Who reads ahead waits for no place: that is what places are given up for.
 """
 
 from __future__ import annotations
@@ -33,10 +33,6 @@ def stage_behind(snapshots: Mapping[tuple[str, str], WorkerSnapshot], wait_ns_ma
 
 
 def _why(snapshot: WorkerSnapshot, wait_ns_max: int) -> str | None:
-    waited_ns = max(snapshot.scheduler.wait_ns_max, snapshot.room_wait_ns_max)
-    if waited_ns > wait_ns_max:
-        return f"has had work waiting for {waited_ns / NS_PER_S:.1f} s"
-    kv = snapshot.kv
-    if kv is not None and kv.pinned >= kv.places and kv.waiting >= kv.places:
-        return "has no place for another conversation"
-    return None
+    for_place_ns = 0 if snapshot.kv is None else snapshot.kv.wait_ns_max
+    waited_ns = max(snapshot.scheduler.wait_ns_max, snapshot.room_wait_ns_max, for_place_ns)
+    return f"has had work waiting for {waited_ns / NS_PER_S:.1f} s" if waited_ns > wait_ns_max else None

@@ -102,7 +102,8 @@ class _Lost:
 class KvStatistics:
     """`used` of `places` hold something, `pinned` of them are in use, and `waiting` claims got none. Since the process
     began: `hits` found their KV, `misses` did not, since there was none yet (new) or it had been evicted; `evictions`
-    by cause; `rebuilt_tokens` were read again that had been evicted."""
+    by cause; `rebuilt_tokens` were read again that had been evicted. `wait_ns_max`: the longest that a response
+    has been waiting for a place."""
 
     places: int = 0
     used: int = 0
@@ -115,6 +116,7 @@ class KvStatistics:
     evictions: dict[str, int] = field(default_factory=dict)
     mismatches: int = 0
     rebuilt_tokens: int = 0
+    wait_ns_max: int = 0
 
 
 class KvCache(Generic[T]):
@@ -130,7 +132,7 @@ class KvCache(Generic[T]):
         self._places: dict[KvIdentity, _Place[T]] = {}  # least recently used first
         self._leaving: list[_Place[T]] = []  # of sessions that are closed, with streams that have yet to let go
         self._free = list(reversed(range(limits.places)))
-        self._starved: set[Claim[T]] = set()
+        self._starved: dict[Claim[T], int] = {}  # since when
         self._lost: dict[str, _Lost] = {}  # by session
         self._hits = self._mismatches = self._rebuilt_tokens = 0
         self._misses = Counter[str]()
@@ -216,9 +218,9 @@ class KvCache(Generic[T]):
         gives_way = claim.ahead and not claim.is_stepping and self._responses_waiting > 0
         place = None if gives_way else claim.place or self._find(claim) or self._settle(claim)
         if place is None:
-            self._starved.add(claim)
+            self._starved.setdefault(claim, self._now_ns)
             return None
-        self._starved.discard(claim)
+        self._starved.pop(claim, None)
         claim.place, claim.is_stepping = place, True
         place.claims.add(claim)
         self._touch(place)
@@ -269,7 +271,7 @@ class KvCache(Generic[T]):
 
     def release(self, claim: Claim[T]) -> None:
         """It wants nothing for now, or its stream is over. What it has read stays as long as there is room."""
-        self._starved.discard(claim)
+        self._starved.pop(claim, None)
         claim.is_stepping = False
         place, claim.place = claim.place, None
         if place is None:
@@ -304,6 +306,7 @@ class KvCache(Generic[T]):
 
     def statistics(self) -> KvStatistics:
         places = self._places.values()
+        waits = (self._now_ns - since_ns for claim, since_ns in self._starved.items() if not claim.ahead)
         return KvStatistics(
             self._limits.places,
             len(places),
@@ -316,6 +319,7 @@ class KvCache(Generic[T]):
             dict(self._evictions),
             self._mismatches,
             self._rebuilt_tokens,
+            max(waits, default=0),
         )
 
 

@@ -41,7 +41,7 @@ from stages.contracts import (
 )
 from stages.event_log import EventLogStatistics, Excerpt
 
-LINK_VERSION = 8
+LINK_VERSION = 9
 PEER_NAME_CHARACTERS_MAX = 256
 FAULT_CHARACTERS_MAX = 500  # of what is said of a frame: it may quote the frame
 TYPE_CHARACTERS_MAX = 32  # more than any frame's name has
@@ -378,6 +378,7 @@ class KvSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evictions: dict[str, int] = {}
     mismatches: int = 0
     rebuilt_tokens: int = 0
+    wait_ns_max: int = 0
 
 
 class WorkerSnapshot(Wire, frozen=True):

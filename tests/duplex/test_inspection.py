@@ -94,12 +94,14 @@ def test_every_figure_of_a_snapshot_is_told_with_its_place() -> None:
 
 def test_every_figure_of_kv_is_told_where_there_is_any() -> None:
     one = Bench()
-    one.take(replace(SNAPSHOT, kv=KvSnapshot(4, 3, 1, 2, 500, 20, 9, {"new": 2, "evicted": 1}, {"idle": 6}, 7, 30)))
+    kv = KvSnapshot(4, 3, 1, 2, 500, 20, 9, {"new": 2, "evicted": 1}, {"idle": 6}, 7, 30, wait_ns_max=2 * 10**9)
+    one.take(replace(SNAPSHOT, kv=kv))
     assert {line for line in one.figures() if line.startswith("duplex_kv_")} == {
         f"duplex_kv_places{{{AT}}} 4.0",
         f"duplex_kv_places_used{{{AT}}} 3.0",
         f"duplex_kv_places_pinned{{{AT}}} 1.0",
         f"duplex_kv_waiting{{{AT}}} 2.0",
+        f"duplex_kv_wait_seconds{{{AT}}} 2.0",
         f"duplex_kv_tokens{{{AT}}} 500.0",
         f"duplex_kv_bytes{{{AT}}} 10000.0",
         f"duplex_kv_hits{{{AT}}} 9.0",

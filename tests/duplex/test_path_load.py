@@ -39,11 +39,10 @@ def test_one_replica_that_keeps_up_is_enough() -> None:
     assert stage_behind({("talker", "talker"): BEHIND, ("talker", "talker-2"): IDLE}, 3 * S) is None
 
 
-def test_a_thinker_is_full_when_as_many_wait_as_have_places() -> None:
-    def thinker(pinned: int, waiting: int) -> WorkerSnapshot:
-        return replace(IDLE, kv=KvSnapshot(places=2, used=2, pinned=pinned, waiting=waiting))
+def test_a_response_that_has_waited_for_a_place_for_too_long_refuses_them() -> None:
+    def thinker(wait_ns_max: int) -> WorkerSnapshot:
+        return replace(IDLE, kv=KvSnapshot(places=1, used=1, pinned=1, waiting=9, wait_ns_max=wait_ns_max))
 
-    assert stage_behind({("thinker", "thinker"): thinker(2, 1)}, S) is None
-    assert stage_behind({("thinker", "thinker"): thinker(1, 2)}, S) is None
-    wanted = "the thinker has no place for another conversation"
-    assert stage_behind({("thinker", "thinker"): thinker(2, 2)}, S) == wanted
+    assert stage_behind({("thinker", "thinker"): thinker(S)}, S) is None
+    wanted = "the thinker has had work waiting for 2.0 s"
+    assert stage_behind({("thinker", "thinker"): thinker(2 * S)}, S) == wanted

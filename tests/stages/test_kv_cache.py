@@ -151,6 +151,23 @@ def test_what_is_lost_again_before_it_was_whole_is_counted_once() -> None:
     assert kv.statistics().rebuilt_tokens == 160 + 10, "sixty and a hundred of a's, and ten of b's"
 
 
+def test_it_is_told_for_how_long_a_response_has_been_waiting() -> None:
+    kv = cache(1)
+    kv.at(100)
+    pinned = read(kv, "a")
+    ahead, waiting = kv.claim("b", ahead=True), kv.claim("c")
+    assert kv.take(ahead) is None
+    kv.at(200)
+    assert kv.statistics().wait_ns_max == 0, "who reads ahead waits for nothing"
+    assert kv.take(waiting) is None
+    kv.at(500)
+    assert kv.take(waiting) is None
+    assert kv.statistics().wait_ns_max == 300
+    kv.release(pinned)
+    assert kv.take(waiting) is not None
+    assert kv.statistics().wait_ns_max == 0
+
+
 def test_what_is_pinned_is_never_taken_away() -> None:
     kv = cache(1)
     pinned = read(kv, "a")

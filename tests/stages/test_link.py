@@ -318,12 +318,12 @@ def test_another_version_is_told_which_one_must_be_updated(version: int) -> None
 
 
 def test_a_later_version_is_told_so_whatever_its_greeting_holds() -> None:
-    hello = msgspec.msgpack.encode({"type": "Hello", "version": 9, "mood": "good"})
+    hello = msgspec.msgpack.encode({"type": "Hello", "version": LINK_VERSION + 1, "mood": "good"})
     wired = Wired()
     wired.come(struct.pack(">I", len(hello)) + hello)
     (refused,) = wired.sent
     assert isinstance(refused, LinkRefused)
-    assert "speaks version 9" in refused.reason
+    assert f"speaks version {LINK_VERSION + 1}" in refused.reason
 
 
 def test_who_connected_refuses_another_version_too() -> None:

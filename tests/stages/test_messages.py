@@ -187,7 +187,7 @@ FRAMES: tuple[Frame, ...] = (
         SchedulerSnapshot(4, 9, 10**6, 1, 2, (KindSnapshot("clause", 12, 30, 29, 3),)),
         ArenaSnapshot(64, 3, 8, 1, 2**62),
         (EdgeSnapshot("vocoder", 3, 96, 144, 7, 40_000, 80_000),),
-        KvSnapshot(4, 3, 1, 2, 500, 23_040, 9, {"new": 2}, {"idle": 1}, 1, 300),
+        KvSnapshot(4, 3, 1, 2, 500, 23_040, 9, {"new": 2}, {"idle": 1}, 1, 300, 40),
     ),
     ReplicaReport("talker", "talker-2", "quarantined", 7, 6, 1),
 )

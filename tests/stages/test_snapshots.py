@@ -102,8 +102,8 @@ def test_an_edge_of_sound_is_the_one_to_the_gateway() -> None:
 
 
 def test_of_kv_all_is_told_where_there_is_any() -> None:
-    kv = KvStatistics(4, 3, 1, 2, 500, 23_040, 9, {"new": 2}, {"idle": 1}, 1, 300)
+    kv = KvStatistics(4, 3, 1, 2, 500, 23_040, 9, {"new": 2}, {"idle": 1}, 1, 300, 40)
     assert snapshots().take(IDLE, QUIET, EMPTY, kv, 0).kv == KvSnapshot(
-        4, 3, 1, 2, 500, 23_040, 9, {"new": 2}, {"idle": 1}, 1, 300
+        4, 3, 1, 2, 500, 23_040, 9, {"new": 2}, {"idle": 1}, 1, 300, 40
     )
     assert snapshots().take(IDLE, QUIET, EMPTY, NO_KV, 0).kv is None
