@@ -144,7 +144,7 @@ class Gateway:
         self.store_watch = StoreWatch(store, config.durability)
         self.errands = Errands(store, self.name)
         self._claims = Claims(store, self.errands, self.name)
-        self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls.values()))
+        self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls))
         for stage in graph.stages:
             for replica_name in stage.replica_names:
                 self.metrics.stage_up.labels(stage.name, replica_name).set(0)

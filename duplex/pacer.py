@@ -70,6 +70,10 @@ class Pacer:
             self._lateness_ns_max = max(self._lateness_ns_max, now_ns - next_ns)
             if now_ns - next_ns > CATCH_UP_NS_MAX:
                 next_ns = now_ns
-            for call in tuple(self._phases[slot]):
-                call.pace(now_ns)
+            self._pace(slot, now_ns)
             next_ns, slot = next_ns + SLOT_NS, (slot + 1) % PHASES
+
+    def _pace(self, slot: int, now_ns: int) -> None:
+        """By itself, so that nothing here holds a call until the next slot."""
+        for call in tuple(self._phases[slot]):
+            call.pace(now_ns)

@@ -8,7 +8,8 @@ Theory of operation
 
 Rules
 * Only a call's own journal asks the store about its session, between two writes.
-* The renewals of many calls are spread over the time, or they would come all at once.
+* The renewals of many calls are spread over the time, or they would come all at once. What waits meanwhile are names: a
+  call that has ended is held by nobody here.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ class Watched(Protocol):
 
 
 class SessionWatch:
-    """`calls_of` gives those of a session, `present` those of all sessions."""
+    """`calls_of` gives those of a session, the present one last; `sessions` those that have any."""
 
     def __init__(
         self,
         store: SessionStore,
         calls_of: Callable[[str], Sequence[Watched]],
-        present: Callable[[], Sequence[Watched]],
+        sessions: Callable[[], Sequence[str]],
     ) -> None:
         self._store = store
         self._calls_of = calls_of
-        self._present = present
+        self._sessions = sessions
         self._is_deaf = False
 
     async def listen(self) -> None:
@@ -58,8 +59,8 @@ class SessionWatch:
             try:
                 async with self._store.notices() as notices:
                     self._is_deaf = False
-                    for call in self._present():
-                        call.look_after_session()
+                    for session in self._sessions():
+                        self._look_after(session)
                     async for notice in notices:
                         self._take(notice)
             except StoreError as error:
@@ -69,20 +70,22 @@ class SessionWatch:
             await asyncio.sleep(AWAY_S)
 
     def _take(self, notice: Notice) -> None:
-        calls = self._calls_of(notice.session)
         if notice.kind is NoticeKind.TAKEN:
-            for present in calls[-1:]:  # which may be the one that has taken it
-                present.look_after_session()
+            self._look_after(notice.session)  # by the call that may have taken it itself
             return
-        for call in calls:
+        for call in self._calls_of(notice.session):
             call.end(_END_REASONS[notice.kind])
+
+    def _look_after(self, session: str) -> None:
+        for present in self._calls_of(session)[-1:]:
+            present.look_after_session()
 
     async def renew(self) -> None:
         """Renew the leases of all calls, each in its turn, until cancelled."""
         while True:
-            calls = self._present()
-            for call in calls:
-                call.look_after_session()
-                await asyncio.sleep(RENEWAL_S / len(calls))
-            if not calls:
+            sessions = self._sessions()
+            for session in sessions:
+                self._look_after(session)
+                await asyncio.sleep(RENEWAL_S / len(sessions))
+            if not sessions:
                 await asyncio.sleep(RENEWAL_S)

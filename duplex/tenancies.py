@@ -161,13 +161,17 @@ class Tenancies:
         while True:
             self._wanted.clear()
             with suppress(StoreError):  # the store's own watch tells of it
-                for tenancy in [one for one in self._present if one.is_counted and not one.reason]:
-                    async with tenancy.asking:
-                        await self._keep(tenancy)
+                await self._keep_all()
             with suppress(TimeoutError):
                 await asyncio.sleep(DRAW_S if self._wanted.is_set() else 0)
                 async with asyncio.timeout(IDLE_S):
                     await self._wanted.wait()
+
+    async def _keep_all(self) -> None:
+        """By itself, so that nothing here holds a call between two of its turns."""
+        for tenancy in [one for one in self._present if one.is_counted and not one.reason]:
+            async with tenancy.asking:
+                await self._keep(tenancy)
 
     async def _keep(self, tenancy: Tenancy) -> None:
         if tenancy not in self._present:

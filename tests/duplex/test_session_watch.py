@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 
 import pytest
@@ -41,7 +42,7 @@ class Bench:
         self.watch = SessionWatch(
             self.store,
             lambda session: self.calls.get(session, []),
-            lambda: [calls[-1] for calls in self.calls.values()],
+            lambda: tuple(self.calls),
         )
 
 
@@ -122,6 +123,18 @@ def test_every_lease_is_renewed_again_and_again(monkeypatch: pytest.MonkeyPatch)
         one.calls = calls
         calls["sess_1"][-1].looked_after_now.clear()
         await calls["sess_1"][-1].looked_after_now.wait()
+        await stop_task(renewing)
+
+    play(scenario)
+
+
+def test_a_call_that_has_ended_is_held_by_nobody_while_others_are_looked_after() -> None:
+    async def scenario(one: Bench) -> None:
+        renewing = asyncio.create_task(one.watch.renew())
+        await one.calls["sess_1"][-1].looked_after_now.wait()
+        gone = [weakref.ref(call) for calls in one.calls.values() for call in calls]
+        one.calls.clear()
+        assert [ref() for ref in gone] == [None] * 3
         await stop_task(renewing)
 
     play(scenario)
