@@ -7,6 +7,7 @@ promise. One seed can be traced, and cut down to a short script of what it takes
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import signal
 import sys
@@ -21,7 +22,8 @@ from tests.sim.shrink import shrink
 from tests.sim.world import World
 
 NS_PER_HOUR = 3_600 * 10**9
-CHUNK = 50  # seeds that a process plays before it reports
+CHUNK = 20  # seeds that a process plays before it reports; at the end the others wait for one
+GARBAGE_MAX = 50_000  # objects made before the collector looks: most of a world goes without it
 TOLD_EVERY = 1_000  # seeds of a long run, after which it says how far it is
 LAST_LINES = 40  # of a trace, before the end of a world that was cut down
 FAILURES_MAX = 20  # more would hide the first ones
@@ -87,8 +89,14 @@ def play_many(seeds: Sequence[int], processes: int) -> Iterator[Played]:
     if processes <= 1:
         yield from map(play_some, parts)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, _begin) as pool:
         yield from pool.imap(play_some, parts)
+
+
+def _begin() -> None:
+    """A process of the pool: what it has imported stays, and need not be looked at again and again."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE_MAX)
 
 
 def main() -> int:
