@@ -545,13 +545,12 @@ class Call:
         self.audience.tell(event, self._client)
 
     def _finished(self, event: ResponseFinished) -> None:
-        response = event.response
-        self._services.metrics.responses.labels(response.status).inc()
+        response, metrics = event.response, self._services.metrics
+        metrics.responses.labels(response.status).inc()
         if response.status == "failed":
-            self._services.metrics.errors.labels("service", response.code).inc()
+            metrics.errors.labels("service", response.code).inc()
         if response.reason == "turn_detected" and self._last_sent_ns:
-            stopped_ns = max(0, self._last_sent_ns - self.listening.speech_onset_ns)
-            self._services.metrics.barge_in_stop_seconds.observe(stopped_ns / 1e9)
+            metrics.barge_in_stop_seconds.observe(max(0, self._last_sent_ns - self.listening.speech_onset_ns) / 1e9)
         _log.info(
             "response_ended",
             session=self.session,

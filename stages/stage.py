@@ -484,8 +484,7 @@ class Stage:
             if not isinstance(output, Consumed):
                 made = output.item if isinstance(output, Emit) else output.event
                 entry.trail.add(EventKind.PRODUCED, output.units, state=label_of(made))
-                wrong = entry.outbox.add(output)
-                if wrong is not None:
+                if (wrong := entry.outbox.add(output)) is not None:
                     return effects + self._fail(entry, wrong)
             elif output.units and output.payload in entry.sources:
                 entry.trail.add(EventKind.CONSUMED, output.units, state=output.payload or "")
