@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -80,6 +81,25 @@ def test_a_call_that_left_is_paced_no_more() -> None:
     assert len(leaving.paced_ns) == 1
     assert len(staying.paced_ns) == 3
     pacer.remove(leaving)  # once more harms nobody
+
+
+def test_a_call_that_left_is_held_by_nobody_while_the_wheel_stands_still() -> None:
+    async def scenario() -> None:
+        pacer, paced_once = paced(Clock(3 * FRAME_NS)), asyncio.Event()
+        call = Call(lambda _now_ns: paced_once.set())
+        pacer.add(call)
+        turning = asyncio.create_task(pacer.run())
+        await paced_once.wait()
+        pacer.remove(call)
+        gone = weakref.ref(call)
+        del call
+        await asyncio.sleep(0)
+        assert gone() is None
+        turning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turning
+
+    asyncio.run(scenario())
 
 
 def test_a_call_may_come_while_the_wheel_turns() -> None:
