@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -224,6 +225,21 @@ def test_a_response_that_the_quota_has_no_room_for_is_rejected(tmp_path: Path, o
             one.call.carry_out(talk.create_response(ResponseSpec(), 4))
             assert talk.speaking.active is not None, "what was not sampled is there again"
             assert one.call.end_reason is None
+        keeping.cancel()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_a_tenancy_that_is_over_is_held_by_nobody_until_the_next_turn(tmp_path: Path) -> None:
+    async def scenario(house: House) -> None:
+        async with house.here.place(ACME) as tenancy:
+            keeping = asyncio.create_task(house.here.tenancies.run())
+            for _ in range(20):  # it has looked at all of them, and waits
+                await asyncio.sleep(0)
+            gone = weakref.ref(tenancy)
+        del tenancy
+        assert gone() is None
         keeping.cancel()
 
     play(tmp_path, scenario)
