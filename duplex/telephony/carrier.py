@@ -54,6 +54,7 @@ class Capabilities:
     `marks_on_clear`: marks of what is flushed come back, or never do. `exact_queue`: it tells how much it has not
     played. `can_pause`: it stops and goes on without losing anything. `frame_bytes`: it is sent whole ones of these.
     `lead_ms`: how far ahead of the ear it is sent. `hangup_on_close`: closing the socket ends the telephone call.
+    `is_ordered`: sound comes in order.
     """
 
     marks_on_clear: Literal["returned", "dropped"]
@@ -62,6 +63,7 @@ class Capabilities:
     frame_bytes: int
     lead_ms: int
     hangup_on_close: bool
+    is_ordered: bool = True
 
 
 # ---- events -----------------------------------------------------------------------------------------------

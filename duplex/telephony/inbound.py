@@ -2,7 +2,7 @@
 
 Theory of operation
     A carrier that numbers its chunks may send them out of order: up to `REORDER_CHUNKS` are kept until the missing one
-    has come, and then it counts as lost. One that tells where each begins on the caller's clock shows what is missing:
+    has come, and then it counts as lost. Of one that sends them in order, it is lost at once. One that tells where each begins on the caller's clock shows what is missing:
     where that is more than a piece can be late by, silence takes its place, so that the clock of the input stays true.
 
 Rules
@@ -33,10 +33,11 @@ class InboundCounts:
 
 
 class Inbound:
-    """`line`: how the sound travels."""
+    """`line`: how the sound travels. `is_ordered`: no chunk comes behind those that follow it."""
 
-    def __init__(self, line: AudioFormat) -> None:
+    def __init__(self, line: AudioFormat, *, is_ordered: bool) -> None:
         self._line = line
+        self._waiting_max = 0 if is_ordered else REORDER_CHUNKS
         self._sample_bytes = len(line.encode(bytes(2)))
         self._waiting: dict[int, SoundIn] = {}
         self._next_chunk: int | None = None
@@ -54,7 +55,7 @@ class Inbound:
             self.counts.late += 1
             return []
         self._waiting[sound.chunk] = sound
-        if sound.chunk != self._next_chunk and len(self._waiting) > REORDER_CHUNKS:
+        if sound.chunk != self._next_chunk and len(self._waiting) > self._waiting_max:
             first = min(self._waiting)
             self.counts.lost += first - self._next_chunk
             self._next_chunk = first

@@ -164,6 +164,7 @@ class MediaStreams:
             frame_bytes=self._frame_bytes,
             lead_ms=self._dialect.lead_ms,
             hangup_on_close=self._dialect.hangup_on_close,
+            is_ordered=not self._dialect.reorders,
         )
 
     # ---- from the carrier ----------------------------------------------------------------------------
@@ -222,8 +223,7 @@ class MediaStreams:
         payload = media.get("payload")
         if not isinstance(payload, str):
             raise CarrierError("invalid_payload", "payload: not a text")
-        chunk = number(media, "chunk") if self._dialect.reorders else None
-        return [SoundIn(base64_bytes(payload), number(media, "timestamp"), chunk)]
+        return [SoundIn(base64_bytes(payload), number(media, "timestamp"), number(media, "chunk"))]
 
     def _mark(self, fields: Fields) -> list[Event]:
         return [self._marks.came_back(*parse_mark(text(part(fields, "mark"), "name", needed=True)))]

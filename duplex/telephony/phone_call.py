@@ -96,7 +96,7 @@ class PhoneCall:
         reply_rate = FORMATS[transport_of(carrier, line).output_format].sample_rate
         ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, probe)
         self._line = PhoneLine(carrier, line, reply_rate, self._outbound, ports)
-        self._inbound = Inbound(line)
+        self._inbound = Inbound(line, is_ordered=carrier.capabilities.is_ordered)
         self._digits = Digits()
         self._allowance = Allowance(limits.bytes_per_second_max)
         self._faults = 0
