@@ -273,7 +273,7 @@ def test_a_hold_pauses_a_carrier_that_can_and_its_end_goes_on() -> None:
     bench.pass_ms(500)
     assert bench.reports == [("a", 160)], "nothing is heard meanwhile"
     bench.line.tell(TurnResumed("backchannel"))
-    assert bench.written() == ["resume"]
+    assert bench.written() == ["mark 7:320", "resume"]
     bench.pass_ms(10)
     assert bench.reports[-1] == ("a", 240)
 
