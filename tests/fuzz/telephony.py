@@ -1,8 +1,8 @@
 """Carriers' messages, mangled: `python -m tests.fuzz.telephony --seconds 60 [--codec twilio] [--seed 1]`.
 
 Each round, a carrier's codec gets a conversation that a carrier could have with it, in which messages are cut, spliced,
-repeated, put out of order and bent byte by byte. Whatever comes, it gives events or a `CarrierError`; anything else ends
-the run with the seed of its round, which `--seed` plays again.
+repeated, put out of order and bent byte by byte. Whatever comes, it gives events or a `CarrierError`; anything else
+ends the run with the seed of its round, which `--seed` plays again.
 """
 
 from __future__ import annotations
