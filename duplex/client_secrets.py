@@ -32,7 +32,7 @@ SECRETS_MAX = 1_024
 SECRET_BYTES = 24
 HOLDER_DIGITS = 16
 
-TransportName = Literal["websocket", "webrtc"]
+TransportName = Literal["websocket", "webrtc", "telephony"]
 
 
 class TooManySecretsError(RuntimeError):

@@ -7,14 +7,17 @@ Sources, later ones win: defaults, the TOML file named by `DUPLEX_CONFIG`, envir
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from duplex.tenants import DEFAULT_TENANT
 from sessions.durability import Durability
 from sessions.filler import FILLER, FILLER_CHARACTERS_MAX
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
@@ -25,6 +28,9 @@ from stages.kv_cache import IDLE_S_MAX
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
+SECRET_CHARACTERS_MAX = 1_024
+_SECRET_FILES = ("twilio_auth_token_file", "telnyx_token_file", "asterisk_password_file")
+_ASTERISK_URL = re.compile(r"wss?://[^/?#@\s]+")
 GATEWAYS_MAX = 16  # one serves dozens of calls on a core
 
 
@@ -51,6 +57,17 @@ class Config(BaseModel):
     tls_dev: bool = False
     webrtc_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     webrtc_silence_s: int = Field(default=5, ge=2, le=60)
+    # Telephones.
+    public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$")
+    phone_tenant: str = DEFAULT_TENANT
+    phone_ticket_s: int = Field(default=60, ge=10, le=600)
+    phone_greeting: str = Field(default="", max_length=500)
+    phone_idle_s: int = Field(default=0, ge=0, le=30)
+    twilio_auth_token_file: Path | None = None
+    telnyx_token_file: Path | None = None
+    asterisk_user: str | None = Field(default=None, pattern=r"^[^:\s]+$")
+    asterisk_password_file: Path | None = None
+    asterisk_urls: tuple[str, ...] = ()
     # Where it keeps things.
     data_dir: Path = Path(".duplex")
     # May hold a password.
@@ -120,7 +137,25 @@ class Config(BaseModel):
             )
         if self.operator_token is not None and self.operator_token == self.token:
             raise ValueError("operator_token is that of the callers: it must be another one")
+        self._check_phones()
         return self
+
+    def _check_phones(self) -> None:
+        if self.twilio_auth_token_file is not None and self.public_url is None:
+            raise ValueError("twilio_auth_token_file needs public_url: where Twilio reaches this service")
+        if self.public_url and self.public_url.startswith("http:") and not _is_loopback(self.public_url):
+            raise ValueError("public_url: https, as what travels there is secret")
+        if (self.asterisk_user is None) is not (self.asterisk_password_file is None):
+            raise ValueError("asterisk_user and asterisk_password_file: both, or none")
+        if not all(_ASTERISK_URL.fullmatch(url) for url in self.asterisk_urls):
+            raise ValueError("asterisk_urls: each is ws://host:port or wss://host:port, without a path")
+        if 0 < self.phone_idle_s < 5:
+            raise ValueError("phone_idle_s: 5 to 30, or 0 for never")
+
+    @property
+    def is_private(self) -> bool:
+        """Only this machine can reach it, and whoever can may call."""
+        return self.host in LOOPBACK_HOSTS and self.token is None and self.tenants_file is None
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
@@ -157,6 +192,7 @@ def check_files(config: Config) -> None:
         ("thinker_gguf", config.thinker_gguf),
         ("synthetic_profile", config.synthetic_profile),
         ("tools_file", config.tools_file),
+        *((name, getattr(config, name)) for name in _SECRET_FILES),
     )
     wanted = [(name, path) for name, path in single if path is not None]
     for voice in config.voice:
@@ -164,6 +200,26 @@ def check_files(config: Config) -> None:
     for name, path in wanted:
         if not path.is_file():
             raise ConfigError(f"{name} ({ENVIRONMENT_PREFIX}{name.upper()}): there is no file {path}")
+    for name in _SECRET_FILES:
+        secret_in(name, getattr(config, name))
+
+
+def secret_in(name: str, path: Path | None) -> str | None:
+    """The secret that is the only line of the file that the setting `name` names; None where it names none. Raises
+    `ConfigError`."""
+    if path is None:
+        return None
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {path} cannot be read: {type(error).__name__}") from error
+    if not secret or not secret.isprintable() or len(secret) > SECRET_CHARACTERS_MAX:
+        raise ConfigError(f"{name}: {path} must have one line with the secret")
+    return secret
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK_HOSTS
 
 
 def _from_file(path: Path) -> dict[str, Any]:

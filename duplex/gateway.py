@@ -441,6 +441,7 @@ class Gateway:
             self._defaults,
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
+            reports=transport.reports,
             items=stored.items,
             calls=stored.calls,
             input_from=stored.input_from,

@@ -25,6 +25,7 @@ from typing import Literal
 
 from media.chunk import ms_to_samples, samples_to_ms
 from media.heard_estimate import Path
+from media.playout import Reports
 from media.turn_events import Saying
 from sessions.effects import (
     Effect,
@@ -65,9 +66,10 @@ StopWhy = Literal["client_cancelled", "dtmf"]
 
 
 class Conversation:
-    """`recalls`: what its client has not played yet can be taken back. `calls`: those that the service was to carry out
-    under the owner before. `events`: the log of the process; without one, nothing is recorded. `allowance`: of its
-    tenant's quotas; without one, there are none. `input_from`: where its input begins (16 kHz samples)."""
+    """`recalls`: what its client has not played yet can be taken back; `reports`: what tells what it has played.
+    `calls`: those that the service was to carry out under the owner before. `events`: the log of the process; without
+    one, nothing is recorded. `allowance`: of its tenant's quotas; without one, there are none. `input_from`: where its
+    input begins (16 kHz samples)."""
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Conversation:
         *,
         transport_lead_ms: int,
         recalls: bool = True,
+        reports: Reports = "acked",
         items: tuple[Item, ...] = (),
         calls: tuple[BegunCall, ...] = (),
         route: Route | None = None,
@@ -97,6 +100,7 @@ class Conversation:
             events,
             identity.tenant,
             recalls=recalls,
+            reports=reports,
             filler=defaults.filler,
             allowance=self.allowance,
         )

@@ -1,0 +1,152 @@
+"""The entrance of all telephone calls: who may come in, with what settings, and how a call is served to its end.
+
+Rules
+* A call needs a ticket: a client secret, spent by it. Where nothing is configured and only this machine can reach the
+  service, calls of this machine need none, as elsewhere; those that a tunnel or a proxy brings do.
+* At most `STRANGERS_MAX` connections wait for their ticket to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.websockets import WebSocket
+
+from duplex.admission import RefusedError
+from duplex.auth import Authority, Refusal, UnauthorizedError
+from duplex.client_secrets import Grant, TransportName
+from duplex.config import LOOPBACK_HOSTS
+from duplex.gateway import Gateway
+from duplex.realtime.client_events import ClientEventError
+from duplex.realtime.connection import SocketClosedError
+from duplex.realtime.session_config import apply_patch
+from duplex.realtime.sockets import CLOSE_CODES, CLOSE_S_MAX, limits_of
+from duplex.realtime.websocket import PROBE_EXTENSION
+from duplex.telephony.carrier import Carrier, CarrierError, Started
+from duplex.telephony.phone_call import START_S_MAX, Opened, PhoneCall, opening, transport_of
+from duplex.telephony.sockets import PhoneSocket
+from duplex.tenants import Permission
+from media.heard_estimate import Probe
+from sessions.settings import SessionSettings, TurnDetection
+
+TELEPHONY: TransportName = "telephony"
+STRANGERS_MAX = 64
+BUSY_RETRY_S = 5
+NS_PER_S = 1_000_000_000
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
+
+_log = structlog.get_logger("duplex.telephony")
+
+
+class Entrance:
+    """Of one gateway."""
+
+    def __init__(self, gateway: Gateway, authority: Authority) -> None:
+        self._gateway = gateway
+        self._authority = authority
+        self._strangers = 0
+
+    @property
+    def permission(self) -> Permission:
+        """Of calls that the service itself lets in."""
+        return Permission(self._gateway.config.phone_tenant)
+
+    def is_from_here(self, headers: Mapping[str, str]) -> bool:
+        """A program of this machine asks, of a service that is for this machine alone."""
+        name = urlsplit(f"//{headers.get('host', '')}").hostname
+        is_direct = name in LOOPBACK_HOSTS and not any(header in headers for header in _FORWARDED)
+        return self._gateway.config.is_private and is_direct
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Somebody has yet to say who they are. Raises `RefusedError`."""
+        if self._strangers >= STRANGERS_MAX:
+            raise RefusedError("too_many_strangers", "too many calls are just beginning", BUSY_RETRY_S)
+        self._strangers += 1
+        try:
+            yield
+        finally:
+            self._strangers -= 1
+
+    async def grant(self, ticket: str, *, needed: bool) -> Grant:
+        """What `ticket` grants, which is spent; where there is none and none is `needed`, what anybody may.
+
+        Raises `UnauthorizedError`.
+        """
+        if ticket:
+            return await self._authority.spend_ticket(ticket, TELEPHONY)
+        if needed:
+            raise UnauthorizedError(Refusal(401, "missing_ticket", "a call needs a ticket: see docs/telephony.md"))
+        return Grant(None, self.permission)
+
+    async def receive(
+        self,
+        socket: PhoneSocket,
+        carrier: Carrier,
+        admit: Callable[[Started], Awaitable[Grant]],
+        probe: Callable[[], Probe] = Probe,
+    ) -> None:
+        """Serve whoever is at the other end of an open socket, once it has started and `admit` has let it in: that
+        raises `UnauthorizedError`. Never raises but by a fault of ours."""
+        try:
+            with self.waiting():
+                opened = await opening(socket, carrier)
+                grant = await admit(opened.started)
+            await self.serve(socket, carrier, opened, grant, probe)
+        except UnauthorizedError as error:
+            await self._turn_away(socket, carrier, error.refusal.code, str(error))
+        except RefusedError as error:
+            await self._turn_away(socket, carrier, error.code, str(error))
+        except (CarrierError, ClientEventError) as error:
+            await self._turn_away(socket, carrier, error.code, str(error))
+        except TimeoutError:
+            await self._turn_away(socket, carrier, "no_start", f"nothing started within {START_S_MAX} s")
+        except SocketClosedError:
+            _log.info("phone_call_never_began", carrier=carrier.name)
+
+    async def _turn_away(self, socket: PhoneSocket, carrier: Carrier, code: str, why: str) -> None:
+        _log.warning("phone_call_refused", carrier=carrier.name, code=code, why=why)
+        self._gateway.metrics.errors.labels("client", code).inc()
+        with suppress(SocketClosedError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await socket.close(CLOSE_CODES.get(code, CLOSE_CODES["refused"]), code)
+
+    async def serve(
+        self, socket: PhoneSocket, carrier: Carrier, opened: Opened, grant: Grant, probe: Callable[[], Probe] = Probe
+    ) -> None:
+        """Serve a call to its end. Raises `RefusedError`, or `ClientEventError` where what came with its ticket cannot
+        be used."""
+        gateway, started = self._gateway, opened.started
+        async with gateway.place(grant.permission) as tenancy:
+            tenancy.session = grant.bounds.session
+            tenancy.check_session(None)
+            settings, transport = self._settings(grant), transport_of(carrier, started.format)
+            async with gateway.new_call(settings, transport, tenancy) as admitted:
+                call = admitted.call
+                _log.info("phone_call_began", session=call.session, carrier=carrier.name, call=started.call)
+                stall_ns = gateway.config.client_stall_s * NS_PER_S
+                phone = PhoneCall(
+                    socket, carrier, opened, call, limits_of(gateway.config), stall_ns_max=stall_ns, probe=probe
+                )
+                reason = await phone.serve(gateway.config.phone_greeting)
+                call.end(reason)
+                await phone.finish(reason)
+
+    def _settings(self, grant: Grant) -> SessionSettings:
+        config = self._gateway.config
+        idle_ms = config.phone_idle_s * 1_000 or None
+        detection = TurnDetection(silence_duration_ms=config.silence_ms, idle_timeout_ms=idle_ms)
+        settings = SessionSettings(turn_detection=detection)
+        if grant.session is not None:
+            settings = apply_patch(settings, grant.session, self._gateway.tools.tools)
+        return settings
+
+
+def probe_of(websocket: WebSocket) -> Callable[[], Probe]:
+    """What the server's pings show of the way to the carrier."""
+    probe: Callable[[], Probe] = websocket.scope.get("extensions", {}).get(PROBE_EXTENSION, Probe)
+    return probe
