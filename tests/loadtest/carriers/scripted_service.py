@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -153,18 +154,26 @@ class ScriptedService:
         except ConnectionClosed:
             pass  # the carrier is gone, whatever there was to say
 
+    def listen(self) -> socket.socket:
+        """A free loopback port, whose address is in `url` from here on; nobody answers there before `serving`."""
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"ws://127.0.0.1:{listening.getsockname()[1]}"
+        return listening
+
 
 @asynccontextmanager
-async def serving(service: ScriptedService) -> AsyncIterator[ScriptedService]:
-    """Serve on a port of its own until the block ends."""
+async def serving(service: ScriptedService, listening: socket.socket | None = None) -> AsyncIterator[ScriptedService]:
+    """Serve at `listening`, or on a port of its own, until the block ends."""
 
     def note(_connection: ServerConnection, request: Request) -> None:
         service.requests.append(request)
 
     subprotocols = [Subprotocol("media")] if service.kind == "asterisk" else None
     async with serve(
-        service.converse, "127.0.0.1", 0, process_request=note, subprotocols=subprotocols, compression=None
-    ) as server:
-        host, port = next(iter(server.sockets)).getsockname()[:2]
-        service.url = f"ws://{host}:{port}"
+        service.converse,
+        sock=listening or service.listen(),
+        process_request=note,
+        subprotocols=subprotocols,
+        compression=None,
+    ):
         yield service
