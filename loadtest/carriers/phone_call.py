@@ -57,6 +57,9 @@ class Carrier(Protocol):
     """The core of a carrier; see `media_stream` and `asterisk_channel`."""
 
     @property
+    def call_id(self) -> str: ...
+
+    @property
     def sound(self) -> AudioFormat: ...
 
     @property
@@ -169,8 +172,8 @@ class PhoneCall:
 
     async def _talk(self, socket: Socket, call: _Open) -> None:
         now_ns = self._clock.now_ns()
-        call.timeline.begin(now_ns, "", None)
-        self._progress("the call is open")
+        call.timeline.begin(now_ns, call.carrier.call_id, None)
+        self._progress(f"call {call.carrier.call_id} is open")
         call.line.open([effect for effect in call.carrier.begin() if isinstance(effect, Send)], now_ns)
         self._pump(call, now_ns)
         async with asyncio.TaskGroup() as loops:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 
 import pytest
@@ -69,7 +68,7 @@ def test_two_turns(kind: Kind) -> None:
     assert placed.result.went_well
     assert placed.heard_ms == 600
     assert placed.conversation.marks == ["1:2400", "2:2400"]
-    assert placed.progress[0] == "the call is open"
+    assert placed.progress[0] == f"call {placed.result.session_id} is open"
     assert placed.progress[-1] == "call completed"
 
 
@@ -227,4 +226,4 @@ def test_the_service_is_told_who_calls() -> None:
     placed = Placed(ScriptedService(), PhonePlan(talk(100)))
     start = placed.conversation.received[1]
     assert start["start"]["streamSid"].startswith("MZ")
-    assert json.dumps(start)
+    assert start["start"]["callSid"] == placed.result.session_id
