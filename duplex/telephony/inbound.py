@@ -2,8 +2,9 @@
 
 Theory of operation
     A carrier that numbers its chunks may send them out of order: up to `REORDER_CHUNKS` are kept until the missing one
-    has come, and then it counts as lost. Of one that sends them in order, it is lost at once. One that tells where each begins on the caller's clock shows what is missing:
-    where that is more than a piece can be late by, silence takes its place, so that the clock of the input stays true.
+    has come, and then it counts as lost. Of one that sends them in order, it is lost at once. One that tells where each
+    begins on the caller's clock shows what is missing: where that is more than a piece can be late by, silence takes
+    its place, so that the clock of the input stays true.
 
 Rules
 * A chunk is heard once. One that comes behind those that follow it is late, and left out.

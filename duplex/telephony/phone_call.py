@@ -101,6 +101,7 @@ class PhoneCall:
         self._allowance = Allowance(limits.bytes_per_second_max)
         self._faults = 0
         self._last_input_ns = time.monotonic_ns()
+        self._close_code = CLOSE_FAULT
 
     async def serve(self, greeting: str = "") -> str:
         """Serve until it is over; gives the reason. `greeting`: said first."""
@@ -112,9 +113,9 @@ class PhoneCall:
             asyncio.create_task(self._call.ended.wait()),
             asyncio.create_task(self._outbound.overflowed.wait()),
         ]
-        if greeting:
-            self._say(ResponseSpec(words=greeting))
         try:
+            if greeting:
+                self._say(ResponseSpec(words=greeting))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return self._reason(tasks, done)
         finally:
@@ -123,9 +124,13 @@ class PhoneCall:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _reason(self, tasks: Sequence[asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> str:
-        for task in done:
-            error = task.exception()
-            if error is not None and not isinstance(error, SocketClosedError):
+        errors = [error for task in done if (error := task.exception()) is not None]
+        for error in errors:
+            if isinstance(error, CarrierError):
+                self._call.client_failed(error.code)
+                self._call.end(error.code)
+                self._close_code = CLOSE_CODES["refused"]
+            elif not isinstance(error, SocketClosedError):
                 self._call.spoil(error)
         if self._call.end_reason is not None:
             return self._call.end_reason
@@ -141,7 +146,7 @@ class PhoneCall:
                 if reason != _HUNG_UP:
                     for message in self._carrier.hang_up():
                         await self._socket.send(message)
-                await self._socket.close(CLOSE_CODES.get(reason, CLOSE_FAULT), reason)
+                await self._socket.close(CLOSE_CODES.get(reason, self._close_code), reason)
 
     # ---- from the carrier ------------------------------------------------------------------------------
 
@@ -164,7 +169,7 @@ class PhoneCall:
             return self._carrier.receive(message)
         except CarrierError as error:
             if error.fatal:
-                raise SocketClosedError from error
+                raise
             self._failed(error.code, str(error))
             return []
 
@@ -176,7 +181,7 @@ class PhoneCall:
             )
         self._faults += 1
         if self._faults > FAULTS_MAX:
-            raise SocketClosedError
+            raise CarrierError("too_many_faults", "nothing that the carrier says is understood", fatal=True)
 
     async def _take(self, event: Event) -> None:
         match event:

@@ -29,14 +29,6 @@ def connect_stream(url: str, parameters: Mapping[str, str], status_callback: str
     return _document(response)
 
 
-def reject(words: str) -> str:
-    """TwiML that says `words` and hangs up."""
-    response = ElementTree.Element("Response")
-    ElementTree.SubElement(response, "Say").text = words
-    ElementTree.SubElement(response, "Hangup")
-    return _document(response)
-
-
 def hang_up() -> str:
     """TwiML that ends a call."""
     response = ElementTree.Element("Response")

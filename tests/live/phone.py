@@ -50,6 +50,7 @@ class Phone:
     complaints: list[Complaint] = field(default_factory=list)
     closed: tuple[int | None, str | None] = (None, None)
     said_ms: int = 0
+    sounding: asyncio.Event = field(default_factory=asyncio.Event)  # something was heard
 
     @property
     def loud_ms(self) -> int:
@@ -101,6 +102,8 @@ class Phone:
                         await socket.send(message)
                 case Heard(pcm=pcm):
                     self.heard.append(pcm)
+                    if any(pcm):
+                        self.sounding.set()
                 case Cleared():
                     self.cleared.append((len(self.pcm) // 2, effect))
                 case Complaint():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,9 @@ CARRIERS = [
     pytest.param(lambda: MediaStream(StreamCall(), TELNYX), "telnyx", id="telnyx"),
     pytest.param(lambda: MediaStream(StreamCall(), TELNYX, WIDE), "telnyx", id="telnyx-l16"),
     *(
-        pytest.param(lambda name=name: AsteriskChannel(ChannelCall(format_name=name)), "asterisk", id=f"asterisk-{name}")
+        pytest.param(
+            lambda name=name: AsteriskChannel(ChannelCall(format_name=name)), "asterisk", id=f"asterisk-{name}"
+        )
         for name in ("ulaw", "alaw", "slin", "slin16")
     ),
 ]
@@ -80,7 +81,11 @@ def test_an_interrupted_reply_is_history_up_to_what_was_heard(service: Service, 
 def test_a_whole_reply_is_heard_whole(service: Service) -> None:
     since = len(service.lines)
     phone = Phone(twilio(), speaking(QUESTION))
-    call(f"ws://{service.address}/v1/telephony/twilio", phone, lambda: phone.loud_ms >= WORDS * 200 - 100 and phone.said_ms > 5_000)
+    call(
+        f"ws://{service.address}/v1/telephony/twilio",
+        phone,
+        lambda: phone.loud_ms >= WORDS * 200 - 100 and phone.said_ms > 5_000,
+    )
     (reply,) = replies(items_of(service, session_of(service, since)))
     assert numbers(reply.content.split()) == list(range(WORDS))
     assert all(word.whole and not word.repeated_samples for word in phone.words)

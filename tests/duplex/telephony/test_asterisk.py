@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -223,7 +224,5 @@ EVENTS = st.sampled_from(["MEDIA_START", "MEDIA_MARK_PROCESSED", "STATUS", "MEDI
 def test_no_message_does_harm(has_started: bool, messages: list[str | bytes]) -> None:
     carrier = started() if has_started else Asterisk()
     for message in messages:
-        try:
+        with suppress(CarrierError):
             carrier.receive(message)
-        except CarrierError as error:
-            assert error.code

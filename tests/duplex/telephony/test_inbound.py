@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +114,6 @@ def test_the_inputs_clock_stays_true_whatever_is_lost(numbers: list[int]) -> Non
     inbound, samples = Inbound(MU_LAW_LINE, is_ordered=True), 0
     for number in numbers:
         samples += sum(map(len, inbound.take(numbered(number))))
-    gaps = [(after - before - 1) * FRAME_MS for before, after in zip(numbers, numbers[1:], strict=False)]
+    gaps = [(after - before - 1) * FRAME_MS for before, after in pairwise(numbers)]
     assert sum(gap for gap in gaps if gap >= GAP_MS_MIN) <= inbound.counts.filled_ms <= sum(gaps)
     assert samples == len(numbers) * 160 + inbound.counts.filled_ms * 8

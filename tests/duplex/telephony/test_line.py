@@ -76,7 +76,7 @@ class Recorder:
 class Bench:
     capabilities: Capabilities = TWILIO
     interrupts: bool = True
-    probe: Probe = Probe()
+    probe: Probe = field(default_factory=Probe)
     reports: list[tuple[str, int]] = field(default_factory=list)
     now_ns: int = 1_000 * MS
     sent: dict[str, int] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -265,7 +266,5 @@ def test_no_message_does_harm(dialect: StreamDialect, has_started: bool, message
     if has_started:
         receive(carrier, **(TWILIO_START if dialect is TWILIO else TELNYX_START))
     for message in messages:
-        try:
+        with suppress(CarrierError):
             carrier.receive(message)
-        except CarrierError as error:
-            assert error.code

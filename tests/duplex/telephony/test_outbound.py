@@ -11,12 +11,12 @@ STALL_NS = 1_000
 
 def test_messages_go_in_their_order_and_sound_has_little_room() -> None:
     async def scenario() -> None:
-        outbound = Outbound(STALL_NS)
-        outbound.put(b"one", 0, is_sound=True)
-        assert outbound.has_room
-        outbound.put(b"two", 160, is_sound=True)
+        outbound, room = Outbound(STALL_NS), []
+        for message, start in ((b"one", 0), (b"two", 160)):
+            outbound.put(message, start, is_sound=True)
+            room.append(outbound.has_room)
+        assert room == [True, False]
         outbound.put("mark", 320)
-        assert not outbound.has_room
         assert [await outbound.next() for _ in range(3)] == [b"one", b"two", "mark"]
         assert outbound.has_room
         assert outbound.waiting == 0

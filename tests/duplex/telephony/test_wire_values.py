@@ -42,7 +42,7 @@ def test_a_number_may_be_a_text(value: Any, read: int | None) -> None:
 
 @pytest.mark.parametrize("value", [True, -1, 1.5, "1.5", "-1", "x", "²", "9" * 17, NUMBER_MAX + 1, [], {}])
 def test_what_is_no_whole_number_is_refused(value: Any) -> None:
-    with pytest.raises(CarrierError, match="^n: "):
+    with pytest.raises(CarrierError, match=r"^n: "):
         number({"n": value}, "n")
 
 
@@ -54,9 +54,9 @@ def test_texts_and_parts() -> None:
     assert texts(fields, "b") == {"c": "y"}
     assert len(texts({"many": {str(n): "" for n in range(PARAMETERS_MAX + 1)}}, "many")) == PARAMETERS_MAX
     for value in (1, None, "x" * (TEXT_CHARACTERS_MAX + 1)):
-        with pytest.raises(CarrierError, match="^a: "):
+        with pytest.raises(CarrierError, match=r"^a: "):
             text({"a": value}, "a", needed=True)
-    with pytest.raises(CarrierError, match="^b: "):
+    with pytest.raises(CarrierError, match=r"^b: "):
         part({"b": []}, "b")
 
 
