@@ -23,18 +23,17 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 WORDS = 14
 RATE = 24_000
 
+NONSENSE = {Fault.MALFORMED: 0.1, Fault.OTHER_STREAM: 0.1, Fault.BINARY: 0.1}
 HABITS = {
     "orderly": ORDERLY,
-    "stalls": Habits({Fault.STALL: 0.3}),
     "reads late": Habits({}, read_pause_ms=10),
-    "fast clock": Habits({}, skew_ppm=200),
-    "slow clock": Habits({}, skew_ppm=-200),
-    "loses": Habits({Fault.LOSS: 0.05}),
-    "doubles": Habits({Fault.DOUBLE: 0.05}),
-    "swaps": Habits({Fault.SWAP: 0.05}),
-    "is early": Habits({}, early_sounds=10),
-    "talks nonsense": Habits({Fault.MALFORMED: 0.1, Fault.OTHER_STREAM: 0.1, Fault.BINARY: 0.1}, faults_max=20),
+    "fast clock, stalls, nonsense": Habits(NONSENSE | {Fault.STALL: 0.3}, skew_ppm=200, faults_max=20),
+    "slow clock, loses, doubles, swaps": Habits(
+        {Fault.LOSS: 0.05, Fault.DOUBLE: 0.05, Fault.SWAP: 0.05}, skew_ppm=-200
+    ),
 }
+EARLY = Habits({}, early_sounds=10)
+DOORS = {"twilio": TwilioDoor, "asterisk": AsteriskDoor}
 
 
 @pytest.fixture(scope="module")
@@ -43,30 +42,27 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def door_of(service: Service, carrier: str) -> Door:
-    make = TwilioDoor if carrier == "twilio" else AsteriskDoor
-    return make(f"ws://{service.address}")
-
-
 def said(ms: int) -> Utterance:
     return Utterance.from_pcm(f"{ms} ms", speaking((0, ms))(0, ms * RATE // 1_000, RATE))
 
 
-def place(service: Service, carrier: str, habits: Habits) -> PhoneCall:
+def call_of(service: Service, carrier: str, habits: Habits) -> PhoneCall:
     """One that interrupts a reply, and hears the next to its end."""
     talk = CallPlan((said(700), said(1_200)), lead_ms=300, barge_in_after_ms=1_200, turn_timeout_ms=8_000)
-    call = PhoneCall(door_of(service, carrier), PhonePlan(talk, habits=habits, seed=7), MonotonicClock())
-    asyncio.run(call.run())
-    return call
+    door: Door = DOORS[carrier](f"ws://{service.address}")
+    return PhoneCall(door, PhonePlan(talk, habits=habits, seed=7), MonotonicClock())
 
 
-@pytest.mark.parametrize("carrier", ["twilio", "asterisk"])
-@pytest.mark.parametrize("name", HABITS)
-def test_history_holds_what_was_heard_whatever_the_carrier_does(service: Service, carrier: str, name: str) -> None:
-    since, habits = len(service.lines), HABITS[name]
-    call = place(service, carrier, habits)
+def place(*calls: PhoneCall) -> None:
+    async def all_at_once() -> None:
+        await asyncio.gather(*(call.run() for call in calls))
+
+    asyncio.run(all_at_once())
+
+
+def check(service: Service, call: PhoneCall, since: int) -> None:
+    """That all turns were as planned, and that history is what was heard."""
     result = call.result()
-
     assert [turn.outcome for turn in result.turns] == [TurnOutcome.INTERRUPTED, TurnOutcome.ANSWERED]
     assert (result.outcome, result.complaints) == (CallOutcome.COMPLETED, ())
     words = words_heard(call.recording.pcm, call.recording.sample_rate)
@@ -75,15 +71,36 @@ def test_history_holds_what_was_heard_whatever_the_carrier_does(service: Service
     assert [len(one) for one in heard][1:] == [WORDS]
     assert all(one == list(range(len(one))) for one in heard)
 
-    session = service.wait_for_event("phone_call_began", since=since)["session"]
+    session = service.wait_for_event("phone_call_began", since=since, call=result.session_id)["session"]
     history = [numbers(item.content.split()) for item in items_of(service, session) if item.role == "assistant"]
     assert history[1] == heard[1]
     assert len(heard[0]) - 1 <= len(history[0]) <= len(heard[0])
 
 
-@pytest.mark.parametrize("carrier", ["twilio", "asterisk"])
-def test_a_message_that_is_too_long_ends_the_call_and_no_other(service: Service, carrier: str) -> None:
-    call = place(service, carrier, Habits({Fault.OVERSIZED: 1.0}, faults_max=1))
-    assert call.result().outcome is CallOutcome.CONNECTION_LOST
-    assert "1009" in call.result().detail
-    assert place(service, carrier, ORDERLY).result().went_well
+@pytest.mark.parametrize("name", HABITS)
+def test_history_holds_what_was_heard_whatever_the_carriers_do(service: Service, name: str) -> None:
+    since, calls = len(service.lines), [call_of(service, carrier, HABITS[name]) for carrier in DOORS]
+    place(*calls)
+    for call in calls:
+        check(service, call, since)
+        at_all = {*(Fault.STALL, Fault.LOSS, Fault.DOUBLE, Fault.SWAP), Fault.MALFORMED}
+        expected = HABITS[name].shares.keys() & (at_all if call is calls[1] else set(Fault))
+        assert call.played.keys() == expected
+
+
+def test_sound_before_the_start_is_twilios_mistake_and_asterisks_habit(service: Service) -> None:
+    since, calls = len(service.lines), [call_of(service, carrier, EARLY) for carrier in DOORS]
+    place(*calls)
+    assert "out_of_order" in calls[0].result().detail
+    check(service, calls[1], since)
+
+
+def test_a_message_that_is_too_long_ends_the_call_and_no_other(service: Service) -> None:
+    since, oversized = len(service.lines), Habits({Fault.OVERSIZED: 1.0}, faults_max=1)
+    calls = [call_of(service, carrier, oversized) for carrier in DOORS]
+    unharmed = call_of(service, "twilio", ORDERLY)
+    place(*calls, unharmed)
+    assert [call.result().outcome for call in calls] == [CallOutcome.CONNECTION_LOST] * 2
+    assert "1009" in calls[0].result().detail
+    assert "the service hung up" in calls[1].result().detail
+    check(service, unharmed, since)
