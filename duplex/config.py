@@ -29,7 +29,9 @@ from stages.kv_cache import IDLE_S_MAX
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
 SECRET_CHARACTERS_MAX = 1_024
-_SECRET_FILES = ("twilio_auth_token_file", "telnyx_token_file", "asterisk_password_file")
+_SECRET_FILES = ("twilio_auth_token_file", "telnyx_token_file", "telnyx_api_key_file", "asterisk_password_file")
+_API_URL = r"^https?://[^/?#@\s]+(/[^?#\s]*)?$"
+_TRANSFER_TO = re.compile(r"\+?[0-9]{2,15}|sips?:[^\s<>\"]{1,200}")
 _ASTERISK_URL = re.compile(r"wss?://[^/?#@\s]+")
 GATEWAYS_MAX = 16  # one serves dozens of calls on a core
 
@@ -58,16 +60,22 @@ class Config(BaseModel):
     webrtc_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     webrtc_silence_s: int = Field(default=5, ge=2, le=60)
     # Telephones.
-    public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$")
+    public_url: str | None = Field(default=None, pattern=_API_URL)
     phone_tenant: str = DEFAULT_TENANT
     phone_ticket_s: int = Field(default=60, ge=10, le=600)
     phone_greeting: str = Field(default="", max_length=500)
     phone_idle_s: int = Field(default=0, ge=0, le=30)
+    phone_resume_s: int = Field(default=0, ge=0, le=3600)
+    phone_transfer_to: tuple[str, ...] = ()
     twilio_auth_token_file: Path | None = None
+    twilio_api_url: str = Field(default="https://api.twilio.com", pattern=_API_URL)
     telnyx_token_file: Path | None = None
+    telnyx_api_key_file: Path | None = None
+    telnyx_api_url: str = Field(default="https://api.telnyx.com", pattern=_API_URL)
     asterisk_user: str | None = Field(default=None, pattern=r"^[^:\s]+$")
     asterisk_password_file: Path | None = None
     asterisk_urls: tuple[str, ...] = ()
+    asterisk_control_url: str | None = Field(default=None, pattern=_API_URL)
     # Where it keeps things.
     data_dir: Path = Path(".duplex")
     # May hold a password.
@@ -143,12 +151,16 @@ class Config(BaseModel):
     def _check_phones(self) -> None:
         if self.twilio_auth_token_file is not None and self.public_url is None:
             raise ValueError("twilio_auth_token_file needs public_url: where Twilio reaches this service")
-        if self.public_url and self.public_url.startswith("http:") and not _is_loopback(self.public_url):
-            raise ValueError("public_url: https, as what travels there is secret")
+        for name in ("public_url", "twilio_api_url", "telnyx_api_url", "asterisk_control_url"):
+            url = getattr(self, name)
+            if url and url.startswith("http:") and not _is_loopback(url):
+                raise ValueError(f"{name}: https, as what travels there is secret")
         if (self.asterisk_user is None) is not (self.asterisk_password_file is None):
             raise ValueError("asterisk_user and asterisk_password_file: both, or none")
         if not all(_ASTERISK_URL.fullmatch(url) for url in self.asterisk_urls):
             raise ValueError("asterisk_urls: each is ws://host:port or wss://host:port, without a path")
+        if not all(_TRANSFER_TO.fullmatch(place) for place in self.phone_transfer_to):
+            raise ValueError("phone_transfer_to: each is a number, as +15550199, or sip:name@host")
         if 0 < self.phone_idle_s < 5:
             raise ValueError("phone_idle_s: 5 to 30, or 0 for never")
 

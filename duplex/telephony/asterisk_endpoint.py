@@ -33,7 +33,9 @@ from duplex.config import Config, secret_in
 from duplex.realtime.sockets import refuse
 from duplex.telephony.asterisk import SUBPROTOCOL, Asterisk
 from duplex.telephony.carrier import Started
-from duplex.telephony.entrance import TELEPHONY, Entrance, probe_of
+from duplex.telephony.control import PbxControl
+from duplex.telephony.entrance import TELEPHONY, Entrance, from_number, probe_of
+from duplex.telephony.phone_call import Line
 from duplex.telephony.sockets import MESSAGE_BYTES_MAX, CarriersSocket, OwnSocket
 from duplex.webrtc.endpoint import body_of, error_response, refusal_response
 from duplex.webrtc.rtp import OfferError
@@ -62,7 +64,10 @@ class AsteriskEndpoint:
         self._entrance = entrance
         self._authority = authority
         password = secret_in("asterisk_password_file", config.asterisk_password_file)
-        self._login = None if password is None else f"{config.asterisk_user}:{password}".encode()
+        login = None if password is None or config.asterisk_user is None else (config.asterisk_user, password)
+        self._login = None if login is None else ":".join(login).encode()
+        url = config.asterisk_control_url
+        self._control = None if url is None else PbxControl(url, login)
         self._urls = frozenset(url.lower() for url in config.asterisk_urls)
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -82,11 +87,12 @@ class AsteriskEndpoint:
 
         async def admit(started: Started) -> Grant:
             if is_known:
-                return Grant(None, self._entrance.permission)
+                return from_number(Grant(None, self._entrance.permission), started.parameters.get("caller", ""))
             ticket = query or started.parameters.get("ticket", "")
             return await self._entrance.grant(ticket, needed=needed)
 
-        await self._entrance.receive(CarriersSocket(websocket), Asterisk(), admit, probe_of(websocket))
+        line = Line(CarriersSocket(websocket), Asterisk(), self._control, probe_of(websocket))
+        await self._entrance.receive(line, admit)
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:
         """The name and the password are right; False where there are none. Raises `UnauthorizedError`."""
@@ -163,11 +169,11 @@ class AsteriskEndpoint:
             raise OfferError("pbx_unreachable", message, status=502) from error
 
     async def _serve(self, connection: ClientConnection, grant: Grant) -> None:
-        async def admit(_started: Started) -> Grant:
-            return grant
+        async def admit(started: Started) -> Grant:
+            return from_number(grant, started.parameters.get("caller", ""))
 
         async with connection:
-            await self._entrance.receive(OwnSocket(connection), Asterisk(), admit)
+            await self._entrance.receive(Line(OwnSocket(connection), Asterisk(), self._control), admit)
 
     def _served(self, serving: asyncio.Task[None]) -> None:
         self._calls.discard(serving)

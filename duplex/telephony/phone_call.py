@@ -27,22 +27,27 @@ from duplex.gateway import new_id
 from duplex.realtime.connection import Allowance, Limits, SocketClosedError, wire_bytes
 from duplex.realtime.sockets import CLOSE_CODES, CLOSE_FAULT
 from duplex.telephony.carrier import Carrier, CarrierError, Closed, Dtmf, Event, Fault, Message, SoundIn, Started
+from duplex.telephony.control import CarrierControl, ControlError
 from duplex.telephony.digits import Digits
 from duplex.telephony.inbound import Inbound
 from duplex.telephony.line import LinePorts, PhoneLine
 from duplex.telephony.outbound import Outbound
+from duplex.telephony.phone_tools import TRANSFERRED, PhoneActions
 from duplex.telephony.sockets import PhoneSocket
 from duplex.transport import Transport
 from media.audio_format import FORMATS, AudioFormat, FormatName
 from media.heard_estimate import Probe
 from sessions.items import Item
+from sessions.service_calls import ServiceTool
 from sessions.settings import ResponseSpec
 
 START_S_MAX = 5
 CLOSE_S_MAX = 5
 FAULTS_MAX = 100  # of a carrier that speaks another language nothing will come
 WATCH_S = 0.25  # how late the end of a number may be noticed
-_HUNG_UP = "client_closed"
+HEARD_NS_MAX = 15_000_000_000  # a long goodbye
+HEARD_LOOK_S = 0.05
+_CALLER_LEFT = "client_closed"
 
 _log = structlog.get_logger("duplex.telephony")
 
@@ -64,39 +69,52 @@ async def opening(socket: PhoneSocket, carrier: Carrier) -> Opened:
                     return Opened(started, tuple(events))
 
 
-def transport_of(carrier: Carrier, line: AudioFormat) -> Transport:
-    """How sound travels over `line`. Replies have its rate where that is a telephone's, else the usual one."""
+def transport_of(carrier: Carrier, line: AudioFormat, tools: tuple[ServiceTool, ...] = ()) -> Transport:
+    """How sound travels over `line`. Replies have its rate where that is a telephone's, else the usual one. `tools`:
+    of the call."""
     output: FormatName = "audio/pcm"
     if line.sample_rate == FORMATS["audio/pcmu"].sample_rate:
         output = "audio/pcma" if line.name == "audio/pcma" else "audio/pcmu"
-    return Transport(carrier.capabilities.lead_ms, line, recalls=True, output_format=output, reports="mark")
+    return Transport(
+        carrier.capabilities.lead_ms, line, recalls=True, output_format=output, reports="mark", tools=tools
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a carrier is reached: its `socket`, and what else it can be asked; None: nothing. `probe`: what is seen of
+    the way to it."""
+
+    socket: PhoneSocket
+    carrier: Carrier
+    control: CarrierControl | None = None
+    probe: Callable[[], Probe] = Probe
 
 
 class PhoneCall:
-    """Serves `call` over `socket`. `stall_ns_max`: a carrier that takes nothing for so long is let go."""
+    """Serves `call` over `line`. `stall_ns_max`: a carrier that takes nothing for so long is let go."""
 
     def __init__(
         self,
-        socket: PhoneSocket,
-        carrier: Carrier,
+        line: Line,
         opened: Opened,
         call: Call,
         limits: Limits,
         *,
         stall_ns_max: int,
-        probe: Callable[[], Probe] = Probe,
     ) -> None:
-        self._socket = socket
-        self._carrier = carrier
+        self._socket = line.socket
+        self._carrier = carrier = line.carrier
+        self._control = line.control
         self._opened = opened
         self._call = call
         self._limits = limits
         self._outbound = Outbound(stall_ns_max)
-        line = opened.started.format
-        reply_rate = FORMATS[transport_of(carrier, line).output_format].sample_rate
-        ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, probe)
-        self._line = PhoneLine(carrier, line, reply_rate, self._outbound, ports)
-        self._inbound = Inbound(line, is_ordered=carrier.capabilities.is_ordered)
+        sound = opened.started.format
+        reply_rate = FORMATS[transport_of(carrier, sound).output_format].sample_rate
+        ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, line.probe)
+        self._line = PhoneLine(carrier, sound, reply_rate, self._outbound, ports)
+        self._inbound = Inbound(sound, is_ordered=carrier.capabilities.is_ordered)
         self._digits = Digits()
         self._allowance = Allowance(limits.bytes_per_second_max)
         self._faults = 0
@@ -137,16 +155,47 @@ class PhoneCall:
         if self._outbound.overflowed.is_set():
             return "slow_client"
         reasons = [task.result() for task in tasks[:2] if task in done and task.exception() is None]
-        return str(reasons[0]) if reasons else _HUNG_UP
+        return str(reasons[0]) if reasons else _CALLER_LEFT
 
     async def finish(self, reason: str) -> None:
         """The call is over: say so to the carrier, and close. Bounded."""
         with suppress(SocketClosedError, TimeoutError):
             async with asyncio.timeout(CLOSE_S_MAX):
-                if reason != _HUNG_UP:
-                    for message in self._carrier.hang_up():
-                        await self._socket.send(message)
+                if reason not in (_CALLER_LEFT, TRANSFERRED):
+                    await self._hang_up()
                 await self._socket.close(CLOSE_CODES.get(reason, self._close_code), reason)
+
+    async def _hang_up(self) -> None:
+        for message in self._carrier.hang_up():
+            await self._socket.send(message)
+        if self._control is not None and not self._carrier.capabilities.hangup_on_close:
+            try:
+                await self._control.hang_up(self._opened.started)
+            except ControlError as error:
+                _log.error("not_hung_up", session=self._call.session, carrier=self._carrier.name, why=str(error))
+
+    # ---- what the model can do -------------------------------------------------------------------------
+
+    def offer(self, tools: tuple[ServiceTool, ...]) -> None:
+        """Let the model do with the call what these are for."""
+        actions = PhoneActions(self._opened.started, self._control, self._until_heard, self._end)
+        self._call.tools.offer(*actions.own_tools(tools))
+
+    def _end(self, reason: str) -> None:
+        self._close_code = CLOSE_CODES["client_closed"]
+        self._call.end(reason)
+
+    async def _until_heard(self) -> bool:
+        talk, until_ns = self._call.conversation, time.monotonic_ns() + HEARD_NS_MAX
+        epoch = talk.epoch
+        while (now_ns := time.monotonic_ns()) < until_ns and self._call.end_reason is None:
+            if talk.epoch != epoch or talk.hearing.current is not None:
+                return False
+            is_said = bool(talk.speaking.running) or now_ns < talk.speaking.played_out_ns
+            if not is_said and not self._line.is_playing:
+                break
+            await asyncio.sleep(HEARD_LOOK_S)
+        return True
 
     # ---- from the carrier ------------------------------------------------------------------------------
 
@@ -163,7 +212,7 @@ class PhoneCall:
             self._call.message_passed(wire_bytes(message))
             for event in self._parsed(message):
                 if isinstance(event, Closed):
-                    return _HUNG_UP
+                    return _CALLER_LEFT
                 await self._take(event)
             # Also where there is nothing to wait for: other calls have their turn in between.
             await asyncio.sleep(self._allowance.spend(wire_bytes(message), now_ns) / 1e9)

@@ -15,8 +15,10 @@ from duplex.client_secrets import Grant
 from duplex.config import Config, secret_in
 from duplex.realtime.sockets import refuse
 from duplex.telephony.carrier import Started
-from duplex.telephony.entrance import Entrance, probe_of
+from duplex.telephony.control import TelnyxControl
+from duplex.telephony.entrance import Entrance, from_number, probe_of
 from duplex.telephony.media_streams import TELNYX, MediaStreams
+from duplex.telephony.phone_call import Line
 from duplex.telephony.sockets import CarriersSocket
 
 STREAM_PATH = "/v1/telephony/telnyx"
@@ -29,24 +31,28 @@ class TelnyxEndpoint:
     def __init__(self, config: Config, entrance: Entrance) -> None:
         self._entrance = entrance
         self._token = secret_in("telnyx_token_file", config.telnyx_token_file)
+        key = secret_in("telnyx_api_key_file", config.telnyx_api_key_file)
+        self._control = None if key is None else TelnyxControl(config.telnyx_api_url, key)
 
     async def stream(self, websocket: WebSocket) -> None:
         """Serve a call."""
         try:
-            grant = await self._grant(websocket)
+            is_known = self._is_known(given := websocket.headers.get(TOKEN, ""))
+            grant = Grant(None, self._entrance.permission) if is_known else await self._ticket_s(given, websocket)
         except UnauthorizedError as error:
             await refuse(websocket, error.refusal)
             return
         await websocket.accept()
 
-        async def admit(_started: Started) -> Grant:
-            return grant
+        async def admit(started: Started) -> Grant:
+            return from_number(grant, started.caller) if is_known else grant
 
-        await self._entrance.receive(CarriersSocket(websocket), MediaStreams(TELNYX), admit, probe_of(websocket))
+        line = Line(CarriersSocket(websocket), MediaStreams(TELNYX), self._control, probe_of(websocket))
+        await self._entrance.receive(line, admit)
 
-    async def _grant(self, websocket: WebSocket) -> Grant:
-        given = websocket.headers.get(TOKEN, "")
-        if self._token is not None and secrets.compare_digest(given.encode(), self._token.encode()):
-            return Grant(None, self._entrance.permission)
+    def _is_known(self, given: str) -> bool:
+        return self._token is not None and secrets.compare_digest(given.encode(), self._token.encode())
+
+    async def _ticket_s(self, given: str, websocket: WebSocket) -> Grant:
         needed = self._token is not None or not self._entrance.is_from_here(websocket.headers)
         return await self._entrance.grant(given, needed=needed)

@@ -21,8 +21,10 @@ from duplex.client_secrets import Bounds, ClientSecrets, Grant, TooManySecretsEr
 from duplex.config import Config, secret_in
 from duplex.realtime.sockets import deny
 from duplex.telephony.carrier import Started
+from duplex.telephony.control import TwilioControl
 from duplex.telephony.entrance import TELEPHONY, Entrance, probe_of
 from duplex.telephony.media_streams import TWILIO, MediaStreams
+from duplex.telephony.phone_call import Line
 from duplex.telephony.sockets import CarriersSocket
 from duplex.telephony.twiml import connect_stream, is_signed
 from duplex.webrtc.endpoint import body_of, error_response
@@ -59,6 +61,7 @@ class TwilioEndpoint:
         self._public_url = (config.public_url or "").rstrip("/")
         self._token = secret_in("twilio_auth_token_file", config.twilio_auth_token_file)
         self._ticket_s = config.phone_ticket_s
+        self._control = None if self._token is None else TwilioControl(config.twilio_api_url, self._token)
 
     @property
     def _stream_url(self) -> str:
@@ -70,8 +73,9 @@ class TwilioEndpoint:
     async def voice(self, request: Request) -> Response:
         """A call has come: have its sound streamed to us, with a ticket."""
         try:
-            await self._form(request)
-            grant = Grant(None, self._entrance.permission, Bounds(TELEPHONY))
+            form = await self._form(request)
+            caller = form.get("From", [""])[0] or None
+            grant = Grant(None, self._entrance.permission, Bounds(TELEPHONY, caller=caller))
             ticket = await self._client_secrets.mint(self._ticket_s, grant)
         except _NotTwilioError as error:
             return error.answer
@@ -127,7 +131,8 @@ class TwilioEndpoint:
         async def admit(started: Started) -> Grant:
             return await self._entrance.grant(started.parameters.get("ticket", ""), needed=needed)
 
-        await self._entrance.receive(CarriersSocket(websocket), MediaStreams(TWILIO), admit, probe_of(websocket))
+        line = Line(CarriersSocket(websocket), MediaStreams(TWILIO), self._control, probe_of(websocket))
+        await self._entrance.receive(line, admit)
 
     def _is_upgrade_signed(self, headers: Headers) -> bool:
         """Where it is signed at all, and there is a token to tell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from loadtest.carriers.asterisk_channel import AsteriskChannel, ChannelCall
 from loadtest.carriers.media_stream import MediaStream
 from loadtest.carriers.stream_dialects import TELNYX, TWILIO, WIDE, StreamCall
 from sessions.records import ItemRecord
+from tests.live.caller import calling
 from tests.live.coded import numbers, serving_words
 from tests.live.phone import Core, Phone, call, items_of, speaking
 from tests.live.service import Service
@@ -99,3 +101,23 @@ def test_a_key_ends_what_is_said_and_is_answered(service: Service) -> None:
     assert service.wait_for_event("response_ended", since=since, status="cancelled")["reason"] == "dtmf"
     assert first.truncated
     assert (pressed.role, "4 2" in pressed.content) == ("user", True)
+
+
+def test_a_second_connection_sees_the_call_and_cannot_change_its_sound(service: Service) -> None:
+    since = len(service.lines)
+    over = threading.Event()
+    phone = Phone(twilio(), speaking(QUESTION))
+    url = f"ws://{service.address}/v1/telephony/twilio"
+    line = threading.Thread(target=call, args=(url, phone, over.is_set))
+    line.start()
+    try:
+        with calling(service, query=f"?extensions=1&call_id={session_of(service, since)}") as aside:
+            format_asked = {"audio": {"output": {"format": {"type": "audio/pcma"}}}}
+            aside.send("session.update", session={"type": "realtime", **format_asked})
+            assert aside.until("error")["error"]["code"] == "unsupported_format"
+            aside.settle(instructions="Be brief.")
+            aside.until("response.done")
+    finally:
+        over.set()
+        line.join()
+    assert phone.words
