@@ -203,7 +203,11 @@ class PhoneCall:
         for event in self._opened.events:
             await self._take(event)
         while True:
-            message = await self._socket.receive()
+            try:
+                message = await self._socket.receive()
+            except CarrierError as error:
+                self._failed(error.code, str(error))
+                return error.code
             now_ns = self._last_input_ns = time.monotonic_ns()
             self._call.message_passed(wire_bytes(message))
             for event in self._parsed(message):

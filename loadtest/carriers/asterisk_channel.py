@@ -10,6 +10,7 @@ Theory of operation
 Rules
 * A message of sound is cut into frames. What is left over is dropped, and so is a message shorter than a frame, except
   while buffering, when it waits for more.
+* Ticks count: one comes 20 ms after the other, however late the shell is with them.
 * Commands longer than `TEXT_BYTES_MAX`, malformed and unknown ones are ignored without a word.
 * Marks and completions are reported in the tick that takes the next frame; a flush drops them silently, and ends
   buffering, but not a pause. A pause keeps marks, XON and the report of an empty queue back as well.
@@ -35,6 +36,7 @@ from media.audio_format import FORMATS, AudioFormat
 from media.chunk import BYTES_PER_SAMPLE, ms_to_samples
 
 FRAME_MS = 20
+FRAME_NS = FRAME_MS * 1_000_000
 TEXT_BYTES_MAX = 128
 MESSAGE_BYTES_MAX = 65_500
 # What waits to be read by a service that does not read is dropped here; no limit of the source.
@@ -112,7 +114,13 @@ class AsteriskChannel:
         self._paused = False
         self._partial: bytes | None = None  # while buffering
         self._reports_drained = False
+        self._tick_ns: int | None = None
         self._direction = Direction.BOTH
+
+    @property
+    def call_id(self) -> str:
+        """By which the carrier knows the call."""
+        return self._call.channel_id
 
     @property
     def frame_samples(self) -> int:
@@ -157,7 +165,8 @@ class AsteriskChannel:
         answered. `backlog`: messages that the service has not read yet."""
         if self.is_over:
             return []
-        effects = [] if self._paused else self._play(now_ns)
+        self._tick_ns = now_ns if self._tick_ns is None else self._tick_ns + FRAME_NS
+        effects = [] if self._paused else self._play(self._tick_ns)
         if self._phase is not Phase.UP or self._direction is Direction.OUT:
             return effects
         if backlog >= BACKLOG_MAX:
@@ -176,13 +185,13 @@ class AsteriskChannel:
         self._step(Step.HANG_UP)
         return [*self._thrown_away(), HungUp(reason)]
 
-    def _play(self, now_ns: int) -> list[Effect]:
+    def _play(self, tick_ns: int) -> list[Effect]:
         taken = self._queue.take()
         effects: list[Effect] = [
             self._event(notice.event, correlation_id=notice.correlation_id) for notice in taken.notices
         ]
         if taken.frame is not None:
-            effects.append(Heard(now_ns, self.sound.decode(taken.frame)))
+            effects.append(Heard(tick_ns, self.sound.decode(taken.frame)))
         if taken.turned_on:
             effects.append(self._event("MEDIA_XON"))
         if taken.ran_dry and self._reports_drained:

@@ -106,6 +106,11 @@ class MediaStream:
         self._told: set[str] = set()
 
     @property
+    def call_id(self) -> str:
+        """By which the carrier knows the call."""
+        return self._call.call_id
+
+    @property
     def frame_samples(self) -> int:
         """Of the caller's sound in a message."""
         return ms_to_samples(FRAME_MS, self.sound.sample_rate)

@@ -83,6 +83,11 @@ class UnrulyLine:
         """When the next message comes out."""
         return self._waiting[0][0] if self._waiting else None
 
+    @property
+    def last_due_ns(self) -> int:
+        """When all that is on the line has come out."""
+        return self._waiting[-1][0] if self._waiting else 0
+
     def open(self, sends: list[Send], now_ns: int) -> None:
         """What begins the stream; it may be overtaken."""
         if self._early_sounds:

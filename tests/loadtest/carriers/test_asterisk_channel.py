@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from loadtest.carriers.asterisk_channel import (
     BACKLOG_MAX,
     FRAME_MS,
+    FRAME_NS,
     MESSAGE_BYTES_MAX,
     SOUNDS,
     TEXT_BYTES_MAX,
@@ -47,7 +48,7 @@ class Switch:
         effects: list[Effect] = []
         for _ in range(times):
             self.ticks += 1
-            effects += self.add(self.channel.frame(SILENCE, self.ticks, backlog))
+            effects += self.add(self.channel.frame(SILENCE, self.ticks * FRAME_NS, backlog))
         return effects
 
     def add(self, effects: list[Effect]) -> list[Effect]:
@@ -76,7 +77,7 @@ def marks(effects: list[Effect]) -> list[str]:
 
 def heard(effects: list[Effect]) -> list[tuple[int, int]]:
     """The tick and the samples of each frame."""
-    return [(effect.start_ns, len(effect.pcm) // 2) for effect in effects if isinstance(effect, Heard)]
+    return [(effect.start_ns // FRAME_NS, len(effect.pcm) // 2) for effect in effects if isinstance(effect, Heard)]
 
 
 @pytest.mark.parametrize(("name", "frame_bytes"), [("ulaw", 160), ("alaw", 160), ("slin", 320), ("slin16", 640)])
@@ -101,6 +102,14 @@ def test_each_tick_sends_what_the_caller_says_and_takes_one_frame() -> None:
     effects = switch.tick(3)
     assert heard(effects) == [(1, 160), (2, 160)]
     assert [effect for effect in effects if isinstance(effect, Send)] == [Send(SILENCE, is_sound=True)] * 3
+
+
+def test_ticks_count_however_late_they_come() -> None:
+    channel = AsteriskChannel(ChannelCall())
+    channel.begin()
+    channel.receive(FRAME * 3, 0)
+    effects = [effect for now_ns in (5, 31, 22) for effect in channel.frame(SILENCE, now_ns * 1_000_000)]
+    assert [one.start_ns // 1_000_000 for one in effects if isinstance(one, Heard)] == [5, 25, 45]
 
 
 def test_what_is_no_whole_frame_is_dropped() -> None:
