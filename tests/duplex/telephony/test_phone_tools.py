@@ -54,7 +54,7 @@ def test_calls_go_on_elsewhere_where_that_is_allowed_and_can_be_asked_for() -> N
     assert [each.tool.name for each in phone_tools(Control(), ())] == ["hang_up"]
     hang_up, transfer = phone_tools(Control(), PLACES)
     assert '"enum": ["+15550199", "sip:desk@pbx"]' in transfer.tool.parameters
-    assert not (hang_up.safe or transfer.safe or hang_up.filler or transfer.filler)
+    assert [(each.safe, each.filler) for each in (hang_up, transfer)] == [(False, "")] * 2
 
 
 def test_what_was_said_is_heard_first() -> None:
