@@ -111,7 +111,7 @@ def test_a_number_is_the_one_that_is_said(tmp_path: Path) -> None:
     [
         ((), None),
         (('{"event":"media"}',), (1008, "out_of_order")),
-        (("x" * (MESSAGE_BYTES_MAX + 1),), (1008, "message_too_large")),
+        (("x" * (MESSAGE_BYTES_MAX + 1),), (1009, "message_too_large")),
         (('{"event":"start","start":{}}',), (1008, "no_stream")),
     ],
 )
