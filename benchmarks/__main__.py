@@ -66,6 +66,18 @@ async def _turn_ends() -> bool:
     return await turn_ends(_say)
 
 
+async def _telephone_echo() -> bool:
+    from benchmarks.telephone_echo import telephone_echo
+
+    return await telephone_echo(_say)
+
+
+async def _far_end() -> bool:
+    from benchmarks.far_end import far_end
+
+    return await far_end(_say)
+
+
 async def _hold_rules() -> bool:
     from benchmarks.hold_rules import hold_rules
 
@@ -112,6 +124,8 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hearing": lambda _turns, _calls: _hearing(),
     "turn-ends": lambda _turns, _calls: _turn_ends(),
     "echo": lambda _turns, _calls: _echo(),
+    "telephone-echo": lambda _turns, _calls: _telephone_echo(),
+    "far-end": lambda _turns, _calls: _far_end(),
     "hold-rules": lambda _turns, _calls: _hold_rules(),
     "interruption-rules": lambda _turns, _calls: _interruption_rules(),
     "page": lambda turns, _: _page(turns or 10),

@@ -52,6 +52,7 @@ from duplex.webrtc.loopback import offer_loopback
 from media.heard_estimate import NS_PER_S, Probe
 from media.smart_turn import SmartTurn
 from media.vad import SileroVad, VadState
+from sessions.far_side import MachinePolicy
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
@@ -194,6 +195,7 @@ def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
         voices_of(config),
         tuple(tool.served for tool in tools),
         config.filler,
+        MachinePolicy(config.answering_machine, config.machine_message.strip()),
     )
 
 
