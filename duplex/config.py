@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from sessions.durability import Durability
-from sessions.far_side import MESSAGE_CHARACTERS_MAX, OnMachine
+from sessions.far_side import OnMachine
 from sessions.filler import FILLER, FILLER_CHARACTERS_MAX
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
 from stages.edges import GATEWAY
@@ -95,7 +95,7 @@ class Config(BaseModel):
     prepare_replies: bool = True
     filler: str = Field(default=FILLER, max_length=FILLER_CHARACTERS_MAX)
     answering_machine: OnMachine = "go_on"
-    machine_message: str = Field(default="", max_length=MESSAGE_CHARACTERS_MAX)
+    machine_message: str = Field(default="", max_length=FILLER_CHARACTERS_MAX)
     silence_ms: int = Field(default=500, ge=100, le=5000)
     turn_end_by_sound: bool = True
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)

@@ -12,7 +12,8 @@ Theory of operation
 
 Rules
 * A queue's words are answered by nobody. Those of a mailbox and a menu are answered where the policy says `go_on`.
-* The same words, `REPEATED_WORDS_MIN` of them or more, are answered `REPEATS_MAX` times within `REPEATS_WITHIN_NS`.
+* Who says nothing new is in a loop: what repeats one of the last `RECENT_MAX` turns of `REPEATED_WORDS_MIN` words or
+  more, within `REPEATS_WITHIN_NS`, is answered so often in a row as the policy says. Shorter turns count neither way.
 * After `WORDLESS_MAX` turns in a row of which no words were made that anybody said, such turns are answered no more
   until words come.
 * A beep counts within the first `GREETING_SAMPLES_MAX` of the input: a person's line may beep later. Behind so much
@@ -38,12 +39,13 @@ OnMachine = Literal["go_on", "hang_up", "leave_message"]
 Act = Literal["hang_up", "leave_message"]
 What = Literal["answering_machine", "beep", "queue", "menu", "repetition", "no_words"]
 
-MESSAGE_CHARACTERS_MAX = 600  # some 40 s
 REPEATS_MAX = 3
 REPEATS_WITHIN_NS = 300_000_000_000
 REPEATED_WORDS_MIN = 5  # people say "yes" and "the next one, please" again and again
-SAME_SHARE = 0.8  # of the words: a recogniser hears the same sound in two ways
-REMEMBERED_MAX = 32
+RECENT_MAX = 6  # loops of two machines have few steps
+SAME_SHARE = (
+    0.9  # of the words: of a long text a recogniser hears some in two ways; of a short one all must be the same
+)
 COMPARED_WORDS_MAX = 64
 WORDLESS_MAX = 3
 GREETING_SAMPLES_MAX = 60 * INPUT_RATE
@@ -53,10 +55,12 @@ BEEP_NS_MAX = 6_000_000_000  # from a greeting's end to its beep, and from a bee
 
 @dataclass(frozen=True, slots=True)
 class MachinePolicy:
-    """What is done where a machine answers. `message`: what is said to it, where `on_machine` is `leave_message`."""
+    """What is done where a machine answers. `message`: what is said to it, where `on_machine` is `leave_message`.
+    `repeats_max`: repetitions in a row that are answered; None: all, as where what is heard is made up."""
 
     on_machine: OnMachine = "go_on"
     message: str = ""
+    repeats_max: int | None = REPEATS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ class FarSide:
         self._moved_ns = 0
         self._has_acted = False
         self._wordless = 0
-        self._said: deque[tuple[int, tuple[str, ...]]] = deque(maxlen=REMEMBERED_MAX)
+        self._repeats = 0
+        self._recent: deque[tuple[int, tuple[str, ...]]] = deque(maxlen=RECENT_MAX)
 
     @property
     def state(self) -> FarState:
@@ -142,7 +147,7 @@ class FarSide:
         kind = announcement(text)
         if kind is Announcement.MAILBOX or self._state is FarState.GREETING:
             self._move(FarStep.GREET, now_ns)
-        if self._is_repeated(said, now_ns):
+        if self._is_in_loop(said, now_ns):
             return Judgement("repetition", answers=False, act=self._act())
         goes_on = self._policy.on_machine == "go_on"
         answers = kind is not Announcement.QUEUE and (goes_on or (kind is None and self._state is FarState.PERSON))
@@ -157,12 +162,14 @@ class FarSide:
         self._has_acted = True
         return policy
 
-    def _is_repeated(self, said: tuple[str, ...], now_ns: int) -> bool:
+    def _is_in_loop(self, said: tuple[str, ...], now_ns: int) -> bool:
         if len(said) < REPEATED_WORDS_MIN:
             return False
-        before = sum(now_ns - at_ns <= REPEATS_WITHIN_NS and _is_same(said, other) for at_ns, other in self._said)
-        self._said.append((now_ns, said))
-        return before >= REPEATS_MAX
+        is_new = not any(now_ns - at_ns <= REPEATS_WITHIN_NS and _is_same(said, other) for at_ns, other in self._recent)
+        self._repeats = 0 if is_new else self._repeats + 1
+        self._recent.append((now_ns, said))
+        repeats_max = self._policy.repeats_max
+        return repeats_max is not None and self._repeats > repeats_max
 
     def _move(self, step: FarStep, now_ns: int) -> None:
         self._state, self._moved_ns = _TRANSITIONS[self._state, step], now_ns

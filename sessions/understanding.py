@@ -100,6 +100,7 @@ class Understanding:
         if judged.act == "hang_up":
             return [*effects, EndCall(MACHINE, now_ns)]
         if judged.act == "leave_message":
-            self._owing.say_instead(ResponseSpec(words=self._message), now_ns)
+            if "audio" in self._making.settings.modalities:
+                self._owing.say_instead(ResponseSpec(words=self._message), now_ns)
             return [*effects, *self._speaking.withdraw(now_ns), EndCall(MACHINE, now_ns + MESSAGE_NS_MAX)]
         return effects
