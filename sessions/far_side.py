@@ -43,9 +43,7 @@ REPEATS_MAX = 3
 REPEATS_WITHIN_NS = 300_000_000_000
 REPEATED_WORDS_MIN = 5  # people say "yes" and "the next one, please" again and again
 RECENT_MAX = 6  # loops of two machines have few steps
-SAME_SHARE = (
-    0.9  # of the words: of a long text a recogniser hears some in two ways; of a short one all must be the same
-)
+SAME_SHARE = 0.9  # of the words: a recogniser hears some of a long text in two ways; of a short one none may differ
 COMPARED_WORDS_MAX = 64
 WORDLESS_MAX = 3
 GREETING_SAMPLES_MAX = 60 * INPUT_RATE
