@@ -168,8 +168,8 @@ def tone_hz(sound: FloatSamples) -> float | None:
     strengths = np.abs(np.fft.rfft(sound * _HANN))
     powers = strengths**2
     peak = int(powers[1:-1].argmax()) + 1
-    lobe = powers[max(0, peak - MAIN_LOBE_BINS) : peak + MAIN_LOBE_BINS + 1]
-    if float(lobe.sum()) < PURITY * float(powers.sum()):
+    lobe, power = float(powers[max(0, peak - MAIN_LOBE_BINS) : peak + MAIN_LOBE_BINS + 1].sum()), float(powers.sum())
+    if power == 0 or lobe < PURITY * power:  # all of the sound may lie where Hann's window is zero
         return None
     above = strengths[peak + 1] > strengths[peak - 1]
     ratio = float(strengths[peak + 1 if above else peak - 1] / strengths[peak])

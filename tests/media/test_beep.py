@@ -48,6 +48,12 @@ def test_a_tone_behind_a_voice_is_a_beep_once_the_line_has_been_quiet_behind_it(
     assert line.hear(silence(2)) == []
 
 
+def test_a_click_at_the_edge_of_a_window_is_no_tone() -> None:
+    click = np.zeros(WINDOW_SAMPLES, dtype=np.float32)
+    click[0] = 1.0
+    assert tone_hz(click) is None
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(440, 2_000), st.sampled_from([224, 320, 512, 1_024]), st.floats(0.02, 0.9), st.integers(0, 511))
 def test_a_beep_of_any_pitch_length_and_level_is_known_wherever_it_begins(
