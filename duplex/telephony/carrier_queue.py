@@ -6,7 +6,8 @@ Theory of operation
     way of the mark, since the carrier played on meanwhile, and never passes what could have been played. Before the
     first mark nothing is known.
 
-    How full its queue is follows from what it was sent and the clock alone. A pause stops both.
+    How full its queue is follows from what it was sent, and the clock. A pause stops both. What was held up on its way
+    comes in a burst, and then waits there longer than the clock knows: the marks show that.
 
 Rules
 * Offsets are samples of the line; what is heard never goes back.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 
 NS_PER_S = 1_000_000_000
+TICK_NS = 20_000_000  # a mark is sent back with the frame that follows it
 
 
 class CarrierQueue:
@@ -71,10 +73,14 @@ class CarrierQueue:
         """The carrier's, which stands still while it is paused."""
         return now_ns if self._paused_ns is None else min(now_ns, self._paused_ns)
 
-    def played(self, offset: int, now_ns: int) -> None:
-        """The carrier says that it has played all before `offset`."""
+    def played(self, offset: int, now_ns: int, round_trip_ns: int | None = None) -> None:
+        """The carrier says that it has played all before `offset`. `round_trip_ns`: how long it takes to ask it and be
+        answered; None: not known."""
         if offset <= self._begins:
             return
+        if round_trip_ns is not None:
+            unplayed_ns = (self._sent - offset) * NS_PER_S // self._rate - round_trip_ns - TICK_NS
+            self._play_end_ns = max(self._play_end_ns, self._clock(now_ns) + unplayed_ns)
         while self._marks and self._marks[0] <= offset:
             self._marks.popleft()
         if self._played is None or offset >= self._played:

@@ -174,7 +174,7 @@ class PhoneLine:
         self._now_ns = max(self._now_ns, now_ns)
         match event:
             case Played(_, offset):
-                self._queue.played(offset, now_ns)
+                self._queue.played(offset, now_ns, self._ports.probe().round_trip_ns)
                 self._report()
             case Flushed(_, offset, unplayed) if unplayed is not None:
                 self._report_at(offset - unplayed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -57,8 +57,9 @@ def replies(items: list[ItemRecord]) -> list[ItemRecord]:
 
 
 @pytest.mark.parametrize(("core", "name"), CARRIERS)
-def test_an_interrupted_reply_is_history_up_to_what_was_heard(service: Service, core: object, name: str) -> None:
-    assert callable(core)
+def test_an_interrupted_reply_is_history_up_to_what_was_heard(
+    service: Service, core: Callable[[], Core], name: str
+) -> None:
     since = len(service.lines)
     phone = Phone(core(), speaking(QUESTION, (3_000, 4_200)))
     call(f"ws://{service.address}/v1/telephony/{name}", phone, lambda: phone.said_ms >= 6_500)
@@ -121,3 +122,17 @@ def test_a_second_connection_sees_the_call_and_cannot_change_its_sound(service: 
         over.set()
         line.join()
     assert phone.words
+
+
+@pytest.mark.parametrize(("core", "name"), [CARRIERS[0], CARRIERS[-1]])
+def test_a_murmur_holds_a_reply_and_nothing_of_it_is_lost_or_said_twice(
+    service: Service, core: Callable[[], Core], name: str
+) -> None:
+    since, holds = len(service.lines), service.metric("duplex_hold_seconds_count")
+    phone = Phone(core(), speaking(QUESTION, (2_800, 3_050)))
+    call(f"ws://{service.address}/v1/telephony/{name}", phone, lambda: phone.said_ms >= 6_500)
+    assert service.metric("duplex_hold_seconds_count") == holds + 1
+    words = [word for word in phone.words if word.response == phone.words[0].response]
+    assert [word.word for word in words if word.whole and not word.repeated_samples] == list(range(WORDS))
+    reply, *_ = replies(items_of(service, session_of(service, since)))
+    assert (numbers(reply.content.split()), reply.truncated) == (list(range(WORDS)), False)

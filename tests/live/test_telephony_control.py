@@ -6,6 +6,7 @@ import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -161,6 +162,10 @@ def test_a_pbx_is_asked_by_its_owners_own_address(tmp_path: Path, api: Api) -> N
     assert api.asked == [("/pbx", "", body)]
 
 
+def is_answered(phone: Phone) -> bool:
+    return phone.loud_ms > 200
+
+
 @pytest.mark.parametrize(("again", "is_same"), [("+15550100", True), ("+15550101", False), ("anonymous", False)])
 def test_who_calls_again_goes_on_where_the_call_was_cut_off(
     tmp_path: Path, api: Api, again: str, is_same: bool
@@ -173,7 +178,7 @@ def test_who_calls_again_goes_on_where_the_call_was_cut_off(
             since = len(service.lines)
             url, stream_call = announced(service, caller)
             phone = Phone(MediaStream(stream_call, TWILIO), speaking(QUESTION))
-            call(url, phone, lambda phone=phone: phone.loud_ms > 200)
+            call(url, phone, partial(is_answered, phone))
             sessions.append(service.wait_for_event("phone_call_began", since=since)["session"])
             service.wait_for_calls(0)
         items = items_of(service, sessions[-1])

@@ -93,6 +93,23 @@ def test_the_queue_empties_in_real_time() -> None:
     assert queue.lead_ns(500 * MS) == 20 * MS
 
 
+def test_asterisk_2115_a_burst_that_waits_at_the_carrier_shows_by_its_marks() -> None:
+    queue = sending(80, 160)
+    assert queue.lead_ns(300 * MS) == 0, "as far as the clock knows"
+    queue.played(80 * PER_MS, 300 * MS)
+    assert queue.lead_ns(300 * MS) == 0, "how old that is cannot be told"
+    queue.played(80 * PER_MS, 300 * MS, 10 * MS)
+    assert queue.lead_ns(300 * MS) == 50 * MS
+    queue.played(160 * PER_MS, 380 * MS, 10 * MS)
+    assert queue.lead_ns(380 * MS) == 0
+
+
+def test_a_mark_that_comes_in_time_changes_nothing() -> None:
+    queue = sending(120, 240)
+    queue.played(120 * PER_MS, 140 * MS, 10 * MS)
+    assert queue.lead_ns(140 * MS) == 100 * MS
+
+
 def test_a_pause_stops_both_and_they_go_on_where_they_were() -> None:
     queue = sending(120, 240)
     queue.played(120 * PER_MS, 130 * MS)

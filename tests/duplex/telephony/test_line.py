@@ -157,6 +157,19 @@ def test_asterisk_2115_no_more_than_the_lead_waits_at_the_carrier() -> None:
     assert bench.line.next_frame_ns(bench.now_ns) is not None
 
 
+def test_asterisk_2115_what_waits_there_is_let_play_first() -> None:
+    bench = Bench(ASTERISK, probe=Probe(round_trip_ns=10 * MS))
+    bench.speak(8)
+    bench.written()
+    bench.pass_ms(500)
+    assert bench.line.next_frame_ns(bench.now_ns) is not None
+    bench.told(Played(7, 0))
+    bench.told(Played(7, 160))
+    assert bench.line.next_frame_ns(bench.now_ns) is None, "it was held up, and seven frames are there"
+    bench.pass_ms(60)
+    assert bench.line.next_frame_ns(bench.now_ns) is not None
+
+
 def test_marks_and_the_clock_tell_what_was_heard() -> None:
     bench = Bench()
     bench.speak(2 * MARK_FRAMES)
