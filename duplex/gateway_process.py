@@ -44,6 +44,8 @@ from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.service_tools import HttpTool, service_tools
 from duplex.tasks import stop_task
+from duplex.telephony.routes import PHONE_PATHS
+from duplex.telephony.sockets import MESSAGE_BYTES_MAX
 from duplex.tenant_directory import TenantDirectory
 from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.turn_sound_service import TurnSoundModel
@@ -52,6 +54,7 @@ from duplex.webrtc.loopback import offer_loopback
 from media.heard_estimate import NS_PER_S, Probe
 from media.smart_turn import SmartTurn
 from media.vad import SileroVad, VadState
+from sessions.far_side import REPEATS_MAX, MachinePolicy
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
@@ -69,6 +72,9 @@ TCP_NOTSENT_LOWAT = 25
 PING_S = 1.0  # pings tell how long the way to the client is, and that it is there
 PONG_S = 20.0  # a client that has gone without a word, or reads nothing, is let go after that
 HANDSHAKE_BYTES_MAX = 16 << 10
+# Carriers send far less, and whoever connects there may have yet to say who they are. The calls refuse what is over a
+# quarter of it in their own way.
+PHONE_BYTES_MAX = 4 * MESSAGE_BYTES_MAX
 AT_THE_DOOR_S_MAX = 5
 STAGES_S_MAX = 10  # a worker that was started anew is linked to within a second or two
 
@@ -92,6 +98,8 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         extensions = cast("dict[str, object]", self.scope["extensions"])
         extensions[PROBE_EXTENSION] = self._probe
+        if self.scope["path"].startswith(PHONE_PATHS):
+            self.conn.max_size = PHONE_BYTES_MAX
         await super().run_asgi()
 
     def start_keepalive(self) -> None:
@@ -194,7 +202,14 @@ def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
         voices_of(config),
         tuple(tool.served for tool in tools),
         config.filler,
+        _machine_policy(config),
     )
+
+
+def _machine_policy(config: Config) -> MachinePolicy:
+    """Engines without models hear the same words whatever is said: those are no loop."""
+    repeats_max = REPEATS_MAX if config.engine == "local" else None
+    return MachinePolicy(config.answering_machine, config.machine_message.strip(), repeats_max)
 
 
 def _web_server(
