@@ -22,6 +22,7 @@ from duplex.pages import page_routes
 from duplex.realtime.sideband import SidebandEndpoint
 from duplex.realtime.websocket import RealtimeEndpoint
 from duplex.sessions_endpoint import SessionsEndpoint
+from duplex.telephony.routes import phone_routes
 from duplex.webrtc.endpoint import CallsEndpoint, refusal_response
 from duplex.webrtc.secrets_endpoint import SecretsEndpoint
 
@@ -85,6 +86,7 @@ def build_app(gateway: Gateway, neighbours: Neighbours | None = None) -> Starlet
             Route("/v1/realtime/calls", calls.begin, methods=["POST"]),
             Route("/v1/realtime/calls/{call_id}", calls.hang_up, methods=["DELETE"]),
             Route("/v1/realtime/calls/{call_id}/hangup", hang_up, methods=["POST"]),
+            *phone_routes(gateway, authority, client_secrets),
             *page_routes(),
         ],
         middleware=[_cross_origin(authority)],

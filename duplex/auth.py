@@ -154,6 +154,17 @@ class Authority:
         grant = await self._granted(headers, transport, spends=True)
         return grant or Grant(None, self.permission(headers))
 
+    async def spend_ticket(self, ticket: str, transport: TransportName) -> Grant:
+        """The same where what permits the call came in another way than in the headers: a client secret, or a key.
+
+        Raises `UnauthorizedError`, also where anybody may call and `ticket` is not good.
+        """
+        headers = {"authorization": f"Bearer {ticket}"}
+        grant = await self._granted(headers, transport, spends=True)
+        if grant is None and self._token is None and not self._directory.is_file:
+            raise UnauthorizedError(Refusal(401, "invalid_ticket", "the ticket is not good, or was used before"))
+        return grant or Grant(None, self.permission(headers))
+
     async def _granted(
         self, headers: Mapping[str, str], transport: TransportName | None, *, spends: bool
     ) -> Grant | None:

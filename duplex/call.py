@@ -208,10 +208,10 @@ class Call:
 
     def _end_if_leaving(self, now_ns: int) -> None:
         reason, by_ns = self._leaving
-        if reason and (self._is_quiet(now_ns) or now_ns >= by_ns):
+        if reason and (self.is_quiet(now_ns) or now_ns >= by_ns):
             self.end(reason)
 
-    def _is_quiet(self, now_ns: int) -> bool:
+    def is_quiet(self, now_ns: int) -> bool:
         speaking, hearing = self.conversation.speaking, self.conversation.hearing
         is_heard = hearing.current is not None or hearing.is_awaited
         is_said = bool(speaking.running) or speaking.is_sounding(now_ns) or now_ns < speaking.played_out_ns

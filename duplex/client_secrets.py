@@ -32,7 +32,7 @@ SECRETS_MAX = 1_024
 SECRET_BYTES = 24
 HOLDER_DIGITS = 16
 
-TransportName = Literal["websocket", "webrtc"]
+TransportName = Literal["websocket", "webrtc", "telephony"]
 
 
 class TooManySecretsError(RuntimeError):
@@ -40,11 +40,13 @@ class TooManySecretsError(RuntimeError):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How a secret may be used; None: in any way. `session`: the only one that may be served."""
+    """How a secret may be used; None: in any way. `session`: the only one that may be served. `caller`: the number of
+    the telephone that it was made for."""
 
     transport: TransportName | None = None
     origin: str | None = None
     session: str | None = None
+    caller: str | None = None
 
 
 ANYHOW = Bounds()

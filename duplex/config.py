@@ -7,14 +7,17 @@ Sources, later ones win: defaults, the TOML file named by `DUPLEX_CONFIG`, envir
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from duplex.tenants import DEFAULT_TENANT
 from sessions.durability import Durability
 from sessions.far_side import OnMachine
 from sessions.filler import FILLER, FILLER_CHARACTERS_MAX
@@ -26,6 +29,11 @@ from stages.kv_cache import IDLE_S_MAX
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 ENVIRONMENT_PREFIX = "DUPLEX_"
+SECRET_CHARACTERS_MAX = 1_024
+_SECRET_FILES = ("twilio_auth_token_file", "telnyx_token_file", "telnyx_api_key_file", "asterisk_password_file")
+_API_URL = r"^https?://[^/?#@\s]+(/[^?#\s]*)?$"
+_TRANSFER_TO = re.compile(r"\+?[0-9]{2,15}|sips?:[^\s<>\"]{1,200}")
+_ASTERISK_URL = re.compile(r"wss?://[^/?#@\s]+")
 GATEWAYS_MAX = 16  # one serves dozens of calls on a core
 
 
@@ -52,6 +60,23 @@ class Config(BaseModel):
     tls_dev: bool = False
     webrtc_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     webrtc_silence_s: int = Field(default=5, ge=2, le=60)
+    # Telephones.
+    public_url: str | None = Field(default=None, pattern=_API_URL)
+    phone_tenant: str = DEFAULT_TENANT
+    phone_ticket_s: int = Field(default=60, ge=10, le=600)
+    phone_greeting: str = Field(default="", max_length=500)
+    phone_idle_s: int = Field(default=0, ge=0, le=30)
+    phone_resume_s: int = Field(default=0, ge=0, le=3600)
+    phone_transfer_to: tuple[str, ...] = ()
+    twilio_auth_token_file: Path | None = None
+    twilio_api_url: str = Field(default="https://api.twilio.com", pattern=_API_URL)
+    telnyx_token_file: Path | None = None
+    telnyx_api_key_file: Path | None = None
+    telnyx_api_url: str = Field(default="https://api.telnyx.com", pattern=_API_URL)
+    asterisk_user: str | None = Field(default=None, pattern=r"^[^:\s]+$")
+    asterisk_password_file: Path | None = None
+    asterisk_urls: tuple[str, ...] = ()
+    asterisk_control_url: str | None = Field(default=None, pattern=_API_URL)
     # Where it keeps things.
     data_dir: Path = Path(".duplex")
     # May hold a password.
@@ -123,9 +148,31 @@ class Config(BaseModel):
             )
         if self.operator_token is not None and self.operator_token == self.token:
             raise ValueError("operator_token is that of the callers: it must be another one")
+        self._check_phones()
         if (self.answering_machine == "leave_message") is not bool(self.machine_message.strip()):
             raise ValueError("answering_machine=leave_message and machine_message need each other")
         return self
+
+    def _check_phones(self) -> None:
+        if self.twilio_auth_token_file is not None and self.public_url is None:
+            raise ValueError("twilio_auth_token_file needs public_url: where Twilio reaches this service")
+        for name in ("public_url", "twilio_api_url", "telnyx_api_url", "asterisk_control_url"):
+            url = getattr(self, name)
+            if url and url.startswith("http:") and not _is_loopback(url):
+                raise ValueError(f"{name}: https, as what travels there is secret")
+        if (self.asterisk_user is None) is not (self.asterisk_password_file is None):
+            raise ValueError("asterisk_user and asterisk_password_file: both, or none")
+        if not all(_ASTERISK_URL.fullmatch(url) for url in self.asterisk_urls):
+            raise ValueError("asterisk_urls: each is ws://host:port or wss://host:port, without a path")
+        if not all(_TRANSFER_TO.fullmatch(place) for place in self.phone_transfer_to):
+            raise ValueError("phone_transfer_to: each is a number, as +15550199, or sip:name@host")
+        if 0 < self.phone_idle_s < 5:
+            raise ValueError("phone_idle_s: 5 to 30, or 0 for never")
+
+    @property
+    def is_private(self) -> bool:
+        """Only this machine can reach it, and whoever can may call."""
+        return self.host in LOOPBACK_HOSTS and self.token is None and self.tenants_file is None
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
@@ -162,6 +209,7 @@ def check_files(config: Config) -> None:
         ("thinker_gguf", config.thinker_gguf),
         ("synthetic_profile", config.synthetic_profile),
         ("tools_file", config.tools_file),
+        *((name, getattr(config, name)) for name in _SECRET_FILES),
     )
     wanted = [(name, path) for name, path in single if path is not None]
     for voice in config.voice:
@@ -169,6 +217,26 @@ def check_files(config: Config) -> None:
     for name, path in wanted:
         if not path.is_file():
             raise ConfigError(f"{name} ({ENVIRONMENT_PREFIX}{name.upper()}): there is no file {path}")
+    for name in _SECRET_FILES:
+        secret_in(name, getattr(config, name))
+
+
+def secret_in(name: str, path: Path | None) -> str | None:
+    """The secret that is the only line of the file that the setting `name` names; None where it names none. Raises
+    `ConfigError`."""
+    if path is None:
+        return None
+    try:
+        secret = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {path} cannot be read: {type(error).__name__}") from error
+    if not secret or not secret.isprintable() or len(secret) > SECRET_CHARACTERS_MAX:
+        raise ConfigError(f"{name}: {path} must have one line with the secret")
+    return secret
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK_HOSTS
 
 
 def _from_file(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -435,12 +435,14 @@ class Gateway:
         transport: Transport,
         tenancy: Tenancy,
     ) -> Conversation:
+        tools = (*self._defaults.service_tools, *transport.tools)
         return Conversation(
             Identity(ownership.session, stored.epoch, new_id, tenancy.tenant.id),
             transport.settings_here(stored.settings),
-            self._defaults,
+            replace(self._defaults, service_tools=tools),
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
+            reports=transport.reports,
             items=stored.items,
             calls=stored.calls,
             input_from=stored.input_from,

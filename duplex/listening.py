@@ -152,6 +152,11 @@ class Listening:
         return self._offsets.next_sample
 
     @property
+    def has_own_format(self) -> bool:
+        """What comes in has a format of its own, whatever the session's settings say."""
+        return self._client_format is not None
+
+    @property
     def client_rate(self) -> int:
         """Samples per second of what comes in."""
         return self._format.sample_rate

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from media.audio_format import AudioFormat
+from media.audio_format import AudioFormat, FormatName
 from media.heard_estimate import Path
+from media.playout import Reports
 from media.rtp_map import Position
 from sessions.events import Event
+from sessions.service_calls import ServiceTool
 from sessions.settings import SessionSettings
 
 
@@ -16,17 +18,21 @@ from sessions.settings import SessionSettings
 class Transport:
     """How sound travels: how far ahead of the ear it is sent, and whether its client throws away what it has not played
     yet once it is interrupted. `input_format`: of what comes beside the messages; None: sound travels in them, in the
-    formats that the session asks for."""
+    formats that the session asks for. `output_format`: of replies, beside the messages. `reports`: what tells us what
+    was heard. `tools`: those that calls have over it, beside the service's."""
 
     lead_ms: int
     input_format: AudioFormat | None = None
     recalls: bool = True
+    output_format: FormatName = "audio/pcm"
+    reports: Reports = "acked"
+    tools: tuple[ServiceTool, ...] = ()
 
     def settings_here(self, settings: SessionSettings) -> SessionSettings:
         """Settings of a session that may come from another transport: formats are those of this one."""
         if self.input_format is None:
             return settings
-        return replace(settings, input_format="audio/pcm", output_format="audio/pcm")
+        return replace(settings, input_format="audio/pcm", output_format=self.output_format)
 
 
 class Observer(Protocol):

@@ -1,4 +1,4 @@
-"""The caller's ear: server events become replies, transcripts and sound; what the server must know of it goes back.
+"""The ear on the Realtime API: events become replies, transcripts and sound; what the server must know of it goes back.
 
 Theory of operation
     Each `Reply` belongs to the turn whose speech was committed last before it was created, else to the turn that
@@ -13,13 +13,11 @@ Rules
 
 from __future__ import annotations
 
-from collections import deque
-
 from loadtest import realtime_wire as wire
+from loadtest.ear import Ear
 from loadtest.errors import ServerViolation
 from loadtest.line import Line
-from loadtest.playout_model import Heard, PlayoutModel
-from loadtest.recording import Recording
+from loadtest.playout_model import PlayoutModel
 from loadtest.turns import Drain, Reply, Turn, elapsed_ms
 from media.chunk import samples_to_ms
 
@@ -28,51 +26,30 @@ REPLIES_MAX = 1_000
 ITEMS_MAX = 1_000
 TEXT_CHARS_MAX = 20_000
 ERRORS_PER_TURN_MAX = 20
-# Lines for the person at the terminal that wait to be taken; the shell takes them every frame.
-NOTES_MAX = 256
 # What a server answers to an event that it does not know.
 UNKNOWN_EVENT = "unknown_event"
-# As many as a server asks for that takes the session up again.
-OPEN_RESPONSES_MAX = 16
-# How much of the replies is kept as sound: 10 minutes are 29 MB.
-RECORDING_S_MAX = 600
 
 
-class Hearing:
+class Hearing(Ear):
     """What has reached the caller in one call over `line`. `turns` are shared with the one who says them."""
 
     def __init__(self, turns: list[Turn], line: Line | None = None) -> None:
-        self._turns = turns
         self._line = line or Line()
-        self._begun: int | None = None
+        super().__init__(turns, self._line.sample_rate)
         self._committed: int | None = None
         self._turn_of_item: dict[str, int | None] = {}
-        self._replies: dict[str, Reply] = {}
         self._playout = PlayoutModel(self._line.sample_rate)
         self._extended = False
         self._acknowledges = False
         self._acked: tuple[str, int] | None = None
         self._event_seq: int | None = None
-        self._notes: deque[str] = deque(maxlen=NOTES_MAX)
-        self.recording = Recording(self._line.sample_rate, RECORDING_S_MAX)
-        self.event_seq_faults = 0
-        self.epoch = 0  # the greatest that was seen
 
     # ---- what the microphone asks ----------------------------------------------------------------
 
-    @property
-    def replies(self) -> list[Reply]:
-        """All of the call, in the order in which they were created."""
-        return list(self._replies.values())
-
     def begin_call(self, now_ns: int, extended: bool) -> None:
         """The microphone opens. `extended`: the server speaks our extensions."""
-        self.recording.start(now_ns)
+        super().begin_call(now_ns, extended)
         self._extended = self._acknowledges = extended
-
-    def begin_turn(self, index: int) -> None:
-        """The caller starts to say utterance `index`."""
-        self._begun = index
 
     def advance(self, now_ns: int) -> None:
         """Let the loudspeaker play up to now."""
@@ -82,47 +59,9 @@ class Hearing:
         """The call is over: what has not been played will not be."""
         self._record(self._playout.cut(now_ns))
 
-    def first_heard_ns(self, turn: Turn) -> int | None:
-        """When the first sample of the turn's answer was, or will be, heard."""
-        times = [reply.audio.first_heard_ns for reply in self._answers(turn)]
-        return min((time for time in times if time is not None), default=None)
-
-    def over_ns(self, turn: Turn) -> int | None:
-        """When the turn's answer has been heard to its end; None while there is none or it is being made."""
-        return self._over_ns(self._answers(turn))
-
-    def greeting_over_ns(self) -> int | None:
-        """The same for what the server said before any turn."""
-        return self._over_ns([reply for reply in self._replies.values() if reply.turn is None])
-
-    def progress_ns(self, turn: Turn) -> int:
-        """The last sign of life of the turn's answer: a sample received or heard, at least the end of the speech."""
-        assert turn.said_end_ns is not None
-        audios = [reply.audio for reply in self._answers(turn) if reply.audio.received_samples]
-        signs = [audio.last_received_ns or 0 for audio in audios]
-        signs += [self._playout.queue_end_ns] if audios else []
-        return max([turn.said_end_ns, *signs])
-
-    def open_response(self, turn: Turn) -> str | None:
-        """The id of the turn's response that the server is still making."""
-        return next((reply.response_id for reply in self._answers(turn) if reply.done_ns is None), None)
-
-    def open_responses(self) -> tuple[str, ...]:
-        """Those that have begun and not ended, the newest."""
-        return tuple(name for name, reply in self._replies.items() if reply.done_ns is None)[-OPEN_RESPONSES_MAX:]
-
     def undrained(self) -> bool:
         """Whether a response has not yet been reported as drained by a server that does report it."""
         return self._extended and any(reply.drain is None for reply in self._replies.values())
-
-    def take_notes(self) -> list[str]:
-        """Lines for a person who follows the call, each once."""
-        notes = list(self._notes)
-        self._notes.clear()
-        return notes
-
-    def note(self, line: str) -> None:
-        self._notes.append(line)
 
     def acknowledge(self, now_ns: int) -> list[wire.ClientMessage]:
         """Report the position heard, where it has moved and the server wants to know."""
@@ -251,24 +190,10 @@ class Hearing:
             self._turn_of_item[item_id] = self._begun
         return self._turn_of_item[item_id]
 
-    def _answers(self, turn: Turn) -> list[Reply]:
-        return [reply for reply in self._replies.values() if turn.is_answer(reply)]
-
     # ---- the loudspeaker -------------------------------------------------------------------------
 
-    def _over_ns(self, replies: list[Reply]) -> int | None:
-        done = [reply.done_ns for reply in replies if reply.done_ns is not None]
-        if not done or len(done) < len(replies):
-            return None
-        unplayed = any(not self._is_over(reply) for reply in replies)
-        heard = [reply.audio.last_heard_ns for reply in replies if reply.audio.last_heard_ns is not None]
-        return max(done + heard + ([self._playout.queue_end_ns] if unplayed else []))
-
-    @staticmethod
-    def _is_over(reply: Reply) -> bool:
-        """Made, and all of it heard or discarded."""
-        audio = reply.audio
-        return reply.done_ns is not None and audio.received_samples == audio.heard_samples + audio.discarded_samples
+    def _sound_end_ns(self) -> int:
+        return self._playout.queue_end_ns
 
     def _report(self, reply: Reply, now_ns: int) -> list[wire.ClientMessage]:
         position = self._playout.heard_to_sample(reply.response_id, now_ns)
@@ -279,7 +204,3 @@ class Hearing:
         if self._acknowledges:
             return [wire.PlaybackAck(reply.response_id, reply.item_id, position, rate)]
         return [wire.TruncateItem(reply.item_id, samples_to_ms(position, rate))]
-
-    def _record(self, pieces: list[Heard]) -> None:
-        for piece in pieces:
-            self.recording.add(piece)

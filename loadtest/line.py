@@ -14,19 +14,19 @@ from __future__ import annotations
 from loadtest import realtime_wire as wire
 from loadtest.errors import ServerViolation
 from loadtest.playout_model import AudioFrame
-from loadtest.sent_sound import SentSound
-from media.audio_format import FORMATS, FormatName
+from loadtest.sent_sound import SentSound, format_of
+from media.audio_format import AudioFormat, FormatName
 from media.chunk import BYTES_PER_SAMPLE
 from media.pcm import float_to_pcm16, pcm16_to_float
 from media.resample import StreamResampler
 
 
 class Line:
-    """`format_name`: of both ways."""
+    """`sound`: of both ways."""
 
-    def __init__(self, format_name: FormatName = "audio/pcm") -> None:
-        self._format = FORMATS[format_name]
-        self.sent = SentSound(format_name)
+    def __init__(self, sound: FormatName | AudioFormat = "audio/pcm") -> None:
+        self._format = format_of(sound)
+        self.sent = SentSound(self._format)
         self._resampler = StreamResampler(wire.SAMPLE_RATE, self._format.sample_rate)
 
     @property

@@ -113,6 +113,23 @@ class ReplyAudio:
             self.overflow_samples,
         )
 
+    def play(self, start_ns: int, pcm: bytes, sample_rate: int) -> None:
+        """`pcm` is heard from `start_ns` on."""
+        samples = len(pcm) // BYTES_PER_SAMPLE
+        if self.first_heard_ns is None:
+            self.first_heard_ns = start_ns
+        self.heard_samples += samples
+        self.last_heard_ns = start_ns + _ns(samples, sample_rate)
+        span = audible_span(pcm, sample_rate)
+        if span is not None:
+            if self.first_audible_ns is None:
+                self.first_audible_ns = start_ns + _ns(span[0], sample_rate)
+            self.last_audible_ns = start_ns + _ns(span[1], sample_rate)
+
+
+def _ns(samples: int, sample_rate: int) -> int:
+    return samples * NS_PER_S // sample_rate
+
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
@@ -152,7 +169,7 @@ class PlayoutModel:
     @property
     def queue_end_ns(self) -> int:
         """When the last queued frame will have been played; in the past where nothing is queued."""
-        return self._run_start_ns + self._ns(self._run_samples)
+        return self._run_start_ns + _ns(self._run_samples, self._rate)
 
     def reply(self, response_id: str) -> ReplyAudio:
         """The record of that response, made where it is new."""
@@ -263,24 +280,12 @@ class PlayoutModel:
         return [self._play(replace(queued, pcm=queued.pcm[: played * BYTES_PER_SAMPLE]))]
 
     def _play(self, queued: _Queued) -> Heard:
-        reply = queued.reply
-        if reply.first_heard_ns is None:
-            reply.first_heard_ns = queued.start_ns
-        reply.heard_samples += queued.samples
-        reply.heard_to_sample = queued.start_sample + queued.samples
-        reply.last_heard_ns = self._end_ns(queued)
-        span = audible_span(queued.pcm, self._rate)
-        if span is not None:
-            if reply.first_audible_ns is None:
-                reply.first_audible_ns = queued.start_ns + self._ns(span[0])
-            reply.last_audible_ns = queued.start_ns + self._ns(span[1])
+        queued.reply.play(queued.start_ns, queued.pcm, self._rate)
+        queued.reply.heard_to_sample = queued.start_sample + queued.samples
         return Heard(queued.start_ns, queued.pcm, queued.response_id)
 
     def _played_samples(self, queued: _Queued, now_ns: int) -> int:
         return min(queued.samples, max(0, (now_ns - queued.start_ns) * self._rate // NS_PER_S))
 
     def _end_ns(self, queued: _Queued) -> int:
-        return queued.start_ns + self._ns(queued.samples)
-
-    def _ns(self, samples: int) -> int:
-        return samples * NS_PER_S // self._rate
+        return queued.start_ns + _ns(queued.samples, self._rate)

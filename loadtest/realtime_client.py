@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
 
 from loadtest import realtime_wire as wire
 from loadtest.errors import (
@@ -108,12 +109,17 @@ class Target:
 
     def tls(self) -> ssl.SSLContext | None:
         """How the other side proves who it is; None without TLS. Raises `TargetError`."""
-        if not self.url.startswith("wss:"):
-            return None
-        try:
-            return ssl.create_default_context(cafile=self.certificates)
-        except OSError as fault:  # ssl.SSLError among them
-            raise TargetError(f"{self.certificates} holds no certificates: {fault}") from fault
+        return tls_of(self.url, self.certificates)
+
+
+def tls_of(url: str, certificates: Path | None) -> ssl.SSLContext | None:
+    """How who answers at `url` proves who it is; None without TLS. Raises `TargetError`."""
+    if urlsplit(url).scheme not in ("wss", "https"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=certificates)
+    except OSError as fault:  # ssl.SSLError among them
+        raise TargetError(f"{certificates} holds no certificates: {fault}") from fault
 
 
 def websocket_url(url: str) -> str:
@@ -121,6 +127,13 @@ def websocket_url(url: str) -> str:
 
     Raises `TargetError` for another scheme, a missing host, or a user name or password.
     """
+    parts = address(url, DEFAULT_PATH)
+    query = dict(parse_qsl(parts.query)) | {"extensions": "1"}
+    return urlunsplit(parts._replace(scheme=SCHEMES[parts.scheme], query=urlencode(query), fragment=""))
+
+
+def address(url: str, path: str) -> SplitResult:
+    """A URL as a person writes it, with `path` where it has none. Raises `TargetError` as above."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in SCHEMES and parts.hostname and (parts.port is None or parts.port > 0)
@@ -130,9 +143,7 @@ def websocket_url(url: str) -> str:
         raise TargetError("the URL needs a scheme (http, https, ws or wss) and a host")
     if parts.username is not None:
         raise TargetError("the URL must hold no user name or password")
-    query = dict(parse_qsl(parts.query)) | {"extensions": "1"}
-    path = parts.path if parts.path.strip("/") else DEFAULT_PATH
-    return urlunsplit((SCHEMES[parts.scheme], parts.netloc, path, urlencode(query), ""))
+    return parts if parts.path.strip("/") else parts._replace(path=path)
 
 
 class _DirectConnect(websocket_connect):
@@ -153,7 +164,7 @@ class RealtimeConnection:
         try:
             text = await self._socket.recv(decode=False)
         except ConnectionClosed as closed:
-            raise _lost(closed) from closed
+            raise lost(closed) from closed
         return wire.decode(text)
 
     async def send(self, message: wire.ClientMessage) -> None:
@@ -164,10 +175,11 @@ class RealtimeConnection:
         try:
             await self._socket.send(wire.encode(message))
         except ConnectionClosed as closed:
-            raise _lost(closed) from closed
+            raise lost(closed) from closed
 
 
-def _lost(closed: ConnectionClosed) -> ConnectionLost:
+def lost(closed: ConnectionClosed) -> ConnectionLost:
+    """What the end of a connection means for a call."""
     if closed.rcvd is None:
         return ConnectionLost(CLOSE_ABNORMAL, "the server said nothing")
     return ConnectionLost(closed.rcvd.code, closed.rcvd.reason)
@@ -177,9 +189,22 @@ def _lost(closed: ConnectionClosed) -> ConnectionLost:
 async def connect(target: Target) -> AsyncIterator[RealtimeConnection]:
     """A connection, closed on leaving. Raises `ConnectError` when the handshake fails."""
     headers = {} if target.token is None else {"Authorization": f"Bearer {target.token}"}
+    async with open_socket(target.url, target.tls(), headers) as socket:
+        yield RealtimeConnection(socket)
+
+
+@asynccontextmanager
+async def open_socket(
+    url: str,
+    tls: ssl.SSLContext | None,
+    headers: Mapping[str, str],
+    subprotocols: Sequence[Subprotocol] | None = None,
+) -> AsyncIterator[ClientConnection]:
+    """A WebSocket, closed on leaving. Raises `ConnectError` when the handshake fails."""
     attempt = _DirectConnect(
-        target.url,
-        ssl=target.tls(),
+        url,
+        ssl=tls,
+        subprotocols=subprotocols,
         additional_headers=headers,
         compression=None,
         proxy=None,
@@ -193,11 +218,11 @@ async def connect(target: Target) -> AsyncIterator[RealtimeConnection]:
         headers_got, body = refused.response.headers, refused.response.body or b""
         raise refusal(refused.response.status_code, headers_got.get("Retry-After"), body) from refused
     except ssl.SSLCertVerificationError as failure:
-        raise Untrusted(f"the certificate of {target.url} is not trusted: {failure.verify_message}") from failure
+        raise Untrusted(f"the certificate of {url} is not trusted: {failure.verify_message}") from failure
     except (OSError, InvalidHandshake, EOFError) as failure:
-        raise Unreachable(f"no WebSocket server at {target.url}: {failure}") from failure
+        raise Unreachable(f"no WebSocket server at {url}: {failure}") from failure
     try:
-        yield RealtimeConnection(socket)
+        yield socket
     finally:
         await socket.close()
 

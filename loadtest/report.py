@@ -66,6 +66,7 @@ def to_dict(result: CallResult) -> dict[str, object]:
         "summary": summary(result),
         "lateness": asdict(result.lateness),
         "event_seq_faults": result.event_seq_faults,
+        "complaints": list(result.complaints),
         "unprompted_replies": result.unprompted_replies,
         "recording_truncated": result.recording_truncated,
     }
@@ -112,10 +113,11 @@ def _turn_lines(turn: TurnResult) -> list[str]:
         ("dry", turn.dry_ms or None),
     )
     figures += [f"{name} {_number(value)} ms" for name, value in named if value is not None]
+    reply = f"{_shown(turn.reply_text)}  " if turn.reply_text else ""  # a telephone tells no words
     lines = [
         f"turn {turn.turn + 1}  {turn.utterance}: {turn.outcome}",
-        f"    caller  {_shown(turn.caller_text)}",
-        f"    reply   {_shown(turn.reply_text)}  ({turn.heard_ms} of {turn.reply_ms} ms heard)",
+        *([f"    caller  {_shown(turn.caller_text)}"] if turn.caller_text else []),
+        f"    reply   {reply}({turn.heard_ms} of {turn.reply_ms} ms heard)",
         f"    {', '.join(figures)}",
     ]
     if turn.timings:
@@ -131,6 +133,7 @@ def _closing_lines(result: CallResult) -> list[str]:
     lines = [f"call {result.outcome}{f': {result.detail}' if result.detail else ''}, {result.duration_ms / 1000:.1f} s"]
     if result.event_seq_faults:
         lines.append(f"FAULTS  {result.event_seq_faults} events out of sequence")
+    lines += [f"FAULTS  the carrier complains: {complaint}" for complaint in result.complaints]
     if late.p99_ms > LATENESS_MS_VALID:
         lines.append(f"NOT VALID: the caller itself was late (p99 {late.p99_ms} ms, max {late.max_ms} ms)")
     return lines

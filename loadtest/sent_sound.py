@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from media.audio_format import FORMATS, FormatName
+from media.audio_format import FORMATS, AudioFormat, FormatName
 from media.chunk import BYTES_PER_SAMPLE
 
 # Longer than a sentence, its pause and a reconnection; beyond that a service has given the sentence up.
@@ -29,11 +29,16 @@ class Piece:
     coded: bytes
 
 
-class SentSound:
-    """Of one session, in `format_name`."""
+def format_of(sound: FormatName | AudioFormat) -> AudioFormat:
+    """By its name, or one that has none in the Realtime API."""
+    return FORMATS[sound] if isinstance(sound, str) else sound
 
-    def __init__(self, format_name: FormatName = "audio/pcm") -> None:
-        sound = FORMATS[format_name]
+
+class SentSound:
+    """Of one session, in `sound`."""
+
+    def __init__(self, sound: FormatName | AudioFormat = "audio/pcm") -> None:
+        sound = format_of(sound)
         self._sample_bytes = BYTES_PER_SAMPLE if sound.law is None else 1
         self._kept_max = SECONDS_MAX * sound.sample_rate * self._sample_bytes
         self._piece_bytes = PIECE_MS * sound.sample_rate // 1_000 * self._sample_bytes

@@ -19,10 +19,12 @@ Rules
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from loadtest import realtime_wire as wire
+from loadtest.ear import Ear
 from loadtest.errors import CallError, ConnectionLost
 from loadtest.hearing import Hearing
 from loadtest.line import Line
@@ -86,6 +88,10 @@ class CallPlan:
         assert self.barge_in_after_ms is None or self.cancel_after_ms is None
 
 
+# Makes the ear of the call's protocol, which shares the turns with the timeline.
+EarMaker = Callable[[list[Turn], Line], Ear]
+
+
 class Phase(StrEnum):
     """Where the call stands."""
 
@@ -97,16 +103,16 @@ class Phase(StrEnum):
 
 
 class CallTimeline:
-    """One call, from the opening of the microphone to the record."""
+    """One call, from the opening of the microphone to the record. `line`: None for that of the plan's format."""
 
-    def __init__(self, plan: CallPlan) -> None:
+    def __init__(self, plan: CallPlan, line: Line | None = None, ear: EarMaker = Hearing) -> None:
         self._plan = plan
         self._phase = Phase.LEADING
         self._turns = [Turn(index, utterance) for index, utterance in enumerate(plan.utterances)]
         self._current = -1
         self._spoken_bytes = 0
-        self._line = Line(plan.format_name)
-        self._hearing = Hearing(self._turns, self._line)
+        self._line = line or Line(plan.format_name)
+        self._hearing: Ear = ear(self._turns, self._line)
         self._start_ns = 0
         self._end_ns = 0
         self._closing_until_ns = 0
@@ -129,7 +135,7 @@ class CallTimeline:
         """The session is open. A `resume_token` tells that the server speaks our extensions."""
         self._start_ns = self._end_ns = now_ns
         self._session_id, self._resume_token = session_id, resume_token
-        self._hearing.begin_call(now_ns, extended=resume_token is not None)
+        self._hearing.begin_call(now_ns, resume_token is not None)
 
     def ticket(self) -> ResumeTicket | None:
         """With what the session is taken up again after its connection; None where that cannot be."""
@@ -290,6 +296,7 @@ class CallTimeline:
             unprompted_replies=len(unprompted),
             other_faults=add_faults([reply.audio.faults for reply in unprompted]),
             event_seq_faults=self._hearing.event_seq_faults,
+            complaints=tuple(self._hearing.complaints),
             lateness=_lateness(self._late_ns),
             recording_truncated=self.recording.truncated,
         )

@@ -194,7 +194,8 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """A call as measured. `unprompted_replies` belong to no turn (a greeting); their faults are `other_faults`."""
+    """A call as measured. `unprompted_replies` belong to no turn (a greeting); their faults are `other_faults`.
+    `complaints`: what a telephone carrier found wrong with the service."""
 
     session_id: str
     resume_token: str | None = field(repr=False)
@@ -207,13 +208,14 @@ class CallResult:
     event_seq_faults: int
     lateness: Lateness
     recording_truncated: bool
+    complaints: tuple[str, ...] = ()
 
     @property
     def went_well(self) -> bool:
         """Every turn answered, no sample wrong, the call ended by the caller."""
         faults = self.other_faults.total + self.event_seq_faults + sum(turn.faults.total for turn in self.turns)
         answered = all(turn.outcome in GOOD_OUTCOMES for turn in self.turns)
-        return answered and not faults and self.outcome is CallOutcome.COMPLETED
+        return answered and not faults and not self.complaints and self.outcome is CallOutcome.COMPLETED
 
 
 def elapsed_ms(start_ns: int | None, end_ns: int | None) -> float | None:

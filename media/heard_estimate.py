@@ -46,6 +46,9 @@ WEBSOCKET_LATENCY = Latency(0, 100 * NS_PER_MS)
 # Measured in Chromium on a path without jitter: 53 to 60 ms from a packet to the track, 30 to 39 of them in the jitter
 # buffer, and then 32 ms of `outputLatency`.
 WEBRTC_LATENCY = Latency(50 * NS_PER_MS, 100 * NS_PER_MS)
+# From a carrier's queue to the ear: RTP and the jitter buffer of a phone, 40 to 100 ms, and of a mobile network as much
+# again.
+TELEPHONE_LATENCY = Latency(0, 200 * NS_PER_MS)
 
 
 @dataclass(frozen=True, slots=True)

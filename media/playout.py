@@ -35,7 +35,8 @@ from media.fade import FADE_MS, faded_in, faded_out
 from media.heard_estimate import DELAY_NS_MAX, NS_PER_S, Pacing, Path
 
 # How it is known what was heard: by the client's reports, by a telephone's marks, or by the pace of sending.
-Basis = Literal["acked", "mark", "estimated"]
+Reports = Literal["acked", "mark"]
+Basis = Literal[Reports, "estimated"]
 REPORT_NS_MAX = 2_000_000_000  # reports come ten times a second; a client that has stopped reporting is estimated
 
 
@@ -116,12 +117,13 @@ class _Ledger:
 
 class Playout:
     """`sample_rate`, `frame_samples`: of responses, and of a frame of theirs, unless they are opened with another rate.
-    `lead_ns`: how far ahead of the ear frames may be sent."""
+    `lead_ns`: how far ahead of the ear frames may be sent. `reports`: what says what was heard, where anything does."""
 
-    def __init__(self, sample_rate: int, frame_samples: int, lead_ns: int) -> None:
+    def __init__(self, sample_rate: int, frame_samples: int, lead_ns: int, reports: Reports = "acked") -> None:
         self._rate = sample_rate
         self._frame_samples = frame_samples
         self._lead_ns = lead_ns
+        self.reports: Reports = reports
         self._queue: deque[_Ledger] = deque()
         self._known: dict[str, _Ledger] = {}
         self._withheld: str | None = None
@@ -265,7 +267,7 @@ class Playout:
         ledger = self._known[response]
         estimated = ledger.pacing.due_by(self._path.heard_by(now_ns))
         goes_by_reports = ledger.goes_by_reports(now_ns, estimated)
-        basis: Basis = "acked" if goes_by_reports else "estimated"
+        basis: Basis = self.reports if goes_by_reports else "estimated"
         heard = ledger.heard_min if goes_by_reports else max(ledger.heard_min, estimated)
         error = max(0, self._heard_max(ledger, now_ns) - heard)
         return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out, basis, error)

@@ -26,6 +26,7 @@ from typing import Literal
 from media.beep import Beep
 from media.chunk import ms_to_samples, samples_to_ms
 from media.heard_estimate import Path
+from media.playout import Reports
 from media.turn_events import Saying
 from sessions.effects import (
     Effect,
@@ -67,9 +68,10 @@ StopWhy = Literal["client_cancelled", "dtmf"]
 
 
 class Conversation:
-    """`recalls`: what its client has not played yet can be taken back. `calls`: those that the service was to carry out
-    under the owner before. `events`: the log of the process; without one, nothing is recorded. `allowance`: of its
-    tenant's quotas; without one, there are none. `input_from`: where its input begins (16 kHz samples)."""
+    """`recalls`: what its client has not played yet can be taken back; `reports`: what tells what it has played.
+    `calls`: those that the service was to carry out under the owner before. `events`: the log of the process; without
+    one, nothing is recorded. `allowance`: of its tenant's quotas; without one, there are none. `input_from`: where its
+    input begins (16 kHz samples)."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class Conversation:
         *,
         transport_lead_ms: int,
         recalls: bool = True,
+        reports: Reports = "acked",
         items: tuple[Item, ...] = (),
         calls: tuple[BegunCall, ...] = (),
         route: Route | None = None,
@@ -99,6 +102,7 @@ class Conversation:
             events,
             identity.tenant,
             recalls=recalls,
+            reports=reports,
             filler=defaults.filler,
             allowance=self.allowance,
         )

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from media.chunk import samples_to_ms
 from media.heard_estimate import Path
-from media.playout import Basis, LedgerView, Playout
+from media.playout import Basis, LedgerView, Playout, Reports
 from sessions.items import Item, ItemStatus
 from sessions.reply import Reply, Unsure
 from sessions.settings import OUTPUT_RATE
@@ -129,18 +129,18 @@ class _Reply:
             self.cut_at(samples, basis or self.basis, least=samples, most=self.most)
         return True
 
-    def reported(self, samples: int) -> bool:
-        """The ear has had `samples`, as its client reports. True where that tells more of the cut. An estimate is put
+    def reported(self, samples: int, basis: Reports) -> bool:
+        """The ear has had `samples`, by reports of this kind. True where that tells more of the cut. An estimate is put
         right, either way, unless what was sent plays on."""
         if self.truncated:
             return False
         was_cut = self.is_cut
         if self.unsure is not None:
-            self.settle(max(samples, self.least) if self.basis == "acked" else samples)
+            self.settle(samples if self.basis == "estimated" else max(samples, self.least))
             return True
-        if self.basis == "acked" or self.plays_on:
-            return self.has_had(samples, "acked") and (was_cut or self.is_cut)
-        self.cut_at(samples, "acked", least=samples, most=self.most)
+        if self.basis != "estimated" or self.plays_on:
+            return self.has_had(samples, basis) and (was_cut or self.is_cut)
+        self.cut_at(samples, basis, least=samples, most=self.most)
         return was_cut or self.is_cut
 
     def settle(self, samples: int) -> None:
@@ -251,7 +251,8 @@ class Heard:
         item, kept = self._find(response)
         if kept is None or not (self._recalls or kept.plays_on or kept.unsure):
             return None
-        return item if kept.reported(min(self._playout.reported(response), kept.sent)) else None
+        heard = min(self._playout.reported(response), kept.sent)
+        return item if kept.reported(heard, self._playout.reports) else None
 
     def go_by(self, path: Path, now_ns: int) -> list[str]:
         """The path to the ear is now this. Gives the items of whose cuts more is known now."""

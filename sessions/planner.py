@@ -148,9 +148,11 @@ class Planner:
     def stages_of(
         self, plan: Plan, settings: SessionSettings, history: tuple[Message, ...]
     ) -> tuple[tuple[Leg, Options], ...]:
-        """What `plan` asks of its stages, but that `history` is read."""
+        """What `plan` asks of its stages, but that `history` is read. Words that are given read none."""
+        if plan.spec.words:
+            return plan.stages
         (head, options), *followers = plan.stages
-        assert isinstance(options, ThinkerOptions), "the Thinker heads every response"
+        assert isinstance(options, ThinkerOptions), "the Thinker heads every response whose words are not given"
         messages = self.messages(plan.spec, settings, history)
         return ((head, structs.replace(options, messages=messages)), *followers)
 

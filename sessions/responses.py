@@ -7,7 +7,7 @@ Rules
 from __future__ import annotations
 
 from media.chunk import ms_to_samples
-from media.playout import LedgerView
+from media.playout import LedgerView, Reports
 from sessions.events import CommandRefused, ResponseView
 from sessions.plan import Plan
 from sessions.response import Phase
@@ -23,8 +23,8 @@ DRAINING_MAX = 64  # ended responses whose ledger is not yet empty; each leaves 
 class Responses(Sounding):
     """For the parameters see `Sounding`."""
 
-    def __init__(self, transport_lead_ms: int, *, recalls: bool) -> None:
-        super().__init__(transport_lead_ms, recalls=recalls)
+    def __init__(self, transport_lead_ms: int, *, recalls: bool, reports: Reports = "acked") -> None:
+        super().__init__(transport_lead_ms, recalls=recalls, reports=reports)
         self._runs: dict[str, Run] = {}
         self._active: str | None = None
         self._prepared: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from media.chunk import ms_to_samples
 from media.heard_estimate import Path
-from media.playout import Playout
+from media.playout import Playout, Reports
 from sessions.heard import Cut, Heard
 from sessions.items import Item
 from sessions.settings import OUTPUT_RATE
@@ -14,10 +14,11 @@ FRAME_MS = 20
 
 class Sounding:
     """`transport_lead_ms`: how far frames may run ahead of the ear on this transport; `recalls`: what its peer has not
-    played yet can be taken back."""
+    played yet can be taken back; `reports`: what says what was heard."""
 
-    def __init__(self, transport_lead_ms: int, *, recalls: bool) -> None:
-        self._playout = Playout(OUTPUT_RATE, ms_to_samples(FRAME_MS, OUTPUT_RATE), transport_lead_ms * 1_000_000)
+    def __init__(self, transport_lead_ms: int, *, recalls: bool, reports: Reports = "acked") -> None:
+        frame_samples, lead_ns = ms_to_samples(FRAME_MS, OUTPUT_RATE), transport_lead_ms * 1_000_000
+        self._playout = Playout(OUTPUT_RATE, frame_samples, lead_ns, reports)
         self._heard = Heard(self._playout, recalls=recalls)
         self._refined: list[str] = []
 

@@ -30,7 +30,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, samples_to_ms
-from media.playout import Frame, LedgerView
+from media.playout import Frame, LedgerView, Reports
 from sessions import response as life
 from sessions.effects import (
     CancelStream,
@@ -91,10 +91,11 @@ class Speaking(Responses):
         tenant: str = "",
         *,
         recalls: bool = True,
+        reports: Reports = "acked",
         filler: str = "",
         allowance: Allowance | None = None,
     ) -> None:
-        super().__init__(transport_lead_ms, recalls=recalls)
+        super().__init__(transport_lead_ms, recalls=recalls, reports=reports)
         self._allowance = allowance or Allowance()
         self._deadlines = deadlines
         self._events = events or EventLog(0)

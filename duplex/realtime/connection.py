@@ -30,7 +30,7 @@ from duplex.call import Call
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
-from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
+from duplex.realtime.session_config import apply_patch, check_line, check_medium, item_of, response_spec, session_dict
 from duplex.transport import Client
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
 from media.input_offsets import InputGapError, Placed
@@ -456,6 +456,8 @@ class RealtimeConnection:
         settings = apply_patch(self._call.conversation.settings, command.session, served)
         if self._medium is not None:
             check_medium(settings)
+        elif self._call.listening.has_own_format:
+            check_line(self._call.conversation.settings, settings)
         if command.session.extensions is not msgspec.UNSET:
             self._dialect.extensions = command.session.extensions
         self._call.update(settings)

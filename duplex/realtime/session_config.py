@@ -262,6 +262,17 @@ def check_medium(settings: SessionSettings) -> None:
             raise ClientEventError("unsupported_format", message, f"session.audio.{way}.format")
 
 
+def check_line(settings: SessionSettings, wanted: SessionSettings) -> None:
+    """Sound travels by a connection that has formats of its own: raises `ClientEventError` where it is to change."""
+    for way, name, asked in (
+        ("input", settings.input_format, wanted.input_format),
+        ("output", settings.output_format, wanted.output_format),
+    ):
+        if name != asked:
+            message = f"{way}: the sound of this call is its line's, and cannot be changed"
+            raise ClientEventError("unsupported_format", message, f"session.audio.{way}.format")
+
+
 def _format_dict(name: FormatName) -> dict[str, Any]:
     """As the API shows it: only PCM has a rate, the others are of telephones."""
     known = FORMATS[name]

@@ -25,6 +25,7 @@ CLOSE_CODES = {
     "client_closed": 1000,
     "answering_machine": 1000,
     "service_shutdown": 1001,
+    "message_too_large": 1009,
     "slow_client": 1008,
     "call_too_long": 1008,
     "idle": 1008,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.auth import Authority
-from duplex.client_secrets import ClientSecrets, Grant
+from duplex.auth import Authority, UnauthorizedError
+from duplex.client_secrets import Bounds, ClientSecrets, Grant
 from duplex.config import load
 from sessions.memory_store import MemorySessionStore
 
@@ -175,3 +175,24 @@ def test_a_client_secret_makes_no_operator() -> None:
     secret = asyncio.run(issued.mint(60, Grant(None)))
     assert operator_code(of, authorization=f"Bearer {secret}") == "invalid_token"
     assert asyncio.run(issued.find(secret)) is not None
+
+
+@pytest.mark.parametrize("settings", [{}, {"token": "right"}])
+def test_a_ticket_is_a_client_secret_or_a_key_and_nothing_else(settings: dict[str, str]) -> None:
+    async def scenario() -> None:
+        issued = ClientSecrets(MemorySessionStore(lambda: 0))
+        config = load({f"DUPLEX_{name.upper()}": value for name, value in settings.items()})
+        of = Authority(config, issued)
+        ticket = await issued.mint(60, Grant(None, bounds=Bounds("telephony")))
+        assert (await of.spend_ticket(ticket, "telephony")).bounds.transport == "telephony"
+        for used in (ticket, "guess", ""):
+            with pytest.raises(UnauthorizedError):
+                await of.spend_ticket(used, "telephony")
+        other = await issued.mint(60, Grant(None, bounds=Bounds("webrtc")))
+        with pytest.raises(UnauthorizedError) as refused:
+            await of.spend_ticket(other, "telephony")
+        assert refused.value.refusal.code == "transport_not_allowed"
+        if settings:
+            assert (await of.spend_ticket("right", "telephony")).session is None
+
+    asyncio.run(scenario())

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
+from structlog.testing import capture_logs
+
 from duplex.call import Call
-from duplex.call_tools import CallTools
+from duplex.call_tools import CallTools, OwnTool
 from duplex.service_tools import HttpTool
 from duplex.webhook_signature import SigningSecret
 from sessions.conversation import Conversation
@@ -224,3 +226,53 @@ def test_nobody_can_be_kept_from_cancelling() -> None:
         assert one.client_of_tools.under_way == 0
 
     play_with(scenario)
+
+
+class OwnBench:
+    """Tools that the connection of a call carries out."""
+
+    def __init__(self, *, may_call: bool = True) -> None:
+        self.answers: list[tuple[str, Result | Failure]] = []
+        self.tools = CallTools("sess", None, lambda: may_call, lambda *answer: self.answers.append(answer))
+        self.tools.offer(OwnTool(Tool("echo"), self._echo), OwnTool(Tool("fail"), self._fail))
+
+    async def _echo(self, arguments: str) -> Result | Failure:
+        return Result(arguments)
+
+    async def _fail(self, arguments: str) -> Result | Failure:
+        raise ValueError(arguments)
+
+    async def order(self, effect: RequestTool | FollowTool | CancelTool) -> None:
+        self.tools.order(effect)
+        while self.tools._acting:
+            await asyncio.wait(self.tools._acting)
+        await asyncio.sleep(0)
+
+
+def test_a_connection_s_own_tools_are_carried_out_by_it() -> None:
+    async def scenario() -> None:
+        one = OwnBench()
+        assert [tool.name for tool in one.tools.tools] == ["echo", "fail"]
+        await one.order(RequestTool("call_1", "echo", "{}"))
+        with capture_logs() as logs:
+            await one.order(RequestTool("call_2", "fail", "a secret"))
+        assert one.answers == [("call_1", Result("{}")), ("call_2", Failure("broken"))]
+        assert [entry["event"] for entry in logs] == ["tool_failed"]
+
+    asyncio.run(scenario())
+
+
+def test_they_count_in_the_tenant_s_quota_and_another_connection_s_are_lost() -> None:
+    async def scenario() -> None:
+        one = OwnBench(may_call=False)
+        await one.order(RequestTool("call_1", "echo", "{}"))
+        await one.order(FollowTool("call_2"))
+        await one.order(RequestTool("call_3", "unknown", "{}"))
+        await one.order(CancelTool("call_4"))
+        assert one.answers == [
+            ("call_1", Failure("quota_exceeded")),
+            ("call_2", Failure("lost")),
+            ("call_3", Failure("lost")),
+        ]
+
+    asyncio.run(scenario())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from duplex.config import Config, ConfigError, check_files, load
+from duplex.config import Config, ConfigError, check_files, load, secret_in
 
 
 def test_everything_has_a_default() -> None:
@@ -187,3 +187,60 @@ def test_tenants_stand_in_place_of_the_token() -> None:
     assert config.tenants_file == Path("tenants.toml")
     with pytest.raises(ConfigError, match="unset token"):
         load({"DUPLEX_TENANTS_FILE": "tenants.toml", "DUPLEX_TOKEN": "t"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"twilio_auth_token_file": "x"}, "public_url"),
+        ({"public_url": "ftp://x"}, "public_url"),
+        ({"public_url": "http://voice.example.com"}, "public_url"),
+        ({"public_url": "https://user@voice.example.com"}, "public_url"),
+        ({"twilio_api_url": "http://api.example.com"}, "twilio_api_url"),
+        ({"asterisk_user": "pbx"}, "asterisk_password_file"),
+        ({"asterisk_password_file": "x"}, "asterisk_user"),
+        ({"asterisk_user": "a:b", "asterisk_password_file": "x"}, "asterisk_user"),
+        ({"asterisk_urls": "wss://pbx:8089/media"}, "asterisk_urls"),
+        ({"asterisk_urls": "https://pbx"}, "asterisk_urls"),
+        ({"phone_transfer_to": "+1555x"}, "phone_transfer_to"),
+        ({"phone_idle_s": "4"}, "phone_idle_s"),
+    ],
+)
+def test_telephones_that_cannot_be_are_refused_by_name(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load({f"DUPLEX_{name.upper()}": value for name, value in settings.items()})
+
+
+def test_telephones_that_can_be() -> None:
+    config = load(
+        {
+            "DUPLEX_PUBLIC_URL": "https://voice.example.com/duplex",
+            "DUPLEX_ASTERISK_URLS": "ws://127.0.0.1:8088|wss://pbx.example.com:8089",
+            "DUPLEX_PHONE_TRANSFER_TO": "+15550199|100|sip:desk@pbx.example.com",
+        }
+    )
+    assert len(config.asterisk_urls) == 2
+    assert config.is_private
+    assert not load({"DUPLEX_TOKEN": "t"}).is_private
+    assert not load({"DUPLEX_HOST": "0.0.0.0", "DUPLEX_TOKEN": "t"}).is_private
+
+
+@pytest.mark.parametrize("content", ["", " \n", "two\nlines", "x" * 2_000, "\x07"])
+def test_a_file_with_no_secret_is_refused_at_the_start(tmp_path: Path, content: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(content)
+    with pytest.raises(ConfigError, match="telnyx_token_file") as refused:
+        check_files(load({"DUPLEX_TELNYX_TOKEN_FILE": str(secret)}))
+    assert "lines" not in str(refused.value)
+
+
+def test_a_secret_is_the_one_line_of_its_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    assert secret_in("telnyx_token_file", secret) == "s3cret"
+    assert secret_in("telnyx_token_file", None) is None
+    secret.write_bytes(b"\xff")
+    with pytest.raises(ConfigError):
+        secret_in("telnyx_token_file", secret)
+    with pytest.raises(ConfigError):
+        secret_in("telnyx_token_file", tmp_path / "none")

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-
-from tests.loadtest.fake_realtime_server import FakeRealtimeServer
+from typing import Protocol
 
 # Rounds of the event loop in which one frame and its answers cross the loopback; far more than were ever needed.
 ROUNDS_MAX = 2_000
+
+
+class Counted(Protocol):
+    """A server that counts what it has sent, and the frames of the microphone that it has handled."""
+
+    @property
+    def events_sent(self) -> int: ...
+
+    @property
+    def frames_handled(self) -> int: ...
 
 
 class LockstepClock:
@@ -17,10 +26,11 @@ class LockstepClock:
     `stop_after_frames` cancels the sleeping task, as Ctrl-C does.
     """
 
-    def __init__(self, server: FakeRealtimeServer, stop_after_frames: int | None = None) -> None:
+    def __init__(self, server: Counted, stop_after_frames: int | None = None, rounds_max: int = ROUNDS_MAX) -> None:
         self._server = server
         self._events_before = server.events_sent
         self._frames_before = server.frames_handled
+        self._rounds_max = rounds_max
         self._stop_after_frames = stop_after_frames
         self._now_ns = 1_000_000_000
         self._reads = 0
@@ -31,7 +41,7 @@ class LockstepClock:
         return self._now_ns
 
     async def sleep_until(self, deadline_ns: int) -> None:
-        for _ in range(ROUNDS_MAX):
+        for _ in range(self._rounds_max):
             if self._settled():
                 break
             await asyncio.sleep(0)

@@ -35,6 +35,15 @@ def test_a_report_is_believed() -> None:
     assert (view.heard, view.basis) == (12, "acked")
 
 
+def test_a_telephone_s_marks_are_told_as_such() -> None:
+    playout = Playout(RATE, 20, 10_000 * MS, "mark")
+    playout.open("r")
+    playout.push("r", AudioChunk(0, RATE, 0, bytes(200), final=False))
+    playout.due(0)
+    playout.acknowledge("r", 12, 10 * MS)
+    assert playout.view("r", 11 * MS).basis == "mark"
+
+
 def test_a_report_puts_the_estimate_right() -> None:
     """What is on its way, or waits at the client, has been estimated as heard."""
     playout = played(100)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from media.chunk import AudioChunk
 from media.heard_estimate import Path
-from media.playout import Playout
+from media.playout import Playout, Reports
 from sessions.heard import REPLIES_MAX, Cut, Heard, shortened
 from sessions.items import Item
 from sessions.reply import Reply
@@ -28,8 +28,8 @@ WHOLE = Cut(300 * 24, "w0 w1 w2", whole=True, status="completed")  # a reply of 
 class Call:
     """One reply of ten words, sent as fast as the lead of 200 ms allows."""
 
-    def __init__(self, *, recalls: bool = True, words: int = 10) -> None:
-        self.playout = Playout(OUTPUT_RATE, FRAME, 200 * MS)
+    def __init__(self, *, recalls: bool = True, words: int = 10, reports: Reports = "acked") -> None:
+        self.playout = Playout(OUTPUT_RATE, FRAME, 200 * MS, reports)
         self.heard = Heard(self.playout, recalls=recalls)
         self.begin("r1", words)
 
@@ -67,6 +67,19 @@ def test_a_cut_stands_at_the_rate_of_its_reply() -> None:
     assert cut.applied_to(item).sample_rate == 8_000
     whole = replace(item, text="w0 w1 w2 w3 w4")
     assert shortened(whole, 270 * 8) == Cut(270 * 8, "w0 w1", "w2", error_samples=108 * 8, sample_rate=8_000)
+
+
+def test_a_telephone_s_marks_move_a_cut_forward_and_are_named() -> None:
+    call = Call(reports="mark")
+    call.play_until(340)
+    call.heard.report("r1", 200 * 24, 340 * MS)
+    ended = call.end(340)
+    assert (ended.samples, ended.basis) == (200 * 24, "mark")
+    assert call.heard.report("r1", 260 * 24, 350 * MS) == "item_r1"
+    cut = call.heard.cut_of("item_r1")
+    assert cut is not None
+    assert (cut.samples, cut.basis) == (260 * 24, "mark")
+    assert call.heard.report("r1", 100 * 24, 360 * MS) is None, "what was reported does not move back"
 
 
 @pytest.mark.parametrize(("samples", "ms"), [(0, 0), (23, 0), (24, 1), (24_000, 1_000)])

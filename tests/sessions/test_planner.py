@@ -187,3 +187,10 @@ def test_words_are_spoken_without_a_model() -> None:
     assert [leg.stage for leg, _ in plan.stages] == ["talker", "vocoder"]
     assert (plan.with_audio, plan.view.modalities, plan.view.may_call) == (True, ("audio",), False)
     assert (plan.finals, plan.spec.reads_history) == ({"audio": "vocoder"}, False)
+
+
+def test_words_that_are_given_read_nothing() -> None:
+    one, settings = planner(), SessionSettings()
+    plan = one.plan(ResponseSpec(words="Hello."), settings, (), epoch=8, turn=3, previous=None)
+    assert one.stages_of(plan, settings, HISTORY) == plan.stages
+    assert not any(isinstance(options, ThinkerOptions) for _, options in plan.stages)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from duplex.listening import detector_settings
 from duplex.realtime.client_events import ClientEventError, ItemBody, ResponseBody, SessionPatch
-from duplex.realtime.session_config import apply_patch, check_medium, item_of, response_spec, session_dict
+from duplex.realtime.session_config import apply_patch, check_line, check_medium, item_of, response_spec, session_dict
 from media.audio_format import FormatName
 from sessions.items import Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
@@ -180,6 +180,15 @@ def test_sound_on_a_track_has_no_other_format() -> None:
     ):
         with pytest.raises(ClientEventError, match="Opus") as raised:
             check_medium(settings)
+        assert (raised.value.code, raised.value.param) == ("unsupported_format", f"session.audio.{way}.format")
+
+
+def test_the_formats_of_a_line_cannot_be_changed() -> None:
+    line = SessionSettings(output_format="audio/pcmu")
+    check_line(line, line)
+    for wanted, way in ((DEFAULT, "output"), (SessionSettings("x", input_format="audio/pcma"), "input")):
+        with pytest.raises(ClientEventError, match="line") as raised:
+            check_line(line, wanted)
         assert (raised.value.code, raised.value.param) == ("unsupported_format", f"session.audio.{way}.format")
 
 

@@ -1,0 +1,1 @@
+"""Telephones: carriers' WebSockets of media, and the calls that come over them."""

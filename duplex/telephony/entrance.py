@@ -1,0 +1,178 @@
+"""The entrance of all telephone calls: who may come in, with what settings, and how a call is served to its end.
+
+Rules
+* A call needs a ticket: a client secret, spent by it. Where nothing is configured and only this machine can reach the
+  service, calls of this machine need none, as elsewhere; those that a tunnel or a proxy brings do.
+* At most `STRANGERS_MAX` connections wait for their ticket to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+from starlette.websockets import WebSocket
+
+from duplex.admission import RefusedError
+from duplex.auth import Authority, Refusal, UnauthorizedError
+from duplex.call import INTERNAL_ERROR, Call
+from duplex.client_secrets import Grant, TransportName
+from duplex.config import LOOPBACK_HOSTS
+from duplex.gateway import Admitted, Gateway
+from duplex.realtime.client_events import ClientEventError
+from duplex.realtime.connection import SocketClosedError
+from duplex.realtime.session_config import apply_patch
+from duplex.realtime.sockets import CLOSE_CODES, CLOSE_S_MAX, limits_of
+from duplex.realtime.websocket import PROBE_EXTENSION
+from duplex.telephony.call_backs import CallBacks
+from duplex.telephony.carrier import CarrierError, Started
+from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
+from duplex.telephony.phone_tools import phone_tools
+from duplex.tenancies import Tenancy
+from duplex.tenants import Permission
+from duplex.transport import Transport
+from media.heard_estimate import Probe
+from sessions.service_calls import ServiceTool
+from sessions.settings import SessionSettings, TurnDetection
+
+TELEPHONY: TransportName = "telephony"
+STRANGERS_MAX = 64
+BUSY_RETRY_S = 5
+NS_PER_S = 1_000_000_000
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
+
+# Ends that neither we nor anybody's rule has wanted: the caller may be lost to a tunnel, or have said goodbye.
+_CUT_OFF = frozenset({"client_closed", "idle", "slow_client", "service_shutdown", "stage_unresponsive", INTERNAL_ERROR})
+
+_log = structlog.get_logger("duplex.telephony")
+
+
+class Entrance:
+    """Of one gateway."""
+
+    def __init__(self, gateway: Gateway, authority: Authority) -> None:
+        self._gateway = gateway
+        self._authority = authority
+        self._call_backs = CallBacks(gateway.store, gateway.config.phone_resume_s)
+        self._strangers = 0
+
+    @property
+    def permission(self) -> Permission:
+        """Of calls that the service itself lets in."""
+        return Permission(self._gateway.config.phone_tenant)
+
+    def is_from_here(self, headers: Mapping[str, str]) -> bool:
+        """A program of this machine asks, of a service that is for this machine alone."""
+        name = urlsplit(f"//{headers.get('host', '')}").hostname
+        is_direct = name in LOOPBACK_HOSTS and not any(header in headers for header in _FORWARDED)
+        return self._gateway.config.is_private and is_direct
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Somebody has yet to say who they are. Raises `RefusedError`."""
+        if self._strangers >= STRANGERS_MAX:
+            raise RefusedError("too_many_strangers", "too many calls are just beginning", BUSY_RETRY_S)
+        self._strangers += 1
+        try:
+            yield
+        finally:
+            self._strangers -= 1
+
+    async def grant(self, ticket: str, *, needed: bool) -> Grant:
+        """What `ticket` grants, which is spent; where there is none and none is `needed`, what anybody may.
+
+        Raises `UnauthorizedError`.
+        """
+        if ticket:
+            return await self._authority.spend_ticket(ticket, TELEPHONY)
+        if needed:
+            raise UnauthorizedError(Refusal(401, "missing_ticket", "a call needs a ticket: see docs/telephony.md"))
+        return Grant(None, self.permission)
+
+    async def receive(self, line: Line, admit: Callable[[Started], Awaitable[Grant]]) -> None:
+        """Serve whoever is at the other end of an open socket, once it has started and `admit` has let it in: that
+        raises `UnauthorizedError`. Never raises but by a fault of ours."""
+        try:
+            with self.waiting():
+                opened = await opening(line.socket, line.carrier)
+                grant = await admit(opened.started)
+            await self._serve(line, opened, grant)
+        except UnauthorizedError as error:
+            await self._turn_away(line, error.refusal.code, str(error))
+        except (RefusedError, CarrierError, ClientEventError) as error:
+            await self._turn_away(line, error.code, str(error))
+        except TimeoutError:
+            await self._turn_away(line, "no_start", f"nothing started within {START_S_MAX} s")
+        except SocketClosedError:
+            _log.info("phone_call_never_began", carrier=line.carrier.name)
+
+    async def _turn_away(self, line: Line, code: str, why: str) -> None:
+        _log.warning("phone_call_refused", carrier=line.carrier.name, code=code, why=why)
+        self._gateway.metrics.errors.labels("client", code).inc()
+        with suppress(SocketClosedError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await line.socket.close(CLOSE_CODES.get(code, CLOSE_CODES["refused"]), code)
+
+    async def _serve(self, line: Line, opened: Opened, grant: Grant) -> None:
+        """Raises `RefusedError`, or `ClientEventError` where what came with the ticket cannot be used."""
+        gateway, tenant, caller = self._gateway, grant.permission.tenant, grant.bounds.caller or ""
+        async with gateway.place(grant.permission) as tenancy:
+            tenancy.session = grant.bounds.session
+            tenancy.check_session(None)
+            tools = phone_tools(line.control, gateway.config.phone_transfer_to)
+            transport = transport_of(line.carrier, opened.started.format, tools)
+            async with self._begun(tenancy, transport, grant, caller) as admitted:
+                reason = await self._converse(line, opened, admitted.call, tools)
+            if reason in _CUT_OFF:
+                await self._call_backs.expect(tenant, caller, admitted.resume_token)
+
+    @asynccontextmanager
+    async def _begun(
+        self, tenancy: Tenancy, transport: Transport, grant: Grant, caller: str
+    ) -> AsyncIterator[Admitted]:
+        """The call that `caller` goes on with, or a new one."""
+        async with AsyncExitStack() as stack:
+            token = await self._call_backs.take(grant.permission.tenant, caller)
+            admitted = None
+            if token is not None:
+                with suppress(RefusedError):  # the session is gone, or somebody else's by now
+                    resumed = self._gateway.resumed_call(token, transport, tenancy)
+                    admitted = await stack.enter_async_context(resumed)
+            if admitted is None:
+                begun = self._gateway.new_call(self._settings(grant), transport, tenancy)
+                admitted = await stack.enter_async_context(begun)
+            yield admitted
+
+    async def _converse(self, line: Line, opened: Opened, call: Call, tools: tuple[ServiceTool, ...]) -> str:
+        config, started = self._gateway.config, opened.started
+        _log.info("phone_call_began", session=call.session, carrier=line.carrier.name, call=started.call)
+        phone = PhoneCall(line, opened, call, limits_of(config), stall_ns_max=config.client_stall_s * NS_PER_S)
+        phone.offer(tools)
+        reason = await phone.serve(config.phone_greeting)
+        call.end(reason)
+        await phone.finish(reason)
+        return reason
+
+    def _settings(self, grant: Grant) -> SessionSettings:
+        config = self._gateway.config
+        idle_ms = config.phone_idle_s * 1_000 or None
+        detection = TurnDetection(silence_duration_ms=config.silence_ms, idle_timeout_ms=idle_ms)
+        settings = SessionSettings(turn_detection=detection)
+        if grant.session is not None:
+            settings = apply_patch(settings, grant.session, self._gateway.tools.tools)
+        return settings
+
+
+def from_number(grant: Grant, caller: str) -> Grant:
+    """`grant`, for a call from the number `caller`, as somebody says who is to be believed."""
+    return msgspec.structs.replace(grant, bounds=msgspec.structs.replace(grant.bounds, caller=caller or None))
+
+
+def probe_of(websocket: WebSocket) -> Callable[[], Probe]:
+    """What the server's pings show of the way to the carrier."""
+    probe: Callable[[], Probe] = websocket.scope.get("extensions", {}).get(PROBE_EXTENSION, Probe)
+    return probe

@@ -1,0 +1,204 @@
+"""The telephone line as the client of a call: replies become a carrier's messages, its marks become what was heard.
+
+Theory of operation
+    A frame of a reply becomes frames of the line. Behind each `MARK_FRAMES` of them a mark is sent, and behind the last
+    of a reply. What came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported each slot.
+    The end of an epoch takes back what has not left and flushes the rest. So does a turn of the caller's where we
+    believe that all was heard: the carrier may play on for seconds.
+
+Rules
+* Nothing of what was flushed is ever sent, or counted as heard by a mark that comes back later.
+* In a hold the carrier is paused where it can be; whatever ends the hold lets it go on.
+* A carrier whose queue is full is sent nothing.
+* Half a frame waits for what follows for `REST_NS_MAX`, and is then filled with silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from duplex.telephony.carrier import Carrier, Event, Flushed, Message, Played, Xoff, Xon
+from duplex.telephony.carrier_queue import CarrierQueue
+from duplex.telephony.line_sound import LineSound
+from duplex.telephony.outbound import Outbound
+from media.audio_format import AudioFormat
+from media.heard_estimate import TELEPHONE_LATENCY, Path, Probe, path_of
+from media.playout import Frame
+from media.rtp_map import Position
+from sessions.events import Event as ConversationEvent
+from sessions.events import ItemTruncated, ReplyAudio, SettingsChanged, SpeechStarted, TurnHeld, TurnResumed
+
+MARK_FRAMES = 6  # 120 ms
+REST_NS_MAX = 60_000_000  # less than any carrier's lead: the frame comes in time
+
+
+@dataclass(frozen=True, slots=True)
+class LinePorts:
+    """`heard(response, samples)` takes reports. `interrupts`: speech of the caller's ends what is being said. `probe`:
+    what is seen of the way to the carrier."""
+
+    heard: Callable[[str, int], None]
+    interrupts: Callable[[], bool]
+    probe: Callable[[], Probe] = Probe
+
+
+class PhoneLine:
+    """`Client` of the call. `line`: of its sound; `reply_rate`: of the replies."""
+
+    def __init__(
+        self, carrier: Carrier, line: AudioFormat, reply_rate: int, outbound: Outbound, ports: LinePorts
+    ) -> None:
+        self._carrier = carrier
+        self._can_do = carrier.capabilities
+        self._sound = LineSound(line, self._can_do.frame_bytes, reply_rate)
+        self._queue = CarrierQueue(line.sample_rate)
+        self._outbound = outbound
+        self._ports = ports
+        self._epoch = 0
+        self._unmarked = 0
+        self._is_full = False
+        self._now_ns = 0
+        self._rest_ns = 0
+        self._sent: tuple[str, int] | None = None  # the response that sounds, and up to where
+        self._before: tuple[str, int] | None = None  # the one that it follows without a flush
+        self._reported: tuple[str, int] | None = None
+
+    @property
+    def is_playing(self) -> bool:
+        """The carrier has yet to play something, by its marks."""
+        return self._queue.is_playing
+
+    # ---- the slots ---------------------------------------------------------------------------------
+
+    def pace(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self._outbound.pace(now_ns)
+        if self._sound.is_waiting and now_ns - self._rest_ns >= REST_NS_MAX:
+            self._send(self._sound.pad(), ends=True)
+        self._report()
+
+    def next_frame_ns(self, now_ns: int) -> int | None:
+        self._now_ns = now_ns
+        lead_ns = self._can_do.lead_ms * 1_000_000
+        may_send = not self._is_full and self._outbound.has_room and self._queue.lead_ns(now_ns) < lead_ns
+        return now_ns if may_send else None
+
+    def path(self, now_ns: int) -> Path:
+        return path_of(TELEPHONE_LATENCY, self._ports.probe(), now_ns)
+
+    def pad(self) -> bool:
+        return False
+
+    # ---- the conversation ----------------------------------------------------------------------------
+
+    def tell(self, event: ConversationEvent) -> None:
+        match event:
+            case ReplyAudio():
+                self._speak(event)
+            case TurnHeld() if self._can_do.can_pause:
+                self._put_all(self._carrier.pause(self._epoch, self._sound.position))
+                self._queue.pause(self._now_ns)
+            case TurnResumed() | SettingsChanged():
+                self._go_on()
+            case SpeechStarted() if self._ports.interrupts():
+                self._flush_rest()
+            case ItemTruncated():
+                self._flush_rest()
+            case _:
+                pass  # a telephone shows nothing
+
+    def _speak(self, event: ReplyAudio) -> None:
+        self._epoch = event.epoch
+        self._rest_ns = self._now_ns
+        self._note(event.frame)
+        self._send(self._sound.add(event.frame), ends=event.frame.final)
+
+    def _note(self, frame: Frame) -> None:
+        if self._sent is not None and self._sent[0] != frame.response:
+            self._before = self._sent
+        self._sent = frame.response, frame.end_sample
+
+    def _send(self, frames: list[bytes], *, ends: bool) -> None:
+        at = self._sound.position - len(frames) * self._sound.frame_samples
+        for frame in frames:
+            self._outbound.put(self._carrier.audio(self._epoch, at, frame), at, is_sound=True)
+            at += self._sound.frame_samples
+            self._queue.sent(at, self._now_ns)
+            self._unmarked += 1
+            if self._unmarked >= MARK_FRAMES:
+                self._mark()
+        if ends and self._unmarked:
+            self._mark()
+
+    def _mark(self) -> None:
+        at, self._unmarked = self._queue.end, 0
+        self._queue.marked()
+        for message in self._carrier.mark(self._epoch, at):
+            self._outbound.put(message, at)
+
+    def _put_all(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._outbound.put(message)
+
+    # ---- stops -----------------------------------------------------------------------------------------
+
+    def drop_audio(self) -> Position | None:
+        """Also where nothing of it is known to sound: the carrier may know more than its marks have told."""
+        unsent = self._outbound.drop_sound()
+        left = self._sound.position if unsent is None else unsent
+        dropped = self._sound.take_back(left)
+        self._queue.take_back(left)
+        self._put_all(self._carrier.flush(self._epoch, left))
+        self._queue.flush(self._now_ns)
+        self._unmarked = 0
+        self._sent = self._before = None
+        return dropped
+
+    def _flush_rest(self) -> None:
+        """What was told to be over, or not to be heard, shall not be heard."""
+        if self._queue.is_playing:
+            self.drop_audio()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Whatever it was that the carrier was paused for is decided."""
+        self._put_all(self._carrier.resume())
+        self._queue.resume(self._now_ns)
+
+    # ---- the carrier -----------------------------------------------------------------------------------
+
+    def told(self, event: Event, now_ns: int) -> None:
+        """The carrier has said something of what it plays."""
+        self._now_ns = max(self._now_ns, now_ns)
+        match event:
+            case Played(_, offset):
+                self._queue.played(offset, now_ns, self._ports.probe().round_trip_ns)
+                self._report()
+            case Flushed(_, offset, unplayed) if unplayed is not None:
+                self._report_at(offset - unplayed)
+            case Xoff():
+                self._is_full = True
+            case Xon():
+                self._is_full = False
+            case _:
+                pass  # a mark that was returned, which tells nothing
+
+    def _report(self) -> None:
+        heard = self._queue.heard(self._now_ns)
+        if heard is not None:
+            self._report_at(heard)
+
+    def _report_at(self, position: int) -> None:
+        located = self._sound.locate(position)
+        if located is None:
+            return
+        heard = located.response, located.samples
+        if heard == self._reported:
+            return
+        before, self._reported = self._before, heard
+        if before is not None and before[0] != heard[0] and self._sent is not None and self._sent[0] == heard[0]:
+            self._before = None
+            self._ports.heard(*before)
+        self._ports.heard(*heard)

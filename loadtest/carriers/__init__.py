@@ -1,0 +1,1 @@
+"""Telephone carriers that are not there: the other end of each telephony protocol, as its documentation has it."""
