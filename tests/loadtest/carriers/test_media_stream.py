@@ -97,7 +97,9 @@ def test_twilio_begins_with_connected_and_start() -> None:
 
 def test_the_caller_is_heard_in_frames_whose_numbers_are_strings() -> None:
     peer = Peer()
-    peer.frame(20)
+    (first,) = peer.frame(20)
+    assert isinstance(first, Send)
+    assert first.is_sound
     (media,) = sent(peer.frame(40))
 
     assert media["sequenceNumber"] == "3"
@@ -192,6 +194,7 @@ def test_vellum_assistant_38316_clear_returns_marks_whose_sound_was_never_heard(
         ('{"event": "mark", "streamSid": "MZ1", "media": {"payload": ""}}', "31951"),
         ('{"event": "media", "streamSid": "MZ1", "media": {"payload": "/"}}', "31951"),
         ('{"event": "media", "streamSid": "MZ1", "media": {"payload": "é"}}', "31951"),
+        ('{"event": "media", "streamSid": "MZ1", "media": {"payload": "/v7+!/v7+"}}', "31951"),
         ('{"event": "stop", "streamSid": "MZ1"}', "31924"),
     ],
 )
@@ -266,6 +269,7 @@ def test_telnyx_wants_no_stream_in_commands_and_sends_its_errors_back() -> None:
         (error,) = sent(peer.raw(1, json.dumps(message)))
         assert (error["event"], error["payload"]["code"]) == ("error", code)
     assert sent(peer.raw(1, b""))[0]["payload"]["code"] == 100003
+    assert sent(peer.raw(1, json.dumps({"event": "media", "media": {"payload": sound(30_000)}}))) == []
     peer.frame(20, BACKLOG_MAX)
     assert complaints(peer.effects) == ["100002", "100003", "100004", ""]
 
