@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 import structlog
@@ -56,7 +57,15 @@ from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, StoreError
+from sessions.store import (
+    Notice,
+    NoticeKind,
+    Ownership,
+    SessionStore,
+    SessionUnknown,
+    StoreError,
+    valid_session_id,
+)
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
@@ -120,7 +129,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.directory = directory or TenantDirectory()
-        self.tenancies = Tenancies(store, self.directory, defaults.max_output_tokens)
+        self.tenancies = Tenancies(store, self.directory, defaults.max_output_tokens, partial(new_id, SESSION))
         self.replica = replica
         self.metrics = Metrics()
         self.events = EventLog(config.events_max)
@@ -168,7 +177,7 @@ class Gateway:
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
         tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
-        lasting = (self.errands, self.tools, self.tenancies)
+        lasting = (self.errands, self.tools, self.tenancies, self._room)
         tasks += [asyncio.create_task(each.run()) for each in lasting]
         if self.directory.is_file:
             tasks.append(asyncio.create_task(self.directory.run()))
@@ -295,28 +304,35 @@ class Gateway:
         """Wait a moment where all lines are in use."""
         await self._room.until_room()
 
-    def admit(self) -> None:
-        """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`."""
+    def admit(self, *, returning: bool = False) -> None:
+        """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`. `returning`: the call
+        takes the place of one that is there, and adds nothing to what the stages have to do."""
         reason = self.not_ready()
         if reason is not None:
             self.metrics.calls_refused.labels("not_ready").inc()
             raise RefusedError("service_not_ready", reason)
         behind = self._inspection.stage_behind(int(self.config.admission_wait_s * 1e9))
-        if behind is not None:
+        if behind is not None and not returning:
             self.metrics.calls_refused.labels("overload").inc()
             raise RefusedError("service_overloaded", f"{behind}; call again later", OVERLOAD_RETRY_S)
-        if not self._room.take():
+        if not self._room.take(returning=returning):
             self.metrics.calls_refused.labels("capacity").inc()
             raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
         self._note_calls()
 
     @asynccontextmanager
-    async def place(self, permission: Permission) -> AsyncIterator[Tenancy]:
-        """A place for a call with `permission`, given back on leaving. Raises `RefusedError`."""
-        await self.until_room()
-        self.admit()
+    async def place(self, permission: Permission, returning: str | None = None) -> AsyncIterator[Tenancy]:
+        """A place for a call with `permission`, given back on leaving. Raises `RefusedError`. `returning`: the session
+        that its client says it comes back to, which is the only one that the call may serve."""
+        if returning is not None and not valid_session_id(returning):
+            message = "resume names nothing that could be a session"
+            raise RefusedError("session_not_resumable", message, retry_after_s=None, status=400)
+        takes_over = returning is not None and await self._is_in_a_call(returning, permission)
+        if not takes_over:
+            await self.until_room()
+        self.admit(returning=takes_over)
         try:
-            async with self.tenancies.enter(permission) as tenancy:
+            async with self.tenancies.enter(permission, returning) as tenancy:
                 yield tenancy
         except RefusedError as error:
             if error.status == 429:
@@ -324,6 +340,13 @@ class Gateway:
             raise
         finally:
             self.leave()
+
+    async def _is_in_a_call(self, session: str, permission: Permission) -> bool:
+        """Whether this session of the caller's tenant has a call, as far as anybody knows."""
+        with suppress(StoreError):
+            stored = await self.store.describe([session])
+            return any(held.lease_ms and held.tenant in ("", permission.tenant) for held in stored)
+        return False
 
     def _note_calls(self) -> None:
         self.metrics.calls.set(self.calls)
@@ -343,11 +366,12 @@ class Gateway:
     async def new_call(
         self, settings: SessionSettings, transport: Transport | None = None, tenancy: Tenancy | None = None
     ) -> AsyncIterator[Admitted]:
-        """A call with a new session. Raises `RefusedError` where the store is away. `transport` None: WebSocket.
-        `tenancy` None: nobody has to answer for it."""
+        """A call with a new session, the one that its tenancy begins. Raises `RefusedError` where the store is away.
+        Who is refused within it has had no use of the session, and leaves none. `transport` None: WebSocket. `tenancy`
+        None: nobody has to answer for it."""
         transport = transport or Transport(self.config.transport_lead_ms)
         tenancy = tenancy or self.tenancies.default()
-        session, secret = new_id(SESSION), secrets.token_urlsafe(TOKEN_BYTES)
+        session, secret = tenancy.new_session, secrets.token_urlsafe(TOKEN_BYTES)
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
         record = SessionRecord(session, tenancy.tenant.id, created_ms, encode_settings(settings), digest)
         try:
@@ -357,8 +381,12 @@ class Gateway:
             raise store_refusal(error, self.metrics) from error
         begun = Restored((), settings, record.epoch)
         conversation = self._conversation(ownership, begun, transport, tenancy)
-        async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
-            yield Admitted(call, f"{session}.{secret}")
+        try:
+            async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
+                yield Admitted(call, f"{session}.{secret}")
+        except RefusedError:
+            await self.forget(session)
+            raise
 
     @asynccontextmanager
     async def resumed_call(
@@ -401,6 +429,7 @@ class Gateway:
         if snapshot.went_back:
             self.metrics.store_errors.labels("StoreWentBack").inc()
             _log.error("history_lost", session=session, fence=ownership.fence)
+        await self.tenancies.go_on_with(tenancy, session)
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")

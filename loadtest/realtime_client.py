@@ -106,6 +106,15 @@ class Target:
         """From a URL as a person writes it. Raises `TargetError`."""
         return cls(websocket_url(url), token, resume, certificates)
 
+    @property
+    def address(self) -> str:
+        """The URL, with the session that is to be taken up: a server that is full has room for it."""
+        if self.resume is None:
+            return self.url
+        parts = urlsplit(self.url)
+        query = [*parse_qsl(parts.query), ("resume", self.resume.session_id)]
+        return urlunsplit(parts._replace(query=urlencode(query)))
+
     def tls(self) -> ssl.SSLContext | None:
         """How the other side proves who it is; None without TLS. Raises `TargetError`."""
         if not self.url.startswith("wss:"):
@@ -178,7 +187,7 @@ async def connect(target: Target) -> AsyncIterator[RealtimeConnection]:
     """A connection, closed on leaving. Raises `ConnectError` when the handshake fails."""
     headers = {} if target.token is None else {"Authorization": f"Bearer {target.token}"}
     attempt = _DirectConnect(
-        target.url,
+        target.address,
         ssl=target.tls(),
         additional_headers=headers,
         compression=None,

@@ -127,6 +127,7 @@ def test_a_permission_that_is_taken_back_ends_its_calls_and_no_other(tmp_path: P
     async def scenario(house: House) -> None:
         async with (
             house.here.place(ACME) as mine,
+            house.here.place(ACME) as my_other,
             house.there.place(OTHER) as theirs,
             house.here.new_call(SessionSettings(), tenancy=mine) as one,
             house.there.new_call(SessionSettings(), tenancy=theirs) as other,
@@ -134,7 +135,7 @@ def test_a_permission_that_is_taken_back_ends_its_calls_and_no_other(tmp_path: P
             house.rewrite(old, new)
             assert one.call.end_reason == "permission_revoked"
             assert other.call.end_reason is None
-            async with house.here.new_call(SessionSettings(), tenancy=mine) as late:
+            async with house.here.new_call(SessionSettings(), tenancy=my_other) as late:
                 assert late.call.end_reason == "permission_revoked", "also of one that was just beginning"
 
     play(tmp_path, scenario)
@@ -361,13 +362,14 @@ def test_a_token_for_one_session_serves_no_other(tmp_path: Path) -> None:
         async with house.here.place(ACME) as tenancy, house.here.new_call(SessionSettings(), tenancy=tenancy) as one:
             token, session = one.resume_token, one.call.session
         async with house.here.place(ACME) as tenancy:
-            tenancy.session = "sess_another"
+            tenancy.bind("sess_another")
             with pytest.raises(RefusedError, match="another session"):
                 tenancy.check_session(None)
             with pytest.raises(RefusedError, match="another session"):
                 async with house.here.resumed_call(token, tenancy=tenancy):
                     pass
-            tenancy.session = session
+        async with house.here.place(ACME) as tenancy:
+            tenancy.bind(session)
             async with house.here.resumed_call(token, tenancy=tenancy) as resumed:
                 assert resumed.call.session == session
 

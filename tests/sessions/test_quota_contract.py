@@ -295,8 +295,8 @@ def test_returns_are_counted_by_the_minute() -> None:
         model.close("t", f"sess_a:{number - 1}", 0, {})
     assert isinstance(model.open("t", "sess_a:x", HOUR_MS, quotas, {}), OverQuota)
     now_ms += MINUTE_MS
-    for number in ("y", "z"):
-        assert isinstance(model.open("t", f"sess_a:{number}", HOUR_MS, quotas, {}), Account)
+    for again in ("y", "z"):
+        assert isinstance(model.open("t", f"sess_a:{again}", HOUR_MS, quotas, {}), Account)
 
 
 def test_the_model_is_the_store_s() -> None:
