@@ -65,14 +65,16 @@ class MemoryQuotas:
 
     def draw(self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts) -> Account | None:
         held = self._now_of(tenant)
-        if not self._drop(held, lease) and not self._has_room(held, lease, quotas):
+        former = self._drop(held, lease)
+        name = lease if former == lease or self._has_room(held, lease, quotas) else former
+        if name is None:
             return None
-        held.leases[lease] = self._now_ms() + ttl_ms
+        held.leases[name] = self._now_ms() + ttl_ms
         return Account(held.day, self._draw(held, quotas, wanted))
 
     def close(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:
         held = self._now_of(tenant)
-        if self._drop(held, lease) and day == held.day:
+        if self._drop(held, lease) is not None and day == held.day:
             for kind, back in unspent.items():
                 held.used[kind] = held.used.get(kind, 0) - back
 
@@ -91,12 +93,13 @@ class MemoryQuotas:
         return self._own(held, lease) > 0 and returns < RETURNS_PER_MINUTE_MAX
 
     @staticmethod
-    def _drop(held: _Tenant, lease: str) -> bool:
-        """Whether the lease was there, whatever session it was of."""
-        found = [one for one in held.leases if one.rpartition(":")[2] == lease.rpartition(":")[2]]
-        for one in found:
-            del held.leases[one]
-        return bool(found)
+    def _drop(held: _Tenant, lease: str) -> str | None:
+        """Under which name the lease was there, if it was."""
+        number = lease.rpartition(":")[2]
+        found = next((one for one in held.leases if one.rpartition(":")[2] == number), None)
+        if found is not None:
+            del held.leases[found]
+        return found
 
     def _now_of(self, tenant: str) -> _Tenant:
         """The account, without what is over."""

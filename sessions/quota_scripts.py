@@ -11,7 +11,8 @@ Theory of operation
 
 Rules
 * Time is the server's.
-* A lease is known by its number: that its call has taken another session up shows when it is next named.
+* A lease is known by its number: that its call has taken another session up shows when it is next named. A request that
+  comes late may name the former one; that takes no place which another has by then.
 * Who comes back to a session that has a lease starts none, up to `RETURNS_PER_MINUTE_MAX` of it within a minute.
 * A script looks and enters in one step; a reply is a list that starts with a status word.
 """
@@ -77,17 +78,18 @@ local function has_room(lease, sessions)
   return own > 0 or others < sessions
 end
 
--- Whether the lease was there, whatever session it was of.
+-- Under which name the lease was there, if it was.
 local function drop(lease)
   if redis.call('ZREM', leases, lease) == 1 then
-    return true
+    return lease
   end
   for _, held in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
     if number_of(held) == number_of(lease) then
-      return redis.call('ZREM', leases, held) == 1
+      redis.call('ZREM', leases, held)
+      return held
     end
   end
-  return false
+  return nil
 end
 
 -- Whether it takes the place of a lease of its session, which has not done so too often.
@@ -151,10 +153,14 @@ return {{'OK', day, draw(5)}}
 DRAW = Script(
     _PRELUDE
     + """
-if not drop(ARGV[1]) and not has_room(ARGV[1], tonumber(ARGV[3])) then
+local lease, held = ARGV[1], drop(ARGV[1])
+if held ~= lease and not has_room(lease, tonumber(ARGV[3])) then
+  lease = held
+end
+if not lease then
   return {'LOST'}
 end
-lend(ARGV[1], ARGV[2])
+lend(lease, ARGV[2])
 return {'OK', day, draw(5)}
 """
 )

@@ -197,6 +197,22 @@ def test_a_lease_that_has_run_out_is_lost_unless_its_session_has_another(backend
     backend.run(scenario)
 
 
+def test_a_request_that_comes_late_takes_no_place_of_another(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=2)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_new:1", quotas)
+        assert await store.draw(tenant, "sess_a:1", HOUR_MS, quotas, {}) is not None
+        assert await enters(store, tenant, "sess_a:2", quotas)
+        assert await enters(store, tenant, "sess_b:3", quotas)
+        assert await store.draw(tenant, "sess_new:1", HOUR_MS, quotas, {}) is not None, "late, and it has its place"
+        assert not await enters(store, tenant, "sess_new:4", quotas), "as one of the other session"
+        await store.close_account(tenant, "sess_a:2", 0, {})
+        assert await enters(store, tenant, "sess_a:5", quotas)
+
+    backend.run(scenario)
+
+
 def test_who_comes_back_starts_no_session_but_not_for_ever(backend: Backend) -> None:
     tenant, quotas = new_tenant(), Quotas(starts_per_minute=2)
 
