@@ -189,6 +189,32 @@ def test_a_place_that_another_gateway_gives_back_is_taken(play: Play, monkeypatc
     play(scenario)
 
 
+def test_a_spare_place_is_changed_for_one_that_another_gateway_gives_back(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_room, "LEFT_ELSEWHERE_S", 0.001)
+
+    async def scenario(house: House) -> None:
+        places = house.here._room._places
+        changing = asyncio.create_task(house.here._room.run())
+        house.there.admit()
+        house.there.admit()
+        for _ in range(2):  # it waits for the next one, too
+            house.here.admit(returning=True)
+            assert (house.here.calls, places.spare) == (1, 1)
+            house.there.leave()
+            while places.spare:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.001)
+            for gateway in (house.here, house.there):
+                with pytest.raises(RefusedError, match="lines are in use"):
+                    gateway.admit()
+            house.here.leave()
+            house.there.admit()
+        await stop_task(changing)
+
+    play(scenario)
+
+
 # ---- one that leaves ----------------------------------------------------------------------------------------
 
 
