@@ -29,6 +29,7 @@ from duplex.call import Call, Services
 from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.claims import Claimant, Claims
 from duplex.config import Config
+from duplex.doubts import Doubts
 from duplex.errands import Errands
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
@@ -162,9 +163,9 @@ class Gateway:
         self._stages = pools_of(graph, config.run_dir, self.name, callbacks)
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients, replica)
-        self._doubts: set[asyncio.Task[None]] = set()
+        self._doubts = Doubts(store, self.name)
         self.tools = ToolClient(tools, self.metrics)
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubts.ask, self.tools)
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -327,7 +328,7 @@ class Gateway:
         if returning is not None and not valid_session_id(returning):
             message = "resume names nothing that could be a session"
             raise RefusedError("session_not_resumable", message, retry_after_s=None, status=400)
-        takes_over = returning is not None and await self._is_in_a_call(returning, permission)
+        takes_over = returning is not None and await self._claims.has_call(returning, permission.tenant)
         if not takes_over:
             await self.until_room()
         self.admit(returning=takes_over)
@@ -340,13 +341,6 @@ class Gateway:
             raise
         finally:
             self.leave()
-
-    async def _is_in_a_call(self, session: str, permission: Permission) -> bool:
-        """Whether this session of the caller's tenant has a call, as far as anybody knows."""
-        with suppress(StoreError):
-            stored = await self.store.describe([session])
-            return any(held.lease_ms and held.tenant in ("", permission.tenant) for held in stored)
-        return False
 
     def _note_calls(self) -> None:
         self.metrics.calls.set(self.calls)
@@ -535,23 +529,6 @@ class Gateway:
             self._forget(call)
             for stage in self._stages.values():
                 stage.audit_session(call.session)
-
-    def _doubt(self, call: Call) -> None:
-        asking = asyncio.create_task(self._ask_whose(call))
-        self._doubts.add(asking)
-        asking.add_done_callback(self._doubts.discard)
-
-    async def _ask_whose(self, call: Call) -> None:
-        """End `call` where its session has gone. While the store is away it goes on, as calls do then."""
-        try:
-            stored = await self.store.describe([call.session])
-        except StoreError:
-            call.trust()
-            return
-        if any(held.owner == self.name for held in stored):
-            call.trust()
-        else:
-            call.end("session_replaced" if stored else "session_deleted")
 
     def _all_calls(self) -> list[Call]:
         return [*self._calls.values(), *(call for former in self._former.values() for call in former)]

@@ -261,8 +261,8 @@ def test_a_call_in_doubt_learns_whose_its_session_is(play: Play, befell: str, re
                 house.here._session_watch._calls_of = lambda _session: ()
                 await house.store.delete(call.session)
             call._is_in_doubt = True
-            house.here._doubt(call)
-            await asyncio.gather(*house.here._doubts)
+            house.here._doubts.ask(call)
+            await asyncio.gather(*house.here._doubts.asking)
             assert call.end_reason == reason
             assert call._is_in_doubt is (reason is not None)
 
@@ -274,8 +274,8 @@ def test_while_the_store_is_away_a_call_that_stood_still_goes_on(play: Play) -> 
         async with house.here.new_call(SessionSettings()) as admitted:
             house.faults["describe"] = Fault.UNAVAILABLE
             admitted.call._is_in_doubt = True
-            house.here._doubt(admitted.call)
-            await asyncio.gather(*house.here._doubts)
+            house.here._doubts.ask(admitted.call)
+            await asyncio.gather(*house.here._doubts.asking)
             assert not admitted.call._is_in_doubt
             assert admitted.call.end_reason is None
 
