@@ -23,7 +23,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from duplex.admission import RefusedError, store_refusal
+from duplex.admission import RETRY_AFTER_S, RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import Restored, encode_settings, restored
@@ -78,6 +78,7 @@ LEASE_TTL_MS = 30_000
 LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
+RETURN_RETRY_S = 1  # whoever else comes back then has a place, and their former call is gone
 OVERLOAD_RETRY_S = 5  # a stage that is behind has caught up by then, or will not soon
 TOKEN_BYTES = 24
 SESSION = "sess"
@@ -318,7 +319,8 @@ class Gateway:
             raise RefusedError("service_overloaded", f"{behind}; call again later", OVERLOAD_RETRY_S)
         if not self._room.take(returning=returning):
             self.metrics.calls_refused.labels("capacity").inc()
-            raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
+            retry_s = RETURN_RETRY_S if returning else RETRY_AFTER_S
+            raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use", retry_s)
         self._note_calls()
 
     @asynccontextmanager

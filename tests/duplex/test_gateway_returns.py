@@ -41,11 +41,13 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return run
 
 
-async def assert_full(one: GatedGateway, *, returning: str | None = None, permission: Permission = ANYBODY) -> None:
+async def assert_full(
+    one: GatedGateway, *, returning: str | None = None, permission: Permission = ANYBODY, retry_s: int = 15
+) -> None:
     with pytest.raises(RefusedError) as refused:
         async with one.gateway.place(permission, returning):
             pass
-    assert refused.value.code == "capacity_exceeded"
+    assert (refused.value.code, refused.value.retry_after_s) == ("capacity_exceeded", retry_s)
 
 
 def test_who_comes_back_goes_on_though_all_places_are_taken(play: Play) -> None:
@@ -85,7 +87,7 @@ def test_few_come_back_at_a_time(play: Play) -> None:
             places = [one.gateway.place(ANYBODY, session) for _ in range(SPARE_PLACES)]
             for place in places:
                 await place.__aenter__()
-            await assert_full(one, returning=session)
+            await assert_full(one, returning=session, retry_s=1)
             for place in places:
                 await place.__aexit__(None, None, None)
 

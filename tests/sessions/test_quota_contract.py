@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from random import Random
+
+import pytest
 
 from sessions.memory_quotas import MemoryQuotas
 from sessions.memory_store import MemorySessionStore
@@ -239,6 +242,35 @@ def test_who_comes_back_to_a_session_without_a_lease_starts_it(backend: Backend)
         assert await enters(store, tenant, "sess_a:0", quotas)
         await store.close_account(tenant, "sess_a:0", 0, {})
         assert not await enters(store, tenant, "sess_a:1", quotas)
+
+    backend.run(scenario)
+
+
+def told(answer: Account | OverQuota | None) -> object:
+    """All of it but times."""
+    return answer.given if isinstance(answer, Account) else answer and answer.quota
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_leases_come_go_and_go_over_as_in_the_model(backend: Backend, seed: int) -> None:
+    random, tenant, model = Random(seed), new_tenant(), MemoryQuotas(lambda: START_MS)
+    quotas = Quotas(sessions=2, starts_per_minute=30, tokens_per_day=100)
+
+    async def scenario(store: SessionStore) -> None:
+        for newest in range(150):
+            step, session = random.choice(["open", "draw", "draw", "close"]), random.choice("abcd")
+            number = newest if step == "open" else newest - random.randrange(12)
+            lease = f"sess_{session}:{number}"
+            wanted: Amounts = {"tokens": random.randrange(3)}
+            if step == "open":
+                opened = await store.open_account(tenant, lease, HOUR_MS, quotas, wanted)
+                assert told(opened) == told(model.open(tenant, lease, HOUR_MS, quotas, wanted))
+            elif step == "draw":
+                drawn = await store.draw(tenant, lease, HOUR_MS, quotas, wanted)
+                assert told(drawn) == told(model.draw(tenant, lease, HOUR_MS, quotas, wanted))
+            else:
+                await store.close_account(tenant, lease, 0, {})
+                model.close(tenant, lease, 0, {})
 
     backend.run(scenario)
 
