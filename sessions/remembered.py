@@ -227,7 +227,7 @@ class Remembered:
         """Enter a call that has ended, whole or not. The client has been told of its own."""
         item = called.item
         saved = self._saved(item, self._history.add(item, self._place_behind(called.after)))
-        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *saved] if called.by_service else saved
+        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *saved] if item.by_service else saved
 
     def settle(self, settled: Settled) -> list[Effect]:
         """Enter what came of a call that the service has carried out. Where the call is gone, nobody asks any more."""
