@@ -126,9 +126,13 @@ class History:
             raise ItemError(ITEM_EXISTS, f"item {item.id!r} already exists")
         place = len(self._items) if previous is None else 0 if previous == ROOT else self._index(previous) + 1
         self._items.insert(place, item)
+        return self.trim(item)
+
+    def trim(self, kept: Item | None = None) -> tuple[str, ...]:
+        """The oldest leave while there is too much, but for `kept`, wherever it stands. Gives the ids of those."""
         left = []
         while self._is_too_long():
-            oldest = 1 if self._items[0] is item else 0  # what was just asked for stays, wherever it stands
+            oldest = 1 if self._items[0] is kept else 0
             left.append(self._items.pop(oldest).id)
         return tuple(left)
 

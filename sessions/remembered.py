@@ -84,11 +84,13 @@ class Remembered:
         return next((item for item in counts if item.kind == "message" or item.status == "completed"), None)
 
     def take_over(self) -> list[Effect]:
-        """Enter what was being said when another gateway died; what its client reports of that is heeded."""
+        """Enter what was being said when another gateway died; what its client reports of that is heeded. Where it died
+        between an item and the leaving of others for that, these leave now."""
+        left = self._history.trim()
         broken = [item for item in self._history.items if item.unsure]
         for item in broken:
             self._speaking.broke_off(item)
-        return [SaveItem(item, self._history.previous_of(item.id)) for item in broken]
+        return [*self._left(left), *(SaveItem(item, self._history.previous_of(item.id)) for item in broken)]
 
     # ---- prompts -----------------------------------------------------------------------------------
 
