@@ -32,6 +32,7 @@ class FakeClient:
 
     def __init__(self, resume: str = "") -> None:
         self._query = f"extensions=1&resume={resume}" if resume else "extensions=1"
+        self.headers: list[tuple[bytes, bytes]] = []
         self.reading = Gate()
         self.sent: list[Message] = []
         self._took = asyncio.Event()
@@ -44,7 +45,7 @@ class FakeClient:
             "type": "websocket",
             "path": "/v1/realtime",
             "query_string": self._query.encode(),
-            "headers": [],
+            "headers": self.headers,
             "subprotocols": [],
             "extensions": {"websocket.http.response": {}},
         }
