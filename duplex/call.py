@@ -32,7 +32,7 @@ from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.session_watch import SESSION_DELETED
+from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
 from duplex.transport import Client
@@ -85,7 +85,7 @@ CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the stor
 STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
 # Why a call ends whose session is somebody else's, or gone.
-NOT_OURS = frozenset({"session_replaced", SESSION_DELETED})
+NOT_OURS = frozenset({SESSION_REPLACED, SESSION_DELETED})
 
 _log = structlog.get_logger("duplex.call")
 
@@ -139,11 +139,7 @@ class Call:
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(
-            conversation,
-            services.vad,
-            ports,
-            client_format=input_format,
-            turn_sound=services.turn_sound,
+            conversation, services.vad, ports, client_format=input_format, turn_sound=services.turn_sound
         )
         self.tools = CallTools(session, services.tools, self._usage.may_call_tool, self._tool_answered)
         self._takeover = Takeover(responses, services.stages)
@@ -160,6 +156,11 @@ class Call:
         # Set by who has cleaned up behind the call: nothing of it is held here any more.
         self.over = asyncio.Event()
         self._drained = asyncio.Event()
+
+    @property
+    def fence(self) -> int:
+        """Which owner of its session it is."""
+        return self._journal.fence
 
     @property
     def end_reason(self) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
 from sessions.store import SessionStore, StoreError
 
 
@@ -41,4 +42,4 @@ class Doubts:
         if any(held.owner == self._owner for held in stored):
             call.trust()
         else:
-            call.end("session_replaced" if stored else "session_deleted")
+            call.end(SESSION_REPLACED if stored else SESSION_DELETED)
