@@ -93,13 +93,13 @@ _log = structlog.get_logger("duplex.call")
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all calls of the process share. `turn_sound`: None where words alone end turns. `doubt` finds out whether a
-    call's session is still ours, and then trusts the call or ends it. `tools`: None where the service has none."""
+    call's session is still ours, and trusts the call or ends it, as it must for a stage's refusal. `tools`: or None."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
-    doubt: Callable[[Call], None] = lambda call: call.trust()
+    doubt: Callable[[Call, str], None] = lambda call, refusal: call.end(refusal) if refusal else call.trust()
     tools: ToolClient | None = None
 
 
@@ -359,12 +359,15 @@ class Call:
         self._underruns = underruns
 
     def _may_speak(self, now_ns: int) -> bool:
-        """False after this process has stood still, until it is known that the session has no other owner by now."""
+        """False in doubt, as after this process has stood still, until the session is known to have no other owner."""
         if self._paced_ns and now_ns - self._paced_ns > STILL_NS_MAX and not self._is_in_doubt:
-            self._is_in_doubt = True
             _log.warning("stood_still", session=self.session, ms=(now_ns - self._paced_ns) // 1_000_000)
-            self._services.doubt(self)
+            self._doubt()
         return not self._is_in_doubt
+
+    def _doubt(self, refusal: str = "") -> None:
+        self._is_in_doubt = True
+        self._services.doubt(self, refusal)
 
     def allowance_drawn(self) -> None:
         """More of the tenant's quotas is at hand, or it is known that there is none."""
@@ -409,8 +412,7 @@ class Call:
                 self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
                 self._services.metrics.stage_batch_steps.labels(stage, kind).observe(batch)
             case SessionRefused(_, code, _):
-                _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
-                self.end(f"{stage}_{code}")
+                self._doubt(f"{stage}_{code}")
         self._look_whether_drained()
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
