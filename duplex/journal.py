@@ -75,6 +75,11 @@ class Journal:
         return self._ownership.session
 
     @property
+    def fence(self) -> int:
+        """That of the ownership under which it writes."""
+        return self._ownership.fence
+
+    @property
     def waiting(self) -> int:
         return self._queue.waiting
 
