@@ -113,10 +113,11 @@ def _turn_lines(turn: TurnResult) -> list[str]:
         ("dry", turn.dry_ms or None),
     )
     figures += [f"{name} {_number(value)} ms" for name, value in named if value is not None]
+    reply = f"{_shown(turn.reply_text)}  " if turn.reply_text else ""  # a telephone tells no words
     lines = [
         f"turn {turn.turn + 1}  {turn.utterance}: {turn.outcome}",
-        f"    caller  {_shown(turn.caller_text)}",
-        f"    reply   {_shown(turn.reply_text)}  ({turn.heard_ms} of {turn.reply_ms} ms heard)",
+        *([f"    caller  {_shown(turn.caller_text)}"] if turn.caller_text else []),
+        f"    reply   {reply}({turn.heard_ms} of {turn.reply_ms} ms heard)",
         f"    {', '.join(figures)}",
     ]
     if turn.timings:

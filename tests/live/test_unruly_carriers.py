@@ -101,6 +101,6 @@ def test_a_message_that_is_too_long_ends_the_call_and_no_other(service: Service)
     unharmed = call_of(service, "twilio", ORDERLY)
     place(*calls, unharmed)
     assert [call.result().outcome for call in calls] == [CallOutcome.CONNECTION_LOST] * 2
-    assert "1009" in calls[0].result().detail
+    assert "message_too_large" in calls[0].result().detail
     assert "the service hung up" in calls[1].result().detail
     check(service, unharmed, since)

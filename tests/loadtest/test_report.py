@@ -84,6 +84,23 @@ def test_what_makes_the_figures_doubtful_is_said() -> None:
     assert not result.went_well
 
 
+def test_what_a_carrier_complains_of_is_said() -> None:
+    result = replace(play(CallPlan(utterances(300))), complaints=("31950 a binary message",))
+
+    assert json.loads(to_json(result))["complaints"] == ["31950 a binary message"]
+    assert "FAULTS  the carrier complains: 31950 a binary message" in to_text(result)
+    assert not result.went_well
+
+
+def test_a_telephone_tells_no_words() -> None:
+    result = play(CallPlan(utterances(300)))
+    wordless = replace(result, turns=tuple(replace(turn, caller_text="", reply_text="") for turn in result.turns))
+
+    assert "    caller  question 1\n" in to_text(result)
+    assert "caller" not in to_text(wordless)
+    assert "    reply   (400 of 400 ms heard)\n" in to_text(wordless)
+
+
 def test_long_texts_are_cut_in_the_table_alone() -> None:
     result = play(CallPlan(utterances(300)), Script((ReplyScript(chunks=50),)))
 

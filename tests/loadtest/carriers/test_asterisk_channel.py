@@ -98,7 +98,7 @@ def test_the_call_begins_with_its_format(name: str, frame_bytes: int) -> None:
 
 def test_each_tick_sends_what_the_caller_says_and_takes_one_frame() -> None:
     switch = Switch()
-    switch.say(FRAME * 2)
+    assert [type(effect) for effect in switch.say(FRAME * 2)] == [Accepted]
     effects = switch.tick(3)
     assert heard(effects) == [(1, 160), (2, 160)]
     assert [effect for effect in effects if isinstance(effect, Send)] == [Send(SILENCE, is_sound=True)] * 3

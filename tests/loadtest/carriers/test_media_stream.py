@@ -192,6 +192,7 @@ def test_vellum_assistant_38316_clear_returns_marks_whose_sound_was_never_heard(
         ('{"event": "mark", "streamSid": "MZ1", "media": {"payload": ""}}', "31951"),
         ('{"event": "media", "streamSid": "MZ1", "media": {"payload": "/"}}', "31951"),
         ('{"event": "media", "streamSid": "MZ1", "media": {"payload": "é"}}', "31951"),
+        ('{"event": "media", "streamSid": "MZ1", "media": {"payload": "/v7+!/v7+"}}', "31951"),
         ('{"event": "stop", "streamSid": "MZ1"}', "31924"),
     ],
 )
@@ -266,6 +267,7 @@ def test_telnyx_wants_no_stream_in_commands_and_sends_its_errors_back() -> None:
         (error,) = sent(peer.raw(1, json.dumps(message)))
         assert (error["event"], error["payload"]["code"]) == ("error", code)
     assert sent(peer.raw(1, b""))[0]["payload"]["code"] == 100003
+    assert sent(peer.raw(1, json.dumps({"event": "media", "media": {"payload": sound(30_000)}}))) == []
     peer.frame(20, BACKLOG_MAX)
     assert complaints(peer.effects) == ["100002", "100003", "100004", ""]
 

@@ -97,6 +97,17 @@ def test_a_pause_within_a_reply_is_counted_as_dry() -> None:
     assert listener.reply.audio.gap_ns_max == 120 * MS
 
 
+def test_what_is_queued_is_told_apart() -> None:
+    listener = Listener()
+    listener.accept(0, 20, b"\0\0")
+    listener.accept(0, 20)
+    listener.accept(0, 40)
+    listener.hear(0, 20, b"\0\0")
+    listener.hear(20, 20)
+    audio = listener.reply.audio
+    assert (audio.received_samples, audio.heard_samples, audio.first_heard_ns) == (480, 160, 20 * MS)
+
+
 def test_silence_that_is_thrown_away_belongs_to_nobody() -> None:
     listener = Listener()
     listener.accept(0, 20, b"\0\0")

@@ -69,6 +69,13 @@ def test_a_stall_holds_up_all_that_is_behind_it() -> None:
     assert line.due(25 * MS) == ["0", "1"]
 
 
+def test_a_stall_that_is_long_over_holds_up_nothing() -> None:
+    line = UnrulyLine(Habits({Fault.STALL: 1.0}, stall_ms=(25, 25), faults_max=1), Random(1), {})
+    line.take(Send("0", is_sound=True), 0)
+    line.take(Send("1", is_sound=True), 100 * MS)
+    assert line.last_due_ns == 100 * MS
+
+
 def test_sound_overtakes_the_beginning() -> None:
     assert carry(Habits({}, early_sounds=2))[0] == [*"01", "begin", *"2345", "end"]
     assert carry(Habits({}, early_sounds=9))[0] == [*"012345", "begin", "end"]
