@@ -20,6 +20,7 @@ from benchmarks import (  # noqa: E402
     events,
     holds,
     hop,
+    idle_sessions,
     leaks,
     resume,
     scheduler,
@@ -63,6 +64,18 @@ async def _turn_ends() -> bool:
     from benchmarks.turn_ends import turn_ends
 
     return await turn_ends(_say)
+
+
+async def _telephone_echo() -> bool:
+    from benchmarks.telephone_echo import telephone_echo
+
+    return await telephone_echo(_say)
+
+
+async def _far_end() -> bool:
+    from benchmarks.far_end import far_end
+
+    return await far_end(_say)
 
 
 async def _hold_rules() -> bool:
@@ -111,6 +124,8 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "hearing": lambda _turns, _calls: _hearing(),
     "turn-ends": lambda _turns, _calls: _turn_ends(),
     "echo": lambda _turns, _calls: _echo(),
+    "telephone-echo": lambda _turns, _calls: _telephone_echo(),
+    "far-end": lambda _turns, _calls: _far_end(),
     "hold-rules": lambda _turns, _calls: _hold_rules(),
     "interruption-rules": lambda _turns, _calls: _interruption_rules(),
     "page": lambda turns, _: _page(turns or 10),
@@ -121,6 +136,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "torch-omni": lambda _turns, _calls: _torch_omni(),
     "webrtc-cpu": lambda _turns, _calls: webrtc_cpu.webrtc_cpu(_say),
     "checkpoints": lambda turns, _: checkpoints.checkpoints(_say, turns or checkpoints.TURNS),
+    "idle-sessions": lambda sessions, _: idle_sessions.idle_sessions(_say, left=sessions or idle_sessions.LEFT),
     "events": lambda replies, _: events.events(_say, replies or events.REPLIES),
     "scheduler": lambda _turns, _calls: scheduler.scheduler(_say),
     "tenants": lambda turns, _: tenants.tenants(_say, turns=turns or tenants.TURNS),

@@ -160,7 +160,7 @@ class Studio:
         tail = np.zeros(TAIL_MS * RATE // 1_000, dtype=np.float32)
         sound = np.concatenate([silence, sound, tail])
         if line.noise_db is not None:
-            noise = self.dice.standard_normal(len(sound)) * _rms(sound) / 10 ** (line.noise_db / 20)
+            noise = self.dice.standard_normal(len(sound)) * rms(sound) / 10 ** (line.noise_db / 20)
             sound = sound + noise
         return sound.astype(np.float32)
 
@@ -187,21 +187,21 @@ def _convolved(sound: FloatSamples, response: FloatSamples) -> FloatSamples:
     return convolved
 
 
-def _rms(sound: FloatSamples) -> float:
+def rms(sound: FloatSamples) -> float:
     """Where it sounds at all."""
     loud = np.abs(sound) > 0.02 * np.abs(sound).max()
     return float(np.sqrt(np.mean(sound[loud] ** 2)))
 
 
-def _resampled(sound: FloatSamples, from_rate: int, to_rate: int) -> FloatSamples:
+def resampled(sound: FloatSamples, from_rate: int, to_rate: int) -> FloatSamples:
     resampler = StreamResampler(from_rate, to_rate)
     return np.concatenate((resampler.process(sound), resampler.flush()))
 
 
 def over_telephone(sound: FloatSamples) -> FloatSamples:
     """24 kHz as it comes out of a telephone's mu-law, 24 kHz."""
-    coded = MU_LAW.encode(float_to_pcm16(_resampled(sound, RATE, SAMPLE_RATE)))
-    return _resampled(pcm16_to_float(MU_LAW.decode(coded)), SAMPLE_RATE, RATE)
+    coded = MU_LAW.encode(float_to_pcm16(resampled(sound, RATE, SAMPLE_RATE)))
+    return resampled(pcm16_to_float(MU_LAW.decode(coded)), SAMPLE_RATE, RATE)
 
 
 class Room:
@@ -213,10 +213,10 @@ class Room:
     def play(self, reply: FloatSamples, heard: FloatSamples, *, is_telephone: bool, knows_echo: bool = True) -> Trial:
         """`reply` goes out from time 0 on, and `heard` comes in; both 24 kHz."""
         rate = SAMPLE_RATE if is_telephone else RATE
-        out = float_to_pcm16(_resampled(reply, RATE, rate))
+        out = float_to_pcm16(resampled(reply, RATE, rate))
         if is_telephone:
             out, heard = MU_LAW.decode(MU_LAW.encode(out)), over_telephone(heard)
-        ear = _resampled(heard, RATE, VAD_SAMPLE_RATE)
+        ear = resampled(heard, RATE, VAD_SAMPLE_RATE)
         trial, detector, echo, state = Trial(), TurnDetector(TurnDetectorSettings()), Echo(), VadState()
         frame_bytes, sent, total_ms = 2 * rate * FRAME_MS // 1_000, 0, len(out) // 2 * 1_000 // rate
         for end in range(WINDOW_SAMPLES, len(ear) + 1, WINDOW_SAMPLES):
@@ -276,7 +276,7 @@ def double_talk(room: Room, seeds: Sequence[int], level_db_over: int, *, same_vo
             voice = other if same_voice else np.concatenate([studio.caller() for _ in range(2)])
             heard = studio.echo(reply, line)
             start = (DOUBLE_TALK_MS + line.delay_ms) * RATE // 1_000
-            voice = voice[: len(heard) - start] * np.float32(_rms(heard) / _rms(voice) * 10 ** (level_db_over / 20))
+            voice = voice[: len(heard) - start] * np.float32(rms(heard) / rms(voice) * 10 ** (level_db_over / 20))
             heard[start : start + len(voice)] += voice
             trials.append(room.play(reply, heard, is_telephone=line.is_telephone))
     return trials

@@ -480,17 +480,15 @@ class Call:
                 self._feed(stage, tag, item)
             case do.EndEpoch(epoch):
                 self._end_epoch(epoch)
-            case do.HearFrom(tag, sample, until):
-                self.listening.hear_from(tag, sample, until)
-            case do.StopHearing(tag):
-                self.listening.stop_hearing(tag)
+            case do.HearFrom() | do.StopHearing() | do.Overheard():
+                self.listening.order(effect)
             case do.ResetGate():
                 self.listening.reset_gate()
                 self._keep_taken(self._taken_input.dismissed(self.listening.newest))
-            case do.Overheard(text, settled):
-                self.listening.overheard(text, settled)
             case do.RequestTool() | do.FollowTool() | do.CancelTool():
                 self.tools.order(effect)
+            case do.EndCall(reason, by_ns):
+                self.end_in_pause(reason, by_ns)
             case do.Measured():
                 self._measure(effect)
             case _:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from duplex.tenants import DEFAULT_TENANT
 from sessions.durability import Durability
+from sessions.far_side import OnMachine
 from sessions.filler import FILLER, FILLER_CHARACTERS_MAX
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
 from stages.edges import GATEWAY
@@ -118,6 +119,8 @@ class Config(BaseModel):
     context_characters: int = Field(default=2_400, ge=500, le=30_000)
     prepare_replies: bool = True
     filler: str = Field(default=FILLER, max_length=FILLER_CHARACTERS_MAX)
+    answering_machine: OnMachine = "go_on"
+    machine_message: str = Field(default="", max_length=FILLER_CHARACTERS_MAX)
     silence_ms: int = Field(default=500, ge=100, le=5000)
     turn_end_by_sound: bool = True
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)
@@ -146,6 +149,8 @@ class Config(BaseModel):
         if self.operator_token is not None and self.operator_token == self.token:
             raise ValueError("operator_token is that of the callers: it must be another one")
         self._check_phones()
+        if (self.answering_machine == "leave_message") is not bool(self.machine_message.strip()):
+            raise ValueError("answering_machine=leave_message and machine_message need each other")
         return self
 
     def _check_phones(self) -> None:

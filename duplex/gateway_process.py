@@ -52,6 +52,7 @@ from duplex.webrtc.loopback import offer_loopback
 from media.heard_estimate import NS_PER_S, Probe
 from media.smart_turn import SmartTurn
 from media.vad import SileroVad, VadState
+from sessions.far_side import REPEATS_MAX, MachinePolicy
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
 from sessions.store import StoreError
@@ -194,7 +195,14 @@ def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
         voices_of(config),
         tuple(tool.served for tool in tools),
         config.filler,
+        _machine_policy(config),
     )
+
+
+def _machine_policy(config: Config) -> MachinePolicy:
+    """Engines without models hear the same words whatever is said: those are no loop."""
+    repeats_max = REPEATS_MAX if config.engine == "local" else None
+    return MachinePolicy(config.answering_machine, config.machine_message.strip(), repeats_max)
 
 
 def _web_server(

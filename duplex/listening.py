@@ -32,6 +32,7 @@ from duplex.encoder_feed import EncoderFeed
 from duplex.turn_sound_service import SOUND_SECONDS_MAX, TurnSoundService
 from duplex.vad_service import VadService
 from media.audio_format import FORMATS, AudioFormat
+from media.beep import BeepDetector
 from media.chunk import BYTES_PER_SAMPLE
 from media.echo import PIECE_SAMPLES_MAX, UNLIKE, Echo, Likeness
 from media.end_of_turn import EndOfTurnSettings
@@ -60,7 +61,7 @@ from media.turn_settings import TurnDetectorSettings
 from media.vad import VadState
 from media.voice_level import level_db
 from sessions.conversation import Conversation
-from sessions.effects import Effect
+from sessions.effects import Effect, HearFrom, Overheard, StopHearing
 from sessions.settings import INPUT_RATE, TurnDetection
 from stages.contracts import Item, Tag
 from stages.messages import Feed
@@ -126,6 +127,7 @@ class Listening:
         self._ring = InputRing(RING_SECONDS * INPUT_RATE, begins)
         self._vad_state = VadState()
         self._detector = TurnDetector(self._detector_settings(conversation.settings.turn_detection or TurnDetection()))
+        self._beeps = BeepDetector()
         self._echo = Echo()
         self._echo_end = 0  # where our echo ended last
         self._onset = 0
@@ -215,6 +217,16 @@ class Listening:
         """What the turn that is being spoken has said so far."""
         self._act_on(self._detector.transcript(text, settled, time.monotonic_ns()))
 
+    def order(self, effect: HearFrom | StopHearing | Overheard) -> None:
+        """Carry out what the conversation asks of the way in."""
+        match effect:
+            case HearFrom(tag, sample, until):
+                self.hear_from(tag, sample, until)
+            case StopHearing(tag):
+                self.stop_hearing(tag)
+            case Overheard(text, settled):
+                self.overheard(text, settled)
+
     def tick(self, now_ns: int) -> None:
         """Decide what must be decided by now, though no sound comes."""
         due_ns = self._detector.next_deadline_ns()
@@ -298,6 +310,7 @@ class Listening:
                 saying = self._conversation.saying(self._pace.spoken_ns(WINDOW_SAMPLES, now_ns))
                 heard = HeardWindow(probability, end, level_db(window), self._likeness(probability, end, now_ns))
                 self._act_on(self._detector.window(heard, saying, now_ns))
+                self._listen_for_beep(window, end, probability)
                 self._look_for_answer(now_ns)
 
     def _likeness(self, probability: float, end: int, now_ns: int) -> Likeness:
@@ -309,6 +322,12 @@ class Listening:
         if likeness.is_ours:
             self._echo_end = likeness.until
         return likeness
+
+    def _listen_for_beep(self, window: FloatSamples, end: int, probability: float) -> None:
+        is_voice = probability >= self._detector.settings.threshold
+        beep = self._beeps.window(window, end, is_voice=is_voice)
+        if beep is not None:
+            self._ports.carry_out(self._conversation.beeped(beep, time.monotonic_ns()))
 
     def _look_for_answer(self, now_ns: int) -> None:
         """What is known by now of the sound of the present pause."""

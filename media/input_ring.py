@@ -35,7 +35,7 @@ class InputRing:
     def __init__(self, capacity_samples: int, start_sample: int = 0) -> None:
         assert capacity_samples > 0
         assert start_sample >= 0
-        self._samples = np.zeros(capacity_samples, dtype="<i2")
+        self._samples = np.empty(capacity_samples, dtype="<i2")  # takes no memory until something is written to it
         self._first = start_sample
         self._newest = start_sample
 

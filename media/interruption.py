@@ -7,7 +7,8 @@ Theory of operation
 
 Rules
 * Words that we are saying ourselves are our echo, as far as they come in our order. What sounds as ours does
-  (`media.echo`) is no voice, however long it lasts: only its words may tell of a caller under it.
+  (`media.echo`) is no voice, however long it lasts. Words may tell of a caller under it, but only where some of it did
+  not sound as ours: a recogniser makes other words of our own, and among them some that interrupt.
 * Nothing here remembers anything beyond the burst: when to ask, and what follows, is `media.turn_detector`'s.
 """
 
@@ -51,6 +52,9 @@ class InterruptionSettings:
     synthetic voice means of 0.87 to 0.99 and deviations up to 0.20, and a modulated hum a mean of 0.76.
     `echo_share`: of a text's words, as many in our order as make it our own.
     `words_ms_min`: a shorter sound is a click, whatever a recogniser makes of it: the shortest words have twice that.
+    `words_over_echo_ms_min`: so much of our echo must have been a voice, or words in it are ours, misheard. One call in
+    eight that nobody speaks in has as much; callers as loud as our echo have it within half a second, those 6 dB under
+    it within a whole one.
     """
 
     yield_ms: int = 640
@@ -63,6 +67,7 @@ class InterruptionSettings:
     doubtful_spread: float = 0.25
     echo_share: float = 0.6
     words_ms_min: int = 64
+    words_over_echo_ms_min: int = 128
 
     def __post_init__(self) -> None:
         if not WINDOW_MS <= self.yield_ms_sure <= self.yield_ms <= self.yield_ms_doubtful <= self.yield_ms_far:
@@ -71,8 +76,11 @@ class InterruptionSettings:
             )
         if not (0.0 <= self.doubtful_mean <= self.sure_mean <= 1.0 and 0.0 <= self.sure_spread <= self.doubtful_spread):
             raise InterruptionSettingsError("a clear voice must not be an uneven one")
-        if not 0 <= self.words_ms_min <= self.yield_ms:
-            raise InterruptionSettingsError(f"words_ms_min is {self.words_ms_min}, but must be up to {self.yield_ms}")
+        for name in ("words_ms_min", "words_over_echo_ms_min"):
+            if not 0 <= getattr(self, name) <= self.yield_ms:
+                raise InterruptionSettingsError(
+                    f"{name} is {getattr(self, name)}, but must be from 0 to yield_ms, {self.yield_ms}"
+                )
         if not 0.0 < self.echo_share <= 1.0:
             raise InterruptionSettingsError(f"echo_share is {self.echo_share}, but must be over 0 and at most 1")
 
@@ -80,10 +88,10 @@ class InterruptionSettings:
 class Burst:
     """Voice without a longer gap: how much of it there is, and how steady."""
 
-    __slots__ = ("_count", "_loud", "_ours", "_power", "_sum", "_sum_of_squares")
+    __slots__ = ("_count", "_loud", "_most", "_ours", "_power", "_sum", "_sum_of_squares")
 
     def __init__(self) -> None:
-        self._count = self._loud = self._ours = 0
+        self._count = self._loud = self._most = self._ours = 0
         self._sum = self._sum_of_squares = self._power = 0.0
 
     def add(self, probability: float, threshold: float, db: float) -> None:
@@ -93,6 +101,7 @@ class Burst:
         self._count += 1
         if probability >= threshold:
             self._loud += 1
+            self._most = max(self._most, self._loud)
             self._ours = max(0, self._ours - 1)
             self._power += power_of(db)
         self._sum += probability
@@ -103,6 +112,7 @@ class Burst:
         `all_of_it`: what was voice up to here was echo too."""
         self._ours = min(self._ours + 1 + self._loud * all_of_it, ECHO_WINDOWS_MAX)
         kept = 0.0 if all_of_it or not self._loud else 1 - 1 / self._loud
+        self._most = 0 if all_of_it else self._most
         self._loud, self._count = round(self._loud * kept), round(self._count * kept)
         self._sum, self._sum_of_squares, self._power = (
             total * kept for total in (self._sum, self._sum_of_squares, self._power)
@@ -113,6 +123,7 @@ class Burst:
         self._ours += other._ours
         self._count += other._count
         self._loud += other._loud
+        self._most = max(self._most, other._most, self._loud)
         self._power += other._power
         self._sum += other._sum
         self._sum_of_squares += other._sum_of_squares
@@ -121,6 +132,11 @@ class Burst:
     def voiced_ms(self) -> int:
         """Without what is our echo."""
         return self._loud * WINDOW_MS
+
+    @property
+    def most_voiced_ms(self) -> int:
+        """The most that this was, before an echo took voice away."""
+        return self._most * WINDOW_MS
 
     @property
     def sounded_ms(self) -> int:
@@ -230,8 +246,9 @@ class Evidence:
 
     @property
     def says_something(self) -> bool:
-        is_word = self.burst.sounded_ms >= self.settings.words_ms_min
-        return is_word and self.heard.meaning is not Meaning.NOTHING
+        settings, burst = self.settings, self.burst
+        needed_ms = settings.words_over_echo_ms_min if burst.is_ours else settings.words_ms_min
+        return burst.most_voiced_ms >= needed_ms and self.heard.meaning is not Meaning.NOTHING
 
     @property
     def interrupts_in_words(self) -> bool:

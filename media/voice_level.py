@@ -4,7 +4,8 @@ Theory of operation
     The power of each loud window of the caller's turns moves the usual one a little, so that it follows a caller who
     moves, and hardly follows somebody in the background whose speech was taken for a turn. A voice over our own is far
     where its level lies `FAR_DB` under the usual one: a person at the next table, a television, or the caller with a
-    hand over the microphone. Of a caller who has not spoken yet nothing is known, and no voice is far.
+    hand over the microphone. Of a caller who has not spoken yet nothing is known; then only a voice is far that is
+    fainter than any line or microphone makes a caller, as what a telephone line sends back of ours is.
 
 Rules
 * Levels are dB of full scale, of windows that hold speech. How loud is loud does not matter; differences do.
@@ -22,6 +23,9 @@ from media.speech_gate import WINDOW_MS
 # People are 3 to 6 dB softer in a listener's words or when hesitating; at thrice the distance a voice is 9.5 dB softer.
 FAR_DB = 9.0
 LEARNING_MS = 1_024  # loud speech after which the usual level is known
+# Speech on a telephone is at -15 to -30 dB; at -40 it is hard to follow. An echo that is still fainter is lost in the
+# noise of the line, where its sound does not tell it any more (`python -m benchmarks telephone-echo`).
+FAINT_DB = -50.0
 JUDGED_MS = 192  # of a voice, before it is compared: single sounds of speech are 10 dB softer than others
 SLOWEST_MS = 8_192  # the level follows over so much loud speech
 DISTRUST = 2  # what sounds far moves it by so much less
@@ -68,9 +72,9 @@ class VoiceLevel:
 
         `so_far`: what was thought of what came before; it stands until this voice has lasted for `JUDGED_MS`.
         """
-        if self.usual_db is None or voiced_ms < JUDGED_MS:
+        if voiced_ms < JUDGED_MS:
             return so_far
-        return self._is_under(db)
+        return db < FAINT_DB if self.usual_db is None else self._is_under(db)
 
     def _is_under(self, db: float) -> bool:
         usual_db = self.usual_db

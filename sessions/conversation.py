@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from media.beep import Beep
 from media.chunk import ms_to_samples, samples_to_ms
 from media.heard_estimate import Path
 from media.playout import Reports
@@ -31,7 +32,6 @@ from sessions.effects import (
     Effect,
     EndEpoch,
     Measured,
-    Overheard,
     ResetGate,
     SaveEpoch,
     Tell,
@@ -42,7 +42,8 @@ from sessions.events import (
     TurnHeld,
     TurnResumed,
 )
-from sessions.hearing import Hearing, Turn, Understood
+from sessions.far_side import MachinePolicy
+from sessions.hearing import Hearing, Turn
 from sessions.items import Item
 from sessions.making import Making
 from sessions.owed import ASKED_ALREADY, Owing
@@ -58,6 +59,7 @@ from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.silence import Silence
 from sessions.speaking import CALL_ENDED, Speaking
 from sessions.tool_calls import BegunCall, service_answers
+from sessions.understanding import Understanding
 from stages.contracts import Event, Tag, Transcript
 from stages.event_log import EventLog
 
@@ -135,7 +137,20 @@ class Conversation:
             making=self._making,
             owing=self._owing,
         )
+        self._understanding = self._made_to_understand(defaults.machines)
         self._is_over = False
+
+    def _made_to_understand(self, policy: MachinePolicy) -> Understanding:
+        return Understanding(
+            policy,
+            hearing=self._hearing,
+            speaking=self._speaking,
+            remembered=self._remembered,
+            making=self._making,
+            owing=self._owing,
+            serving=self._serving,
+            silence=self._silence,
+        )
 
     # ---- what can be asked -------------------------------------------------------------------------
 
@@ -185,13 +200,13 @@ class Conversation:
     def next_deadline_ns(self) -> int | None:
         hearing, speaking = self._hearing, self._speaking
         waits = [hearing.next_deadline_ns(), speaking.next_deadline_ns(), self._serving.next_deadline_ns()]
-        waits += [self._owing.due_ns, self._silence.due_ns]
+        waits += [self._owing.due_ns, self._silence.due_ns, self._understanding.due_ns]
         return min((at for at in waits if at is not None), default=None)
 
     def tick(self, now_ns: int, input_end: int) -> list[Effect]:
         """Act on deadlines that have passed. `input_end`: so much of the input has come in (16 kHz samples)."""
         ticked = [*self._hearing.tick(now_ns), *self._speaking.tick(now_ns), *self._serving.tick(now_ns)]
-        effects = self._settle(ticked, now_ns)
+        effects = self._settle([*ticked, *self._understanding.tick(now_ns)], now_ns)
         prompted = self._silence.prompt(input_end, now_ns)
         return [*effects, *self._settle(prompted, now_ns)] if prompted else effects
 
@@ -308,6 +323,10 @@ class Conversation:
         turn.answer = self.settings.speech_is_answered
         return self._end_turn(turn, sample, speech_end_ns, now_ns)
 
+    def beeped(self, beep: Beep, now_ns: int) -> list[Effect]:
+        """The line has beeped behind a voice, and is quiet."""
+        return self._settle(self._understanding.beeped(beep, now_ns), now_ns)
+
     def buffered(self, start: int, end: int) -> list[Effect]:
         """Sound has come up to `end` that its client will commit; what no turn has had begins at `start` (16 kHz)."""
         return self._hearing.buffer(start, end, self.epoch)
@@ -345,32 +364,8 @@ class Conversation:
     def published(self, tag: Tag, event: Event, now_ns: int) -> list[Effect]:
         """A stage has published `event` for `tag`."""
         if isinstance(event, Transcript):
-            return self._settle(self._transcript(tag, event, now_ns), now_ns)
+            return self._settle(self._understanding.transcript(tag, event, now_ns), now_ns)
         return self._settle(self._speaking.published(tag, event, now_ns), now_ns)
-
-    def _transcript(self, tag: Tag, heard: Transcript, now_ns: int) -> list[Effect]:
-        current = self._hearing.current
-        if not heard.final and current is not None and current.tag == tag:
-            return [*self._making.partly_understood(current, heard, now_ns), Overheard(heard.text, heard.settled)]
-        effects, understood = self._hearing.transcript(tag, heard, now_ns)
-        if understood is None:
-            return effects
-        return effects + self._understood(understood, now_ns)
-
-    def _understood(self, understood: Understood, now_ns: int) -> list[Effect]:
-        turn, text = understood.turn, understood.text
-        if not self._remembered.has(turn.item):
-            return []  # the client has deleted it meanwhile
-        # Where nothing was said, it was a cough or a door, and what it cut short is answered again.
-        effects = self._remembered.understand(turn.item, text)
-        if text:
-            self._silence.prompts.caller_is_there()
-            self._serving.said()
-            effects += self._serving.interrupt() if self.settings.speech_interrupts else []
-        self._owing.understood(turn, text, now_ns)
-        if not turn.answer:
-            effects += self._speaking.withdraw(now_ns)
-        return effects
 
     def opened(self, tag: Tag, stage: str, now_ns: int) -> list[Effect]:
         return self._settle(self._speaking.opened(tag, stage, now_ns), now_ns) if tag.response else []

@@ -202,6 +202,14 @@ class CancelTool:
     call_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class EndCall:
+    """End the call, for `reason`, once nothing is being said or heard; at `by_ns` whatever is."""
+
+    reason: str
+    by_ns: int
+
+
 Figure = Literal[
     "answers_dropped",
     "drain_lag_seconds",
@@ -246,5 +254,6 @@ Effect = (
     | Save
     | SaveLate
     | ToolOrder
+    | EndCall
     | Measured
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from media.audio_format import FormatName
 from media.playout import Frame
+from sessions.far_side import What
 from sessions.heard import Cut
 from sessions.items import Item
 from sessions.reply import SpokenWord
@@ -66,6 +67,16 @@ class CallerIdle:
     item: str
     audio_start_ms: int
     audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineRecognised:
+    """`what` is at the other end of the line, or comes from there: a machine, a beep, a loop. `item`: the turn that
+    told it, and whether that is `answered` as any other."""
+
+    what: What
+    item: str | None = None
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +297,7 @@ Event = (
     | SpeechStopped
     | InputCommitted
     | CallerIdle
+    | LineRecognised
     | InputCleared
     | ItemAdded
     | ItemDeleted

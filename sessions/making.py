@@ -122,6 +122,8 @@ class Making:
     def start(self, spec: ResponseSpec, marks: Marks, turn: int, now_ns: int) -> list[Effect]:
         """Begin a response."""
         effects = [*self._speaking.withdraw(now_ns), *self._prefill.stop()]
+        if spec.words:
+            return effects + self.say(spec.words, self._remembered.last_id, now_ns)
         return effects + self._speaking.accept(self.plan(spec, turn), marks, now_ns)
 
     def say(self, words: str, previous: str | None, now_ns: int) -> list[Effect]:

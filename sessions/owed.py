@@ -87,6 +87,11 @@ class Owing:
         """What came of calls is to be said, unless something else is owed: that reads it as well."""
         self._owed = self._owed or Owed(Marks(), self._hearing.next_turn(), now_ns, spec)
 
+    def say_instead(self, spec: ResponseSpec, now_ns: int) -> None:
+        """This is to be said, and no answer to a turn; what a client has asked for goes before it."""
+        if not self.is_asked_for:
+            self._owed = Owed(Marks(), self._hearing.next_turn(), now_ns, spec)
+
     def understood(self, turn: Turn, text: str, now_ns: int) -> None:
         """`turn` has said `text`; where that is nothing, what it cut short is answered again."""
         owed = self._owed

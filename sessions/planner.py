@@ -13,11 +13,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
 from sessions.events import ResponseView
+from sessions.far_side import MachinePolicy
 from sessions.plan import Plan
 from sessions.prompt import IDLE
 from sessions.route import Leg, LegKind, Route
@@ -44,7 +45,7 @@ class ReplyDefaults:
     `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
     much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
     `service_tools`: those that the service carries out itself.
-    `filler`: what bridges a long wait for a reply.
+    `filler`: what bridges a long wait for a reply. `machines`: what is done where one answers.
     """
 
     instructions: str
@@ -56,6 +57,7 @@ class ReplyDefaults:
     voices: tuple[str, ...] = ()
     service_tools: tuple[ServiceTool, ...] = ()
     filler: str = ""
+    machines: MachinePolicy = field(default_factory=MachinePolicy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,9 @@ class RealtimeDialect:
             case events.CallerIdle(item, start_ms, end_ms):
                 silence = {"item_id": item, "audio_start_ms": start_ms, "audio_end_ms": end_ms}
                 return [{"type": "input_audio_buffer.timeout_triggered", **silence}]
+            case events.LineRecognised(what, item, answered):
+                recognised = {"type": "line.recognised", "what": what, "item_id": item, "answered": answered}
+                return [recognised] if self.extensions else []
             case events.InputCleared():
                 return [{"type": "input_audio_buffer.cleared"}]
             case events.ItemAdded(item, previous):

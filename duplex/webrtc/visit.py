@@ -332,6 +332,7 @@ _FAREWELL = {
     "permission_revoked": "the permission to call was revoked",
     "quota_exceeded": "a quota of this tenant is used up",
     "call_too_long": "the call has lasted as long as a call may",
+    "answering_machine": "a machine has answered, and calls to machines end",
     "idle": "nothing was said for too long",
     "slow_client": "messages were not read in time",
     "too_many_messages": "messages came faster than they can be answered",

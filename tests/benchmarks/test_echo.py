@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.echo import Line, Room, Studio, Trial, _rms, known_after_ms, over_telephone
+from benchmarks.echo import Line, Room, Studio, Trial, known_after_ms, over_telephone, rms
 from media.echo import UNLIKE, Kinship, Likeness
 from media.turn_events import Held, Resumed, TurnEvent, TurnStarted, Yielded
 
@@ -42,7 +42,7 @@ def test_an_echo_is_as_loud_late_and_noisy_as_its_line_and_is_known() -> None:
     reply = studio.said(1)[0]
     line = Line(gain=0.5, delay_ms=300, room="hall", is_telephone=True, noise_db=20)
     heard = studio.echo(reply, line)
-    assert np.sqrt(np.mean(heard[:7_000] ** 2)) == pytest.approx(_rms(heard) / 10, rel=0.3)
+    assert np.sqrt(np.mean(heard[:7_000] ** 2)) == pytest.approx(rms(heard) / 10, rel=0.3)
     assert len(over_telephone(heard)) == pytest.approx(len(heard), abs=3)
     trial = Room().play(reply, heard, is_telephone=True)
     assert any(likeness.is_ours for _, likeness in trial.windows)

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from duplex.call import STILL_NS_MAX, Call
+from sessions.effects import EndCall
 from sessions.events import ReplyAudio
 from stages.messages import Closed
 from tests.duplex.test_call import FAR_NS, NS_PER_S, Bench, play, silence, tone
@@ -55,6 +56,18 @@ def test_a_call_that_finds_no_pause_leaves_when_its_time_is_over() -> None:
         assert one.call.end_reason is None
         one.call.pace(2)
         assert one.call.end_reason == "service_shutdown"
+
+    play(scenario)
+
+
+def test_a_conversation_may_end_its_call() -> None:
+    async def scenario(one: Bench) -> None:
+        one.start_reply()
+        one.call.carry_out([EndCall("answering_machine", 2)])
+        one.call.pace(1)
+        assert one.call.end_reason is None
+        one.call.pace(2)
+        assert one.call.end_reason == "answering_machine"
 
     play(scenario)
 

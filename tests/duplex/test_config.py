@@ -51,6 +51,7 @@ def test_lists_are_separated_by_bars(text: str, values: tuple[str, ...]) -> None
         ("input_bytes_per_second_max", "1"),
         ("engine", "cloud"),
         ("thinker", "human"),
+        ("answering_machine", "shout"),
         ("temperature", "2.5"),
         ("silence_ms", "99"),
         ("generation_lead_ms", "100"),
@@ -104,6 +105,20 @@ def test_another_thinker_needs_its_address_and_model() -> None:
         load({"DUPLEX_THINKER": "openai", "DUPLEX_OPENAI_MODEL": "any"})
     config = load({"DUPLEX_THINKER": "openai", "DUPLEX_OPENAI_MODEL": "m", "DUPLEX_OPENAI_BASE_URL": "http://h/v1"})
     assert config.thinker == "openai"
+
+
+def test_a_message_to_machines_and_what_to_do_with_it_need_each_other() -> None:
+    for wrong in (
+        {"DUPLEX_ANSWERING_MACHINE": "leave_message"},
+        {"DUPLEX_ANSWERING_MACHINE": "leave_message", "DUPLEX_MACHINE_MESSAGE": " "},
+        {"DUPLEX_MACHINE_MESSAGE": "Please call back."},
+        {"DUPLEX_ANSWERING_MACHINE": "hang_up", "DUPLEX_MACHINE_MESSAGE": "Please call back."},
+    ):
+        with pytest.raises(ConfigError, match="machine_message need each other"):
+            load(wrong)
+    config = load({"DUPLEX_ANSWERING_MACHINE": "leave_message", "DUPLEX_MACHINE_MESSAGE": "Please call back."})
+    assert config.machine_message == "Please call back."
+    assert load({"DUPLEX_ANSWERING_MACHINE": "hang_up"}).answering_machine == "hang_up"
 
 
 def test_an_operator_is_no_caller() -> None:

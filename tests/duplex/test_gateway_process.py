@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from duplex import door, gateway_process
 from duplex.config import Config
 from media.heard_estimate import ROUND_TRIP_NS_UNKNOWN, Probe
 from media.vad import VadState
+from sessions.far_side import REPEATS_MAX, MachinePolicy
 from stages.engines.local import persona
 from tests.duplex.gated_gateway import GatedGateway
 
@@ -62,6 +63,15 @@ def test_the_scripted_ear_hears_what_is_loud() -> None:
     model = gateway_process._vad_model(Config(engine="scripted"))
     quiet, loud = np.full(512, 0.01, np.float32), np.full(512, -0.2, np.float32)
     assert model.probabilities([(VadState(), quiet), (VadState(), loud)]) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(("engine", "repeats_max"), [("local", REPEATS_MAX), ("scripted", None), ("synthetic", None)])
+def test_words_that_are_made_up_are_no_loop(
+    engine: Literal["local", "scripted", "synthetic"], repeats_max: int
+) -> None:
+    config = Config(engine=engine, answering_machine="leave_message", machine_message=" Please call back. ")
+    policy = MachinePolicy("leave_message", "Please call back.", repeats_max)
+    assert gateway_process._defaults(config, ()).machines == policy
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,22 @@ def test_bytes_may_be_cut_anywhere(coded: bytes, place: int) -> None:
     for law in LAWS.values():
         assert law.decode(coded[:place]) + law.decode(coded[place:]) == law.decode(coded)
         assert law.encode(law.decode(coded[:place])) == law.encode(law.decode(coded))[: len(coded[:place])]
+
+
+@pytest.mark.filterwarnings("ignore:'audioop' is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", LAWS)
+def test_all_samples_are_coded_as_by_another_implementation_or_nearer(name: str) -> None:
+    audioop = pytest.importorskip("audioop")
+    encode, decode = {
+        "pcm_mulaw": (audioop.lin2ulaw, audioop.ulaw2lin),
+        "pcm_alaw": (audioop.lin2alaw, audioop.alaw2lin),
+    }[name]
+    law, given_samples = LAWS[name], np.arange(-32_768, 32_768)
+    ours, theirs = law.encode(pcm(given_samples)), encode(pcm(given_samples), 2)
+    assert law.decode(CODES) == decode(CODES, 2)
+    # Of samples that lie between two levels, negative ones go by their one's complement here alone.
+    differ = [value for value, ours_, theirs_ in zip(given_samples, ours, theirs, strict=True) if ours_ != theirs_]
+    assert all(value < 0 for value in differ)
+    assert len(differ) == {"pcm_mulaw": 508, "pcm_alaw": 0}[name]
+    errors = [np.abs(np.asarray(samples(law.decode(coded))) - given_samples) for coded in (ours, theirs)]
+    assert (errors[0] <= errors[1]).all()

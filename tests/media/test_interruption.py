@@ -190,6 +190,8 @@ def test_the_benefit_of_the_doubt_is_for_a_steady_voice(item: Evidence, elapsed_
         {"sure_spread": -0.1},
         {"words_ms_min": -1},
         {"words_ms_min": 641},
+        {"words_over_echo_ms_min": -1},
+        {"words_over_echo_ms_min": 641},
         {"echo_share": 0.0},
         {"echo_share": 1.1},
     ],
@@ -234,14 +236,43 @@ def test_a_voice_over_an_echo_is_told_once_it_has_lasted() -> None:
     assert (made.voiced_ms, made.is_over_echo, made.is_ours) == (256, False, False)
 
 
+def echo_with(*, voice_ms: int) -> Burst:
+    """A second of our echo, so much of it a voice at first, as far as its sound tells."""
+    made = Burst()
+    made.add_ours(all_of_it=True)
+    for _ in range(0, voice_ms, WINDOW_MS):
+        made.add(0.95, 0.5, DB)
+    for _ in range(30):
+        made.add_ours(all_of_it=False)
+    return made
+
+
 @pytest.mark.parametrize(
     ("fresh", "reason"), [(Meaning.WORDS, None), (Meaning.WORD, None), (Meaning.INTERRUPTION, "words")]
 )
 def test_under_an_echo_only_clear_words_interrupt(fresh: Meaning, reason: str | None) -> None:
-    made = Burst()
-    for _ in range(30):
-        made.add_ours(all_of_it=True)
+    made = echo_with(voice_ms=128)
+    assert made.is_ours
     assert Evidence(made, Heard(Meaning.WORDS, False, fresh), False, False, SETTINGS).reason_to_yield == reason
+
+
+def test_words_in_what_sounded_as_ours_all_along_are_ours_misheard() -> None:
+    interrupting = Heard(Meaning.INTERRUPTION, False, Meaning.INTERRUPTION)
+    for voice_ms, reason in ((0, None), (96, None), (128, "words")):
+        made = echo_with(voice_ms=voice_ms)
+        assert Evidence(made, interrupting, False, False, SETTINGS).reason_to_yield == reason
+
+
+def test_the_most_voice_of_a_burst_is_forgotten_only_where_it_was_echo_all_along() -> None:
+    made = echo_with(voice_ms=128)
+    assert (made.voiced_ms, made.most_voiced_ms) == (0, 128)
+    joined = burst(0.95, 64)
+    joined.join(made)
+    assert joined.most_voiced_ms == 128
+    joined.join(burst(0.95, 96))
+    assert (joined.voiced_ms, joined.most_voiced_ms) == (160, 160)
+    made.add_ours(all_of_it=True)
+    assert made.most_voiced_ms == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["voice", "echo", "echo since it began"]), st.floats(0, 1))))
@@ -253,5 +284,6 @@ def test_whatever_comes_the_evidence_of_a_burst_stays_within_bounds(windows: lis
         else:
             made.add_ours(all_of_it=what != "echo")
     assert 0 <= made.voiced_ms <= made.sounded_ms
+    assert made.voiced_ms <= made.most_voiced_ms
     assert -1e-9 <= made.mean <= 1 + 1e-9
     assert made.level_db == pytest.approx(DB if made.voiced_ms else 0.0)

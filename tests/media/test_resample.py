@@ -120,6 +120,30 @@ def test_reset_and_flush_begin_a_new_stream() -> None:
     np.testing.assert_array_equal(first, convert(samples, 8_000, 24_000))
 
 
+TELEPHONE_PAIRS = [pair for pair in PAIRS if 8_000 in pair]
+
+
+@pytest.mark.parametrize(("from_rate", "to_rate"), TELEPHONE_PAIRS)
+def test_timbal_112_nothing_of_a_reply_that_was_cut_is_heard_in_the_next(from_rate: int, to_rate: int) -> None:
+    resampler = StreamResampler(from_rate, to_rate)
+    resampler.process(np.ones(from_rate // 50, dtype=np.float32))
+    assert resampler.held_samples > 0, "the end of what was cut is still in there"
+    resampler.reset()
+    after = np.concatenate((resampler.process(np.zeros(from_rate // 50, dtype=np.float32)), resampler.flush()))
+    assert len(after) == to_rate // 50
+    assert not after.any()
+
+
+@pytest.mark.parametrize(("from_rate", "to_rate"), TELEPHONE_PAIRS)
+def test_a_telephone_is_delayed_by_no_more_than_2_ms(from_rate: int, to_rate: int) -> None:
+    """A step is out once so much more has come, and no sample before it has changed."""
+    resampler = StreamResampler(from_rate, to_rate)
+    waits = 2 * from_rate // 1_000
+    before = resampler.process(np.zeros(from_rate // 10, dtype=np.float32))
+    given_out = len(before) + len(resampler.process(np.ones(waits + 1, dtype=np.float32)))
+    assert given_out * from_rate >= from_rate // 10 * to_rate, "the first sample of the step is out"
+
+
 @pytest.mark.parametrize(("from_rate", "to_rate"), [(11_025, 16_000), (16_000, 0)])
 def test_an_unknown_rate_is_refused_by_name(from_rate: int, to_rate: int) -> None:
     with pytest.raises(ResampleError, match="is not one of"):

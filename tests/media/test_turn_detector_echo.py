@@ -71,7 +71,17 @@ def test_what_may_be_an_echo_is_no_evidence_of_a_voice_that_holds_us() -> None:
 def test_words_of_a_caller_under_the_echo_interrupt() -> None:
     call = Call()
     call.echo(960)
+    call.hear(128, echo=MIXED)
+    call.echo(160, since=at(call.windows))
     assert call.say("The weather in Paris stop") == [Yielded(0, "late_words")]
+
+
+def test_interrupting_words_in_what_sounds_as_ours_are_ours_misheard() -> None:
+    call = Call()
+    call.echo(960)
+    assert call.say("When Sun might hit the...") == []
+    call.hear(96, echo=MIXED)
+    assert call.say("When Sun might hit the? Stop") == []
 
 
 @pytest.mark.parametrize("kinship", [Kinship.OTHER, Kinship.MIXED])

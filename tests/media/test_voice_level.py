@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from media.speech_gate import WINDOW_MS
-from media.voice_level import FAR_DB, JUDGED_MS, LEARNING_MS, VoiceLevel, level_db
+from media.voice_level import FAINT_DB, FAR_DB, JUDGED_MS, LEARNING_MS, VoiceLevel, level_db
 
 LONG_MS = 10_000
 
@@ -28,7 +28,18 @@ def test_the_level_of_samples_is_their_root_mean_square() -> None:
 def test_of_a_caller_who_has_not_spoken_long_enough_nothing_is_known() -> None:
     voice = spoken(-20, LEARNING_MS - WINDOW_MS)
     assert voice.usual_db is None
-    assert not voice.is_far(-60, LONG_MS, so_far=False)
+    assert not voice.is_far(FAINT_DB + 0.1, LONG_MS, so_far=True)
+
+
+@pytest.mark.parametrize("so_far", [True, False])
+def test_of_a_caller_who_is_not_known_only_a_voice_is_far_that_no_line_makes_of_theirs(so_far: bool) -> None:
+    voice = VoiceLevel()
+    assert voice.is_far(FAINT_DB - 0.1, JUDGED_MS, so_far=so_far)
+    assert voice.is_far(FAINT_DB - 0.1, JUDGED_MS - WINDOW_MS, so_far=so_far) is so_far
+
+
+def test_a_caller_who_is_always_faint_is_not_far() -> None:
+    assert not spoken(FAINT_DB - 5).is_far(FAINT_DB - 5, LONG_MS, so_far=True)
 
 
 def test_a_voice_far_below_the_usual_level_is_far() -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from sessions.conversation import Conversation
 from sessions.effects import CancelStream, Effect, FeedStream, OpenStream, SaveCallBegun, SaveSpeaking, Tell
 from sessions.events import Event, ResponseFinished, ResponseStarted, ResponseView
+from sessions.far_side import MachinePolicy
 from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
@@ -99,6 +100,7 @@ class Talk:
         service_tools: tuple[ServiceTool, ...] = (),
         calls: tuple[BegunCall, ...] = (),
         filler: str = "",
+        machines: MachinePolicy | None = None,
     ) -> None:
         self._ids: Counter[str] = Counter()
         self._ids_from = ids_from
@@ -117,6 +119,7 @@ class Talk:
                 voices=("joe", "amy"),
                 service_tools=service_tools,
                 filler=filler,
+                machines=machines or MachinePolicy(),
             ),
             transport_lead_ms=lead_ms,
             recalls=recalls,

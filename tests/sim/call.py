@@ -415,7 +415,7 @@ class Call:
             case do.SaveLate():
                 self.journal.queue.late()
                 self.journal.look()
-            case do.Measured() | do.Overheard():
+            case do.Measured() | do.Overheard() | do.EndCall():  # no policy of its calls ends them
                 pass
             case _:
                 self._keep(self._recorder.saved(effect))

@@ -206,7 +206,12 @@ class Caller:
             self._speech_later(self._random.choice(DECIDE_MS), self._be_judged)
         else:
             call.carry_out(call.core.speech_started(onset, self.clock.now_ns))
-            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+            self._speech_later(self._speech_ms, self._fall_silent)
+
+    @property
+    def _speech_ms(self) -> int:
+        """How long they speak; once mishaps have ended, how long they do is nothing that a promise depends on."""
+        return self._random.choice(SPEECH_MS) if self._scene.trouble else SPEECH_MS[0]
 
     def _be_judged(self, call: Call) -> None:
         """Speech over a reply is an interruption, or it is none, or it turns out to be one later."""
@@ -214,11 +219,11 @@ class Caller:
         if not call.core.saying(self.clock.now_ns).may_be_held:
             call.resume("floor_free")
             call.carry_out(call.core.speech_started(onset, self.clock.now_ns))
-            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+            self._speech_later(self._speech_ms, self._fall_silent)
         elif self._random.random() < 0.6 or not self._scene.trouble:
             self._scene.count("barge-ins")
             call.interrupt(onset)
-            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+            self._speech_later(self._speech_ms, self._fall_silent)
         else:
             call.resume("short")
             self._speech_later(self._random.choice(DECIDE_MS), self._be_judged_again)
@@ -227,7 +232,7 @@ class Caller:
         if self._random.random() < 0.3:
             self._scene.count("late barge-ins")
             call.interrupt(max(0, call.newest - ONSET_SAMPLES))
-            self._speech_later(self._random.choice(SPEECH_MS), self._fall_silent)
+            self._speech_later(self._speech_ms, self._fall_silent)
         else:
             self._scene.count("backchannels")
             self._is_speaking = False

@@ -77,6 +77,7 @@ SEEN = (
     "replies broken off",
     "replies presumed whole",
     "replies told whole",
+    "resumes outdated",
     "sessions begun anew",
     "sessions deleted",
     "sessions gone back",

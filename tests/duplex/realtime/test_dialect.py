@@ -388,6 +388,14 @@ def test_a_fault_of_ours_is_no_fault_of_the_client() -> None:
     assert (body["type"], body["code"], body["event_id"]) == ("server_error", "store_unavailable", "e")
 
 
+def test_what_is_at_the_end_of_the_line_is_told_to_those_who_asked_for_more() -> None:
+    event = events.LineRecognised("queue", "item_1")
+    assert dialect(extensions=False).encode(event) == []
+    assert dialect(extensions=True).encode(event) == [
+        {"type": "line.recognised", "what": "queue", "item_id": "item_1", "answered": False}
+    ]
+
+
 def test_items_that_had_to_leave_are_named_with_the_limits() -> None:
     assert dialect(extensions=False).encode(events.HistoryTrimmed(("item_1",))) == []
     (trimmed,) = dialect(extensions=True).encode(events.HistoryTrimmed(("item_1", "item_2")))
