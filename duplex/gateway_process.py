@@ -44,6 +44,8 @@ from duplex.probe_server import ProbeServer
 from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.service_tools import HttpTool, service_tools
 from duplex.tasks import stop_task
+from duplex.telephony.routes import PHONE_PATHS
+from duplex.telephony.sockets import MESSAGE_BYTES_MAX
 from duplex.tenant_directory import TenantDirectory
 from duplex.tls_dev import DevelopmentTls, development_tls
 from duplex.turn_sound_service import TurnSoundModel
@@ -70,6 +72,9 @@ TCP_NOTSENT_LOWAT = 25
 PING_S = 1.0  # pings tell how long the way to the client is, and that it is there
 PONG_S = 20.0  # a client that has gone without a word, or reads nothing, is let go after that
 HANDSHAKE_BYTES_MAX = 16 << 10
+# Carriers send far less, and whoever connects there may have yet to say who they are. The calls refuse what is over a
+# quarter of it in their own way.
+PHONE_BYTES_MAX = 4 * MESSAGE_BYTES_MAX
 AT_THE_DOOR_S_MAX = 5
 STAGES_S_MAX = 10  # a worker that was started anew is linked to within a second or two
 
@@ -93,6 +98,8 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         extensions = cast("dict[str, object]", self.scope["extensions"])
         extensions[PROBE_EXTENSION] = self._probe
+        if self.scope["path"].startswith(PHONE_PATHS):
+            self.conn.max_size = PHONE_BYTES_MAX
         await super().run_asgi()
 
     def start_keepalive(self) -> None:

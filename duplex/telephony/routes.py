@@ -10,6 +10,8 @@ from duplex.gateway import Gateway
 from duplex.telephony import asterisk_endpoint, telnyx_endpoint, twilio_endpoint
 from duplex.telephony.entrance import Entrance
 
+PHONE_PATHS = "/v1/telephony/"
+
 
 def phone_routes(gateway: Gateway, authority: Authority, client_secrets: ClientSecrets) -> list[BaseRoute]:
     """Raises `ConfigError` where a file that holds a secret cannot be used."""

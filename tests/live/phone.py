@@ -150,6 +150,16 @@ def speaking(*spans_ms: tuple[int, int]) -> Say:
     return say
 
 
+def telling(pcm: bytes, *, at_ms: int) -> Say:
+    """PCM16, at the rate of the line, from there on."""
+
+    def say(at: int, samples: int, rate: int) -> bytes:
+        begin = 2 * (at - at_ms * rate // 1_000)
+        return pcm[max(0, begin) : max(0, begin + 2 * samples)].ljust(2 * samples, b"\0")
+
+    return say
+
+
 def items_of(service: Service, session: str) -> list[ItemRecord]:
     """What the store has of a session that is over."""
     service.wait_for_calls(0)

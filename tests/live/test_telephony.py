@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,18 @@ from duplex.telephony.line import MARK_FRAMES
 from loadtest.carriers.asterisk_channel import AsteriskChannel, ChannelCall
 from loadtest.carriers.media_stream import MediaStream
 from loadtest.carriers.stream_dialects import TELNYX, TWILIO, WIDE, StreamCall
+from media.wav import read_wav
 from sessions.records import ItemRecord
 from tests.live.caller import calling
 from tests.live.coded import numbers, serving_words
-from tests.live.phone import Core, Phone, call, items_of, speaking
-from tests.live.service import Service
+from tests.live.phone import Core, Phone, call, items_of, speaking, telling
+from tests.live.service import Service, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 WORDS = 14
 QUESTION = (300, 1_000)
+SPEECH = Path(__file__).parents[1] / "data" / "speech"
 MARK_MS = MARK_FRAMES * 20
 
 
@@ -136,3 +139,21 @@ def test_a_murmur_holds_a_reply_and_nothing_of_it_is_lost_or_said_twice(
     assert [word.word for word in words if word.whole and not word.repeated_samples] == list(range(WORDS))
     reply, *_ = replies(items_of(service, session_of(service, since)))
     assert (numbers(reply.content.split()), reply.truncated) == (list(range(WORDS)), False)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(("core", "name"), [CARRIERS[0], CARRIERS[-1]])
+def test_a_question_over_a_telephone_is_understood_and_answered_with_real_models(
+    tmp_path: Path, core: Callable[[], Core], name: str
+) -> None:
+    carrier = core()
+    phone = Phone(carrier, telling(read_wav(SPEECH / "capital.wav", carrier.sound.sample_rate), at_ms=3_000))
+    with serving(tmp_path / "data", {"phone_greeting": "Hello."}, engine="local") as service:
+        call(f"ws://{service.address}/v1/telephony/{name}", phone, lambda: phone.said_ms >= 14_000)
+        items = items_of(service, session_of(service, 0))
+    greeting, asked, answer, *_ = items
+    assert (greeting.role, greeting.content) == ("assistant", "Hello.")
+    assert (asked.role, "capital" in asked.content.lower()) == ("user", True)
+    assert (answer.role, bool(answer.content)) == ("assistant", True)
+    assert phone.loud_ms > greeting.audio_ms_total
+    assert not phone.complaints

@@ -184,3 +184,12 @@ def test_who_calls_again_goes_on_where_the_call_was_cut_off(
         items = items_of(service, sessions[-1])
     assert (sessions[0] == sessions[1]) is is_same
     assert sum(item.role == "user" for item in items) == (2 if is_same else 1)
+
+
+def test_a_caller_who_says_nothing_is_greeted_and_spoken_to_again(tmp_path: Path) -> None:
+    settings = {"phone_greeting": "Hello, who is there?", "phone_idle_s": "5"}
+    with answering(tmp_path, "Are you still there?", **settings) as service:
+        phone = Phone(MediaStream(StreamCall(), TWILIO), speaking())
+        call(f"ws://{service.address}/v1/telephony/twilio", phone, lambda: phone.said_ms >= 9_500)
+        items = items_of(service, service.wait_for_event("phone_call_began")["session"])
+    assert [item.content for item in items] == ["Hello, who is there?", "", "Are you still there?"]

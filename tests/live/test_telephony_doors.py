@@ -144,6 +144,16 @@ def test_who_does_not_start_is_let_go(service: Service) -> None:
     assert closed.value.rcvd.reason == "no_start"
 
 
+def test_a_stranger_s_message_is_not_even_read_where_it_is_far_too_large(service: Service) -> None:
+    with connect_sync(f"ws://{service.address}/v1/telephony/twilio", proxy=None) as stranger:
+        stranger.send("x" * 400_000)
+        with pytest.raises(ConnectionClosed) as closed:
+            stranger.recv(timeout=EVENT_S_MAX)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+    assert closed.value.rcvd.reason != "message_too_large", "that is for what was read"
+
+
 def test_telnyx_comes_in_with_its_token(service: Service) -> None:
     url = f"ws://{service.address}/v1/telephony/telnyx"
     assert refused_code(url) == (401, "missing_ticket")

@@ -1,0 +1,286 @@
+"""The shell of a telephone call: what ends it, and what its carrier is told then. Its stages are never there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from duplex.realtime.connection import Limits, SocketClosedError
+from duplex.telephony import phone_call
+from duplex.telephony.asterisk import Asterisk
+from duplex.telephony.carrier import Carrier, CarrierError, Message, Started
+from duplex.telephony.control import ControlError
+from duplex.telephony.inbound import Inbound
+from duplex.telephony.media_streams import TELNYX, TWILIO, MediaStreams
+from duplex.telephony.outbound import MESSAGES_WAITING_MAX
+from duplex.telephony.phone_call import FAULTS_MAX, Line, PhoneCall, opening, transport_of
+from duplex.telephony.phone_tools import HUNG_UP, TRANSFERRED, phone_tools
+from sessions.events import TurnHeld, TurnResumed
+from tests.duplex.realtime.test_connection import NEVER_NS, S_MAX
+from tests.duplex.test_call import Bench as CallBench
+from tests.duplex.test_call import play as play_call
+
+TWILIO_START = {
+    "event": "start",
+    "streamSid": "MZ01",
+    "start": {"callSid": "CA01", "mediaFormat": {"encoding": "PCMU"}},
+}
+TELNYX_START = {
+    "event": "start",
+    "stream_id": "s",
+    "start": {"call_control_id": "c", "media_format": {"encoding": "PCMU"}},
+}
+CHANNEL_START = {"event": "MEDIA_START", "channel_id": "pbx-1", "format": "ulaw", "optimal_frame_size": 160}
+
+
+class FakeSocket:
+    """Gives what stands in `incoming`, then waits until it is closed; keeps what is sent."""
+
+    def __init__(self, *incoming: Any) -> None:
+        self.incoming: deque[Any] = deque(incoming)
+        self.sent: list[Message] = []
+        self.closed: tuple[int, str] | None = None
+        self.gone = asyncio.Event()
+        self.emptied = asyncio.Event()
+
+    async def receive(self) -> Message:
+        if not self.incoming:
+            self.emptied.set()
+            await self.gone.wait()
+            raise SocketClosedError
+        message = self.incoming.popleft()
+        if isinstance(message, Exception):
+            raise message
+        return json.dumps(message) if isinstance(message, dict) else message
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = code, reason
+
+
+class Control:
+    def __init__(self, error: ControlError | None = None) -> None:
+        self.error = error
+        self.hung_up: list[str] = []
+
+    async def transfer(self, call: Started, to: str) -> None:
+        raise NotImplementedError
+
+    async def hang_up(self, call: Started) -> None:
+        self.hung_up.append(call.call)
+        if self.error is not None:
+            raise self.error
+
+
+class Bench:
+    def __init__(self, one: CallBench) -> None:
+        self.call = one.call
+        self.socket = FakeSocket()
+        self.carrier: Carrier = MediaStreams(TWILIO)
+        self.control: Control | None = None
+        self.limits = Limits(1 << 30, NEVER_NS, NEVER_NS)
+
+    async def open(self, start: dict[str, Any] = TWILIO_START) -> PhoneCall:
+        self.socket.incoming.appendleft(start)
+        line = Line(self.socket, self.carrier, self.control)
+        opened = await opening(self.socket, self.carrier)
+        return PhoneCall(line, opened, self.call, self.limits, stall_ns_max=NEVER_NS)
+
+    async def serve(self, start: dict[str, Any] = TWILIO_START) -> str:
+        phone = await self.open(start)
+        reason = await phone.serve()
+        self.call.end(reason)
+        await phone.finish(reason)
+        return reason
+
+    def texts(self) -> list[Any]:
+        return [json.loads(message) for message in self.socket.sent if isinstance(message, str)]
+
+
+def play(scenario: Callable[[Bench], Coroutine[None, None, None]]) -> None:
+    async def run(one: CallBench) -> None:
+        async with asyncio.timeout(S_MAX):
+            await scenario(Bench(one))
+
+    play_call(run)
+
+
+def test_a_carrier_that_hangs_up_ends_the_call() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.incoming.append({"event": "stop"})
+        assert await one.serve() == "client_closed"
+        assert one.socket.closed == (1000, "client_closed")
+
+    play(scenario)
+
+
+def test_a_socket_that_closes_ends_the_call() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.gone.set()
+        assert await one.serve() == "client_closed"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("limits", "reason"), [((0, NEVER_NS), "call_too_long"), ((NEVER_NS, 0), "idle")])
+def test_a_call_has_an_end(limits: tuple[int, int], reason: str) -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits = Limits(1 << 30, *limits)
+        assert await one.serve() == reason
+        assert one.socket.closed == (1008, reason)
+
+    play(scenario)
+
+
+def test_an_end_of_ours_hangs_up_where_a_message_does() -> None:
+    async def scenario(one: Bench) -> None:
+        one.carrier, one.limits = Asterisk(), Limits(1 << 30, 0, NEVER_NS)
+        await one.serve(CHANNEL_START)
+        assert one.texts()[-1] == {"command": "HANGUP"}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("error", [None, ControlError("no")])
+def test_or_asks_the_carrier_where_none_does(error: ControlError | None) -> None:
+    async def scenario(one: Bench) -> None:
+        one.carrier, one.limits = MediaStreams(TELNYX), Limits(1 << 30, 0, NEVER_NS)
+        one.control = Control(error)
+        with capture_logs() as logs:
+            await one.serve(TELNYX_START)
+        assert one.control.hung_up == ["c"]
+        assert [entry["event"] for entry in logs if entry["event"] == "not_hung_up"] == ["not_hung_up"] * (
+            error is not None
+        )
+        assert one.socket.closed == (1008, "call_too_long")
+
+    play(scenario)
+
+
+def test_a_call_that_was_passed_on_is_not_hung_up() -> None:
+    async def scenario(one: Bench) -> None:
+        one.carrier = Asterisk()
+        phone = await one.open(CHANNEL_START)
+        await phone.finish(TRANSFERRED)
+        assert one.socket.sent == []
+
+    play(scenario)
+
+
+def test_what_the_carrier_says_wrong_is_passed_over_up_to_an_end() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.incoming.extend(["{"] * FAULTS_MAX + [{"event": "error", "payload": {"code": 1, "title": "x"}}])
+        with capture_logs() as logs:
+            assert await one.serve() == "too_many_faults"
+        assert [entry["event"] for entry in logs].count("carrier_fault") == 1, "one tells enough"
+        assert one.socket.closed == (1008, "too_many_faults")
+
+    play(scenario)
+
+
+def test_what_no_call_survives_ends_it() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.incoming.append(CarrierError("message_too_large", "x", fatal=True))
+        assert await one.serve() == "message_too_large"
+        assert one.socket.closed == (1009, "message_too_large")
+
+    play(scenario)
+
+
+def test_a_fault_of_ours_ends_this_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(one: Bench) -> None:
+        monkeypatch.setattr(Inbound, "take", lambda *_: 1 / 0)
+        one.socket.incoming.append({"event": "media", "media": {"payload": "/w=="}})
+        assert await one.serve() == "internal_error"
+        assert one.socket.closed == (1011, "internal_error")
+
+    play(scenario)
+
+
+def test_a_carrier_that_takes_nothing_is_let_go() -> None:
+    async def scenario(one: Bench) -> None:
+        one.carrier = Asterisk()
+        phone = await one.open(CHANNEL_START)
+        serving = asyncio.create_task(phone.serve())
+        await one.socket.emptied.wait()
+        for _ in range(MESSAGES_WAITING_MAX):
+            one.call.audience.tell(TurnHeld(0), phone._line)
+            one.call.audience.tell(TurnResumed("short"), phone._line)
+        assert await serving == "slow_client"
+
+    play(scenario)
+
+
+def test_keys_become_words_of_the_callers() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.incoming.extend({"event": "dtmf", "dtmf": {"digit": digit}} for digit in "42#")
+        serving = asyncio.create_task(one.serve())
+        await one.socket.emptied.wait()
+        one.socket.gone.set()
+        await serving
+        (pressed,) = one.call.conversation.items
+        assert (pressed.role, pressed.text) == ("user", "[keys pressed on the telephone: 4 2]")
+
+    play(scenario)
+
+
+def test_a_model_hangs_up_once_it_was_heard() -> None:
+    async def scenario(one: Bench) -> None:
+        phone = await one.open()
+        phone.offer(phone_tools(None, ()))
+        serving = asyncio.create_task(phone.serve())
+        await one.socket.emptied.wait()
+        (own,) = one.call.tools._own.values()
+        await own.act("{}")
+        assert await serving == HUNG_UP
+        await phone.finish(HUNG_UP)
+        assert one.socket.closed == (1000, HUNG_UP)
+
+    play(scenario)
+
+
+def test_who_speaks_keeps_the_call() -> None:
+    async def scenario(one: Bench) -> None:
+        phone = await one.open()
+        phone.offer(phone_tools(None, ()))
+        one.call.carry_out(one.call.conversation.speech_started(0, 0))
+        (own,) = one.call.tools._own.values()
+        await own.act("{}")
+        assert one.call.end_reason is None
+
+    play(scenario)
+
+
+def test_a_carrier_that_does_not_start_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(one: Bench) -> None:
+        monkeypatch.setattr(phone_call, "START_S_MAX", 0)
+        with pytest.raises(TimeoutError):
+            await opening(FakeSocket(), MediaStreams(TWILIO))
+
+    play(scenario)
+
+
+def test_replies_have_the_lines_rate_where_that_is_a_telephones() -> None:
+    formats = {
+        "ulaw": "audio/pcmu",
+        "alaw": "audio/pcma",
+        "slin": "audio/pcmu",
+        "slin16": "audio/pcm",
+        "slin24": "audio/pcm",
+    }
+    for name, output in formats.items():
+        carrier = Asterisk()
+        size = {"ulaw": 160, "alaw": 160, "slin": 320, "slin16": 640, "slin24": 960}[name]
+        (started,) = carrier.receive(json.dumps({**CHANNEL_START, "format": name, "optimal_frame_size": size}))
+        assert isinstance(started, Started)
+        transport = transport_of(carrier, started.format)
+        assert (transport.output_format, transport.reports, transport.lead_ms) == (output, "mark", 80)
+        assert transport.input_format == started.format
