@@ -15,15 +15,18 @@ from dataclasses import dataclass
 
 from benchmarks.heard_error.line import Spoken
 from benchmarks.heard_error.plan import CallPlan
-from loadtest.coded_ear import SHORTEST_SAMPLES, CodedEar, WordHeard
+from loadtest.coded_ear import EVIDENCE_SAMPLES, SHORTEST_SAMPLES, CodedEar, WordHeard
 from media.chunk import ms_to_samples
-from media.coded_tones import EAR_RATE
+from media.coded_tones import EAR_RATE, EDGE_SAMPLES
 from sessions.records import ItemRecord
 
 # Two neighbouring pieces of a word may each be reported a little long (`media.coded_tones`).
 REPEATED_MS_MAX = 3
+# Of a word that follows another, and of one that is the first, so much may go unnoticed where it breaks off.
+UNNOTICED_MS = (EVIDENCE_SAMPLES + EDGE_SAMPLES) * 1_000 / EAR_RATE
+UNNOTICED_FIRST_MS = SHORTEST_SAMPLES * 1_000 / EAR_RATE
 # The ear may take so much for the end of a word that is no more than like it; a frame that came too late is longer.
-BEYOND_MS_MAX = SHORTEST_SAMPLES * 1_000 / EAR_RATE
+BEYOND_MS_MAX = UNNOTICED_FIRST_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class Finding:
         return reports == "acks" or (reports == "truncates" and self.spoken.cut.deed != "hang_up")
 
     @property
+    def ms_unsure(self) -> float:
+        """How much more may have been heard than the ear has made out."""
+        return UNNOTICED_MS if self.heard else UNNOTICED_FIRST_MS
+
+    @property
     def presumes(self) -> bool:
         """History has a word that was not played."""
         return self.words_error > 0
@@ -58,7 +66,8 @@ def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar
     said = [] if item is None else words_in(item.content)
     said_ms = 0 if item is None else item.audio_ms_cut if item.truncated else item.audio_ms_total
     faults = [*_faults_of_words(heard), *_faults_of_history(said)]
-    if spoken.stale_samples:
+    end = spoken.cleared_sample
+    if spoken.stale_samples or (end is not None and any(word.start_sample > end + EDGE_SAMPLES for word in heard)):
         faults.append("came after its end")
     if heard_ms > (0 if item is None else item.audio_ms_total) + BEYOND_MS_MAX:
         faults.append("more heard than sent")
