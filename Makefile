@@ -18,8 +18,8 @@ help:
 	@echo 'make run     install, check the weights, start the service (Ctrl-C ends it)'
 	@echo 'make test    install what tests need, run all checks and tests'
 	@echo 'make test-torch  install torch, run the tests of the torch engine'
-	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes)'
-	@echo 'make chaos-sessions  kills amid conversations that go on (KILLS=300 KILLS_SEED=20261130; about 20 minutes)'
+	@echo 'make chaos   every part of the service killed and stopped at every moment of a call (about 6 minutes), and then'
+	@echo '    amid conversations that go on: make chaos-sessions (KILLS=300 KILLS_SEED=20261130; about 15 minutes)'
 	@echo 'make eval-turns  judge turn-taking from the caller'"'"'s ear (EVENTS=64 SEED=1000 CALLS=2 ENGINE=local SOUND=wideband)'
 	@echo 'make format  lint  types  layers  tidy  cases  pytest  sim  bench  locks  clean'
 
@@ -87,6 +87,7 @@ bench: install
 # In their order: each phase has a service of its own.
 chaos: dev
 	$(BIN)/python -m pytest tests/chaos -m chaos -p no:randomly -vv
+	$(MAKE) --no-print-directory chaos-sessions
 
 KILLS ?= 300
 KILLS_SEED ?= 20261130

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket
 
 from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
-from duplex.call import Call
+from duplex.call import INTERNAL_ERROR, Call
 from duplex.client_secrets import Grant, TransportName
 from duplex.config import LOOPBACK_HOSTS
 from duplex.gateway import Admitted, Gateway
@@ -31,7 +31,7 @@ from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.telephony.call_backs import CallBacks
 from duplex.telephony.carrier import CarrierError, Started
 from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
-from duplex.telephony.phone_tools import HUNG_UP, TRANSFERRED, phone_tools
+from duplex.telephony.phone_tools import phone_tools
 from duplex.tenancies import Tenancy
 from duplex.tenants import Permission
 from duplex.transport import Transport
@@ -44,6 +44,9 @@ STRANGERS_MAX = 64
 BUSY_RETRY_S = 5
 NS_PER_S = 1_000_000_000
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
+
+# Ends that neither we nor anybody's rule has wanted: the caller may be lost to a tunnel, or have said goodbye.
+_CUT_OFF = frozenset({"client_closed", "idle", "slow_client", "service_shutdown", "stage_unresponsive", INTERNAL_ERROR})
 
 _log = structlog.get_logger("duplex.telephony")
 
@@ -124,7 +127,7 @@ class Entrance:
             transport = transport_of(line.carrier, opened.started.format, tools)
             async with self._begun(tenancy, transport, grant, caller) as admitted:
                 reason = await self._converse(line, opened, admitted.call, tools)
-            if reason not in (HUNG_UP, TRANSFERRED):
+            if reason in _CUT_OFF:
                 await self._call_backs.expect(tenant, caller, admitted.resume_token)
 
     @asynccontextmanager

@@ -97,7 +97,9 @@ def test_twilio_begins_with_connected_and_start() -> None:
 
 def test_the_caller_is_heard_in_frames_whose_numbers_are_strings() -> None:
     peer = Peer()
-    peer.frame(20)
+    (first,) = peer.frame(20)
+    assert isinstance(first, Send)
+    assert first.is_sound
     (media,) = sent(peer.frame(40))
 
     assert media["sequenceNumber"] == "3"
