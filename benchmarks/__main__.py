@@ -22,6 +22,7 @@ from benchmarks import (  # noqa: E402
     hop,
     idle_sessions,
     leaks,
+    phone_drift,
     phone_heard_error,
     resume,
     scheduler,
@@ -120,6 +121,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "phone-heard-error": lambda cuts, _: phone_heard_error.phone_heard_error(
         _say, cuts=cuts or phone_heard_error.CUTS
     ),
+    "phone-drift": lambda minutes, _: phone_drift.phone_drift(_say, minutes=minutes or phone_drift.MINUTES),
     "holds": lambda count, _: holds.holds(_say, count=count or holds.HOLDS),
     "turn-cpu": lambda seconds, _: _turn_cpu(seconds),
     "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),

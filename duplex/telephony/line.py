@@ -3,6 +3,7 @@
 Theory of operation
     A frame of a reply becomes frames of the line. Behind each `MARK_FRAMES` of them a mark is sent, and behind the last
     of a reply. What came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported each slot.
+    Frames are asked for by the carrier's clock, which may be faster than ours.
     The end of an epoch takes back what has not left and flushes the rest. So does a turn of the caller's where we
     believe that all was heard: the carrier may play on for seconds.
 
@@ -82,7 +83,7 @@ class PhoneLine:
         self._now_ns = now_ns
         lead_ns = self._can_do.lead_ms * 1_000_000
         may_send = not self._is_full and self._outbound.has_room and self._queue.lead_ns(now_ns) < lead_ns
-        return now_ns if may_send else None
+        return now_ns + self._queue.gained_ns if may_send else None
 
     def path(self, now_ns: int) -> Path:
         return path_of(TELEPHONE_LATENCY, self._ports.probe(), now_ns)

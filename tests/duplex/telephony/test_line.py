@@ -146,6 +146,15 @@ def test_frames_go_while_there_is_room() -> None:
     assert not bench.line.pad()
 
 
+def test_a_carrier_with_a_fast_clock_is_sent_as_much_as_it_plays() -> None:
+    bench = Bench()
+    bench.speak(2 * MARK_FRAMES)
+    bench.written()
+    bench.pass_ms(115)
+    bench.told(Played(7, 160 * MARK_FRAMES))
+    assert bench.line.next_frame_ns(bench.now_ns) == bench.now_ns + 5 * MS
+
+
 def test_asterisk_2115_no_more_than_the_lead_waits_at_the_carrier() -> None:
     bench = Bench(ASTERISK)
     for _ in range(4):
