@@ -22,6 +22,7 @@ from benchmarks import (  # noqa: E402
     hop,
     idle_sessions,
     leaks,
+    phone_cpu,
     phone_drift,
     phone_heard_error,
     resume,
@@ -120,6 +121,9 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "heard-error": lambda cuts, _: heard_error.heard_error(_say, cuts=cuts or heard_error.CUTS),
     "phone-heard-error": lambda cuts, _: phone_heard_error.phone_heard_error(
         _say, cuts=cuts or phone_heard_error.CUTS
+    ),
+    "phone-cpu": lambda seconds, calls: phone_cpu.phone_cpu(
+        _say, seconds=seconds or phone_cpu.SECONDS, calls=calls if calls > 1 else phone_cpu.CALLS
     ),
     "phone-drift": lambda minutes, _: phone_drift.phone_drift(_say, minutes=minutes or phone_drift.MINUTES),
     "holds": lambda count, _: holds.holds(_say, count=count or holds.HOLDS),

@@ -17,7 +17,8 @@ from benchmarks.heard_error.line import Spoken
 from benchmarks.heard_error.plan import CallPlan
 from loadtest.coded_ear import EVIDENCE_SAMPLES, SHORTEST_SAMPLES, CodedEar, WordHeard
 from media.chunk import ms_to_samples
-from media.coded_tones import EAR_RATE, EDGE_SAMPLES
+from media.coded_tones import EAR_RATE, EDGE_SAMPLES, WORD
+from media.fade import FADE_MS
 from sessions.records import ItemRecord
 
 # Two neighbouring pieces of a word may each be reported a little long (`media.coded_tones`).
@@ -50,8 +51,9 @@ class Finding:
 
     @property
     def ms_unsure(self) -> float:
-        """How much more may have been heard than the ear has made out."""
-        return UNNOTICED_MS if self.heard else UNNOTICED_FIRST_MS
+        """How much more may have been heard than the ear has made out: what fades out in a hold is soon too soft."""
+        fade_ms = FADE_MS if self.spoken.cut.deed == "speak" else 0
+        return fade_ms + (UNNOTICED_MS if self.heard else UNNOTICED_FIRST_MS)
 
     @property
     def presumes(self) -> bool:
@@ -62,7 +64,7 @@ class Finding:
 def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar) -> Finding:
     """Compare what `ear` heard of the reply with its `item` in the store, None where there is none."""
     heard = ear.words_of(spoken.response)
-    heard_ms = ear.samples_of(spoken.response) * 1_000 / EAR_RATE
+    heard_ms = _samples_heard(spoken, heard, ear) * 1_000 / EAR_RATE
     said = [] if item is None else words_in(item.content)
     said_ms = 0 if item is None else item.audio_ms_cut if item.truncated else item.audio_ms_total
     faults = [*_faults_of_words(heard), *_faults_of_history(said)]
@@ -75,6 +77,17 @@ def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar
     basis = "" if item is None else item.heard_basis
     lost = tuple((word.word, word.lost_samples) for word in heard)
     return Finding(plan, spoken, basis, len(said) - words, said_ms - heard_ms, tuple(faults), lost)
+
+
+def _samples_heard(spoken: Spoken, heard: Sequence[WordHeard], ear: CodedEar) -> int:
+    """Of the response. Where its sound was thrown away, all that sounded behind its last whole word was of the next,
+    also where that is too short to be made out."""
+    made_out = ear.samples_of(spoken.response)
+    if spoken.cleared_sample is None or (heard and not heard[-1].whole):
+        return made_out
+    since = heard[-1].start_sample + WORD if heard else ear.sound_begin(spoken.cleared_sample)
+    until = min(ear.sound_end(since), spoken.cleared_sample)
+    return max(made_out, len(heard) * WORD + until - since)
 
 
 def words_in(content: str) -> list[int]:

@@ -16,6 +16,7 @@ from tests.live.coded_phone import CodedPhone, CodedPhoneLine, Talk, talking
 from tests.live.phone import Core
 from tests.live.service import Service
 
+LATE_MS_MAX = 40  # two frames
 KEY = "#"  # interrupts, and is no number that would be answered
 
 
@@ -31,14 +32,15 @@ class ConversingByPhone(Conversing):
 
     def _spoken(self, number: int, response: str, cut: Cut) -> Spoken:
         stop = self._phone.stop(number)
-        return Spoken(response, self._item(response), cut, 0, stop.after_ms, stop.cleared_sample, stop.late_ms)
+        late = stop.late_ms > LATE_MS_MAX or stop.dry > 0
+        return Spoken(response, self._item(response), cut, 0, stop.after_ms, stop.cleared_sample, late)
 
 
 async def over_telephone(service: Service, plan: CallPlan, threads: Executor) -> CallHeard:
     """Carry the plan out, over the emulated carrier that it names. Raises `NoAnswerError`."""
     loop, since = asyncio.get_running_loop(), len(service.lines)
     core = _core(plan)
-    async with talking(service, core, plan.transport) as talk:
+    async with talking(service.address, f"/v1/telephony/{plan.transport}", core) as talk:
         return await loop.run_in_executor(threads, _converse, service, plan, talk, loop, since)
 
 

@@ -32,7 +32,7 @@ from loadtest.recording import Recording
 from media.coded_tones import EAR_RATE
 from tests.live.caller import Caller, Message
 from tests.live.phone import FRAME_NS, Connection, Core, Phone, speaking
-from tests.live.service import EVENT_S_MAX, Service
+from tests.live.service import EVENT_S_MAX
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
@@ -41,6 +41,8 @@ SPEAK_MS_MAX = 1_500
 SLICE_MS = 20
 FOREVER_MS = 1 << 40
 BESIDE_NS = 300 * NS_PER_MS  # of a deed, or of what came of it
+BETWEEN_NS_MIN = 150 * NS_PER_MS  # no reply follows another sooner
+DRY_NS_MIN = 2 * NS_PER_MS
 TAKEN_S_MAX = 2  # a key has been acted on by then, or there was nothing to be ended
 COMMANDS = ("response.cancel", "output_audio_buffer.clear")
 
@@ -50,11 +52,13 @@ _VOICE = speaking((0, FOREVER_MS))
 @dataclass(frozen=True, slots=True)
 class Stop:
     """What came of a deed. `after_ms`: until the last sound of before had left; `cleared_sample`: where the queue was
-    emptied then, on the recording at `EAR_RATE`. None: it was not. `late_ms`: of the telephone itself meanwhile."""
+    emptied then, on the recording at `EAR_RATE`. None: it was not. `late_ms`: by how much the telephone itself was late
+    meanwhile; `dry`: how often the queue had run dry amid the reply."""
 
     after_ms: float | None = None
     cleared_sample: int | None = None
     late_ms: float = 0
+    dry: int = 0
 
 
 @dataclass
@@ -115,11 +119,20 @@ class CodedPhone(Phone):
         cleared_ns = next((one for one in self.cleared_ns if deed_ns <= one < until_ns), None)
         end_ns = (cleared_ns or deed_ns) + BESIDE_NS
         late_ms = max((late for at, late in self.late_ns if deed_ns - BESIDE_NS <= at <= end_ns), default=0) / NS_PER_MS
+        dry = self._dry(deed_ns)
         if cleared_ns is None:
-            return Stop(late_ms=late_ms)
+            return Stop(late_ms=late_ms, dry=dry)
         last_ns = max((end_ns for start_ns, end_ns in self.sounds if start_ns <= cleared_ns), default=0)
         after_ms = (last_ns - deed_ns) / NS_PER_MS if last_ns > deed_ns else None
-        return Stop(after_ms, (cleared_ns - self.began_ns) * EAR_RATE // NS_PER_S, late_ms)
+        return Stop(after_ms, (cleared_ns - self.began_ns) * EAR_RATE // NS_PER_S, late_ms, dry)
+
+    def _dry(self, deed_ns: int) -> int:
+        """Of the reply that sounded last before the deed."""
+        ends = [end_ns for _, end_ns in self.sounds]
+        gaps = [(start_ns - end_ns, end_ns) for (start_ns, _), end_ns in zip(self.sounds[1:], ends, strict=False)]
+        before = [gap_ns for gap_ns, at in gaps if at < deed_ns]
+        since = max((number for number, gap_ns in enumerate(before, 1) if gap_ns >= BETWEEN_NS_MIN), default=0)
+        return sum(gap_ns >= DRY_NS_MIN for gap_ns in before[since:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +215,10 @@ class CodedPhoneLine:
 
 
 @asynccontextmanager
-async def talking(service: Service, core: Core, carrier: str) -> AsyncIterator[Talk]:
-    """A call by `carrier`, until its `over` is set or it is left."""
+async def talking(address: str, path: str, core: Core) -> AsyncIterator[Talk]:
+    """A call by the carrier `core`, until its `over` is set or it is left."""
     offered = [Subprotocol("media")] if isinstance(core, AsteriskChannel) else None
-    url = f"ws://{service.address}/v1/telephony/{carrier}"
-    async with connect(url, subprotocols=offered, compression=None, proxy=None) as socket:
+    async with connect(f"ws://{address}{path}", subprotocols=offered, compression=None, proxy=None) as socket:
         phone = CodedPhone(core, lambda *_: b"")
         task = asyncio.create_task(phone.talk(socket, phone.over.is_set, s_max=RECORDING_S_MAX))
         try:
