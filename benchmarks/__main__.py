@@ -119,9 +119,7 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "drain": lambda cancels, _: drain.drain(_say, cancels=cancels or drain.CANCELS),
     "cancel-leaks": lambda cancels, _: cancel_leaks.cancel_leaks(_say, cancels=cancels or cancel_leaks.CANCELS),
     "heard-error": lambda cuts, _: heard_error.heard_error(_say, cuts=cuts or heard_error.CUTS),
-    "phone-heard-error": lambda cuts, _: phone_heard_error.phone_heard_error(
-        _say, cuts=cuts or phone_heard_error.CUTS
-    ),
+    "phone-heard-error": lambda cuts, _: phone_heard_error.phone_heard_error(_say, cuts=cuts or phone_heard_error.CUTS),
     "phone-cpu": lambda seconds, calls: phone_cpu.phone_cpu(
         _say, seconds=seconds or phone_cpu.SECONDS, calls=calls if calls > 1 else phone_cpu.CALLS
     ),

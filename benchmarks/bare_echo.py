@@ -1,17 +1,16 @@
-"""`python -m benchmarks.bare_echo`: a WebSocket server that sends each message back, on the library and with the settings
-of the service's own. Prints its port, and runs until it is interrupted."""
+"""`python -m benchmarks.bare_echo`: a WebSocket server that sends each message back, on the library of the service's own
+and with its settings. Prints its port, and runs until it is interrupted."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from contextlib import suppress
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-
-PORT_S_POLL = 0.02
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -26,20 +25,16 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 async def _serve() -> None:
     config = uvicorn.Config(
         echo,
-        port=0,
         ws=WebSocketsSansIOProtocol,
         ws_per_message_deflate=False,
         log_config=None,
         access_log=False,
         lifespan="off",
     )
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(PORT_S_POLL)
-    sys.stdout.write(f"{server.servers[0].sockets[0].getsockname()[1]}\n")
-    sys.stdout.flush()
-    await serving
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sys.stdout.write(f"{listening.getsockname()[1]}\n")
+        sys.stdout.flush()
+        await uvicorn.Server(config).serve([listening])
 
 
 if __name__ == "__main__":

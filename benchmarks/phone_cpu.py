@@ -57,11 +57,15 @@ async def phone_cpu(say: Say, *, seconds: int, calls: int) -> bool:
     with oracle_service(words, log_level="info", max_output_tokens=str(words)) as service:
         async with _echo_server() as (port, echo_pid):
             for carrier, core in CORES.items():
-                gateway = await _measured(service.pid_of("gateway"), seconds, _at_service(service, carrier, core, calls))
+                gateway = await _measured(
+                    service.pid_of("gateway"), seconds, _at_service(service, carrier, core, calls)
+                )
                 echo = await _measured(echo_pid, seconds, _at_echo(port, core, calls))
                 ratio = gateway.ms_per_s / echo.ms_per_s
-                say(f"{carrier}, {calls} call(s): gateway {gateway.ms_per_s:.2f} ms/s a call, "
-                    f"bare echo {echo.ms_per_s:.2f}, ratio {ratio:.2f}; heard {gateway.heard:.2f}, {echo.heard:.2f}")
+                say(
+                    f"{carrier}, {calls} call(s): gateway {gateway.ms_per_s:.2f} ms/s a call, "
+                    f"bare echo {echo.ms_per_s:.2f}, ratio {ratio:.2f}; heard {gateway.heard:.2f}, {echo.heard:.2f}"
+                )
                 good &= gateway.heard >= HEARD_SHARE_MIN and echo.heard >= HEARD_SHARE_MIN
     return good
 

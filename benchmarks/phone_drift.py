@@ -271,5 +271,7 @@ async def phone_drift(say: Say, *, minutes: int) -> bool:
 def _tell(say: Say, name: str, found: Found) -> None:
     (out, out_more), (into, in_more) = found.change_ms(found.out_ms), found.change_ms(found.in_ms)
     gaps = f"{len(found.gaps_ms)} gaps, {max(found.gaps_ms, default=0):.0f} ms at most"
-    told = f"latency out {out:6.1f} ms {out_more:+6.1f}, in {into:5.1f} ms {in_more:+5.1f}; {found.stalls} stalls, {gaps}"
+    told = (
+        f"latency out {out:6.1f} ms {out_more:+6.1f}, in {into:5.1f} ms {in_more:+5.1f}; {found.stalls} stalls, {gaps}"
+    )
     say(f"{'good ' if keeps(found) else 'FAULT'} {name:<52} {told}, {found.filled_ms} ms filled in")

@@ -57,9 +57,12 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A reply that was cut, or was to be: it may have been over before. `stop_ms`: from the deed to its last sample;
-    `cleared_sample`: from where on in the recording, at the ear's rate, nothing of it may be heard. None: not known. `late`: the machine did
-    not keep up then, of which the service need not be the cause."""
+    """A reply that was cut, or was to be: it may have been over before.
+
+    `stop_ms`: from the deed to its last sample; `cleared_sample`: from where on in the recording, at the ear's rate,
+    nothing of it may be heard. None: not known. `late`: the machine did not keep up then, of which the service need not
+    be the cause.
+    """
 
     response: str
     item: str

@@ -12,7 +12,7 @@ from loadtest.carriers.asterisk_channel import AsteriskChannel
 from loadtest.carriers.doors import new_channel_call, new_stream_call
 from loadtest.carriers.media_stream import MediaStream
 from tests.live.caller import calling
-from tests.live.coded_phone import CodedPhone, CodedPhoneLine, Talk, talking
+from tests.live.coded_phone import CodedPhoneLine, Talk, talking
 from tests.live.phone import Core
 from tests.live.service import Service
 
@@ -48,9 +48,7 @@ def _core(plan: CallPlan) -> Core:
     return MediaStream(new_stream_call()) if plan.transport == "twilio" else AsteriskChannel(new_channel_call())
 
 
-def _converse(
-    service: Service, plan: CallPlan, talk: Talk, loop: asyncio.AbstractEventLoop, since: int
-) -> CallHeard:
+def _converse(service: Service, plan: CallPlan, talk: Talk, loop: asyncio.AbstractEventLoop, since: int) -> CallHeard:
     began = service.wait_for_event("phone_call_began", since=since, call=talk.phone.core.call_id)
     with calling(service, query=f"?extensions=1&call_id={began['session']}") as side:
         return ConversingByPhone(CodedPhoneLine(talk, side, loop), plan).run()

@@ -21,8 +21,9 @@ CUTS_PER_CALL = 5
 Transport = Literal["websocket", "webrtc", "twilio", "asterisk"]
 Conditions = Literal["prompt", "uneven", "slow"]
 # `cancel`: the caller plays on until the cancel is answered; `stop`, `clear`: it throws away at once what it has not
-# played, and cancels or clears; `speak`: by voice.
-Deed = Literal["cancel", "stop", "clear", "speak", "hang_up"]
+# played, and cancels or clears; `speak`: by voice; `key`: by one of a telephone,
+# where commands come by a second connection.
+Deed = Literal["cancel", "stop", "clear", "speak", "key", "hang_up"]
 # `before` the first word, `inside` the reply, about its `end`, and `after_done`, while sound is unplayed.
 Moment = Literal["before", "inside", "end", "after_done"]
 

@@ -2,12 +2,13 @@
 
 Theory of operation
     The last mark that came back says where the carrier was when it sent it. From then on it has gone on in real time,
-    as far as anybody knows: up to the next mark that has not come back, and up to what can have been played since it was
+    as far as anybody knows: up to the next mark that has not come back, and up to what it can have played since it was
     sent. That errs low by the way of the mark, since the carrier played on meanwhile. Before the first mark nothing is
     known.
 
     How full its queue is follows from what it was sent, and the clock. A pause stops both. What was held up on its way
-    comes in a burst, and then waits there longer than the clock knows: the marks show that.
+    comes in a burst, and then waits there longer than the clock knows; a carrier whose clock is faster than ours has
+    less than that says. The marks show both.
 
 Rules
 * Offsets are samples of the line; what is heard never goes back.

@@ -279,6 +279,29 @@ def test_a_reply_that_was_flushed_is_not_heard_whole_when_the_next_is() -> None:
     assert bench.reports == [("b", 160)]
 
 
+def test_what_was_heard_of_what_is_flushed_is_told_again() -> None:
+    bench = Bench()
+    bench.speak(MARK_FRAMES + 1, final=True)
+    bench.written()
+    bench.told(Played(7, 160 * MARK_FRAMES))
+    bench.reports.clear()
+    bench.line.drop_audio()
+    assert bench.reports == [], "whoever flushes has yet to note that it does"
+    bench.pass_ms(20)
+    bench.pass_ms(20)
+    assert bench.reports == [("a", 160 * MARK_FRAMES)]
+
+
+def test_an_exact_count_is_told_also_where_it_is_no_news() -> None:
+    bench = Bench(ASTERISK)
+    bench.speak(2)
+    bench.written()
+    bench.told(Played(7, 160))
+    bench.line.drop_audio()
+    bench.told(Flushed(7, 320, 160))
+    assert bench.reports[-2:] == [("a", 160), ("a", 160)]
+
+
 def test_a_place_that_is_forgotten_reports_nothing() -> None:
     bench = Bench(ASTERISK)
     bench.told(Flushed(7, 0, 0))
