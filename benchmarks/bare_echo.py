@@ -1,5 +1,5 @@
-"""`python -m benchmarks.bare_echo`: a WebSocket server that sends each message back, on the library of the service's own
-and with its settings. Prints its port, and runs until it is interrupted."""
+"""`python -m benchmarks.bare_echo`: a WebSocket server that sends each message back, on the library of the service's
+own and with its settings. Prints its port, and runs until it is interrupted."""
 
 from __future__ import annotations
 
