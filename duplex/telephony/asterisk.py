@@ -149,6 +149,9 @@ class Asterisk:
 
     # ---- to the carrier --------------------------------------------------------------------------------
 
+    def answer(self) -> list[Message]:
+        return [_command("ANSWER")]
+
     def audio(self, _epoch: int, _offset: int, coded: bytes, /) -> Message:
         assert self._frame_bytes, "nothing is sent before MEDIA_START"
         assert len(coded) % self._frame_bytes == 0, "of anything else the rest would be dropped"

@@ -2,8 +2,9 @@
 
 Theory of operation
     A PBX that dials `WebSocket/…` connects to us, with a name and a password (HTTP Basic) or a ticket, in the query or
-    among the channel's variables. Where the PBX is to be called instead, whoever has a key names the address of the
-    waiting channel, `ws://pbx:8088/media/<id>`; only addresses of the PBXs that are configured are called.
+    among the channel's variables; the caller's number is looked for in both as well. Where the PBX is to be called
+    instead, whoever has a key names the address of the waiting channel, `ws://pbx:8088/media/<id>`; only addresses of
+    the PBXs that are configured are called.
 
 Rules
 * Asterisk offers the subprotocol `media`, and is answered with it.
@@ -82,13 +83,14 @@ class AsteriskEndpoint:
             return
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        query = websocket.query_params.get("ticket", "")
+        query = websocket.query_params  # what a dial string's v() has set
         needed = self._login is not None or not self._entrance.is_from_here(websocket.headers)
 
         async def admit(started: Started) -> Grant:
             if is_known:
-                return from_number(Grant(None, self._entrance.permission), started.parameters.get("caller", ""))
-            ticket = query or started.parameters.get("ticket", "")
+                caller = query.get("caller") or started.parameters.get("caller", "")
+                return from_number(Grant(None, self._entrance.permission), caller)
+            ticket = query.get("ticket") or started.parameters.get("ticket", "")
             return await self._entrance.grant(ticket, needed=needed)
 
         line = Line(CarriersSocket(websocket), Asterisk(), self._control, probe_of(websocket))

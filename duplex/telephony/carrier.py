@@ -167,6 +167,10 @@ class Carrier(Protocol):
         """What a message of the carrier says. Raises `CarrierError`."""
         ...
 
+    def answer(self) -> list[Message]:
+        """Have the telephone call answered, where a message does that and nobody has."""
+        ...
+
     def audio(self, epoch: int, offset: int, coded: bytes, /) -> Message:
         """Sound whose first sample stands at `offset`: whole frames."""
         ...

@@ -235,6 +235,9 @@ class MediaStreams:
         stream = {self._dialect.stream: self._stream} if self._dialect.names_stream else {}
         return _json.encode({"event": kind, **stream, **body}).decode()
 
+    def answer(self) -> list[Message]:
+        return []
+
     def audio(self, _epoch: int, _offset: int, coded: bytes, /) -> Message:
         assert len(coded) % self._frame_bytes == 0, "a frame is whole"
         return self._message("media", media={"payload": base64.b64encode(coded).decode()})

@@ -132,6 +132,8 @@ class PhoneCall:
             asyncio.create_task(self._outbound.overflowed.wait()),
         ]
         try:
+            for message in self._carrier.answer():
+                self._outbound.put(message)
             if greeting:
                 self._say(ResponseSpec(words=greeting))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

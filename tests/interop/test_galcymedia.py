@@ -67,7 +67,7 @@ async def echoed() -> tuple[PhoneCall, Echo]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     stop = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(galcymedia.serve(make, port=port, stop=stop, forward_dtmf=True))
+    serving = asyncio.ensure_future(galcymedia.serve(make, port=port, stop=stop, forward_dtmf=True))
     try:
         plan = PhonePlan(CallPlan(utterances(SAID_MS), lead_ms=100), "7", 900, hang_up_after_ms=1_300)
         call = PhoneCall(AsteriskDoor(f"ws://127.0.0.1:{port}/voicebot"), plan, MonotonicClock())

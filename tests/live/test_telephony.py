@@ -97,12 +97,19 @@ def test_a_whole_reply_is_heard_whole(service: Service) -> None:
     assert all(word.whole and not word.repeated_samples for word in phone.words)
 
 
+def test_a_call_that_rings_is_answered(service: Service) -> None:
+    phone = Phone(AsteriskChannel(ChannelCall(answers=False)), speaking(QUESTION))
+    call(f"ws://{service.address}/v1/telephony/asterisk", phone, lambda: phone.loud_ms >= 400)
+    assert phone.loud_ms >= 400
+    assert not phone.complaints
+
+
 def test_a_key_ends_what_is_said_and_is_answered(service: Service) -> None:
     since = len(service.lines)
     phone = Phone(twilio(), speaking(QUESTION), keys=[(2_800, "4"), (2_900, "2"), (3_000, "#")])
     call(f"ws://{service.address}/v1/telephony/twilio", phone, lambda: phone.said_ms >= 6_500)
     _, first, pressed, *_ = items_of(service, session_of(service, since))
-    assert service.wait_for_event("response_ended", since=since, status="cancelled")["reason"] == "dtmf"
+    assert service.wait_for_event("response_ended", since=since, reason="dtmf")["status"] == "cancelled"
     assert first.truncated
     assert (pressed.role, "4 2" in pressed.content) == ("user", True)
 

@@ -193,3 +193,19 @@ def test_a_caller_who_says_nothing_is_greeted_and_spoken_to_again(tmp_path: Path
         call(f"ws://{service.address}/v1/telephony/twilio", phone, lambda: phone.said_ms >= 9_500)
         items = items_of(service, service.wait_for_event("phone_call_began")["session"])
     assert [item.content for item in items] == ["Hello, who is there?", "", "Are you still there?"]
+
+
+def test_a_pbx_says_in_its_dial_string_who_calls_again(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret")
+    settings = {"asterisk_user": "pbx", "asterisk_password_file": str(tmp_path / "password"), "phone_resume_s": "60"}
+    login = {"Authorization": f"Basic {base64.b64encode(b'pbx:secret').decode()}"}
+    with answering(tmp_path, "Hello, how can I help you today?", **settings) as service:
+        sessions = []
+        for caller in ("100", "100", "101"):
+            since = len(service.lines)
+            phone = Phone(AsteriskChannel(ChannelCall()), speaking(QUESTION))
+            url = f"ws://{service.address}/v1/telephony/asterisk?caller={caller}"
+            call(url, phone, partial(is_answered, phone), headers=login)
+            sessions.append(service.wait_for_event("phone_call_began", since=since)["session"])
+            service.wait_for_calls(0)
+    assert sessions[0] == sessions[1] != sessions[2]

@@ -174,7 +174,8 @@ def test_an_interruption_that_was_held_goes_on_from_there() -> None:
     assert receive(carrier, event="STATUS", queue_length=99) == [Flushed(3, 1_600, 1_600)]
 
 
-def test_a_hang_up_is_a_command() -> None:
+def test_an_answer_and_a_hang_up_are_commands() -> None:
+    assert commands(started().answer()) == [{"command": "ANSWER"}]
     assert commands(started().hang_up()) == [{"command": "HANGUP"}]
 
 

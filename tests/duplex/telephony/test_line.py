@@ -49,6 +49,9 @@ class Recorder:
     def receive(self, message: Message, /) -> list[Event]:
         raise NotImplementedError
 
+    def answer(self) -> list[Message]:
+        raise NotImplementedError
+
     def audio(self, epoch: int, offset: int, coded: bytes, /) -> Message:
         assert len(coded) == 160
         return f"audio {epoch}:{offset}"

@@ -200,7 +200,7 @@ def test_what_twilio_is_sent_names_its_stream() -> None:
     (mark,), (clear,) = carrier.mark(7, 160), carrier.flush(7, 160)
     assert sent(mark) == {"event": "mark", "streamSid": "MZ01", "mark": {"name": "7:160"}}
     assert sent(clear) == {"event": "clear", "streamSid": "MZ01"}
-    assert (carrier.pause(7, 160), carrier.resume(), carrier.hang_up()) == ([], [], [])
+    assert (carrier.answer(), carrier.pause(7, 160), carrier.resume(), carrier.hang_up()) == ([], [], [], [])
 
 
 def test_what_telnyx_is_sent_does_not() -> None:
