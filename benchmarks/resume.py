@@ -102,7 +102,8 @@ def _come_back(door: Reached, token: str) -> _Return:
     while True:
         attempts += 1
         # One that was killed with us in its queue breaks the connection, one that is not ready refuses the call.
-        with suppress(OSError, EOFError, InvalidStatus), calling(door) as caller:
+        query = f"?extensions=1&resume={token.partition('.')[0]}"
+        with suppress(OSError, EOFError, InvalidStatus), calling(door, query=query) as caller:
             caller.send("session.resume", token=token)
             caller.until("session.resumed")
             resumed_ns = time.monotonic_ns()

@@ -78,6 +78,13 @@ class Claims:
         if claim is not None and claim.call is call:
             del self._claims[call.session]
 
+    async def has_call(self, session: str, tenant: str) -> bool:
+        """Whether `session`, where it is this tenant's, has a call, as far as the store knows."""
+        with suppress(StoreError):
+            stored = await self._store.describe([session])
+            return any(held.lease_ms and held.tenant in ("", tenant) for held in stored)
+        return False
+
     async def make_way(self, session: str, claimant: Claimant) -> None:
         """End the session's present call, wherever it is, and wait until all of it is written; for one elsewhere not
         for long. Raises `RefusedError` where the claim is outdated."""

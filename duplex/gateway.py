@@ -18,16 +18,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 import structlog
 
-from duplex.admission import RefusedError, store_refusal
+from duplex.admission import RETRY_AFTER_S, RefusedError, store_refusal
 from duplex.alerts import AlertLimits
 from duplex.call import Call, Services
 from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.claims import Claimant, Claims
 from duplex.config import Config
+from duplex.doubts import Doubts
 from duplex.errands import Errands
 from duplex.event_reader import EventReader
 from duplex.garbage import CallGarbage
@@ -56,7 +58,15 @@ from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, StoredDataError, token_digest
 from sessions.settings import SessionSettings
-from sessions.store import Notice, NoticeKind, Ownership, SessionStore, SessionUnknown, StoreError
+from sessions.store import (
+    Notice,
+    NoticeKind,
+    Ownership,
+    SessionStore,
+    SessionUnknown,
+    StoreError,
+    valid_session_id,
+)
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
@@ -68,6 +78,7 @@ LEASE_TTL_MS = 30_000
 LET_GO_S_MAX = 2
 REPLY_NS_MAX = 30_000_000_000  # a long reply; a retiring gateway ends what is still being said then
 DRAIN_S_MAX = 5  # shutdown waits so long for calls to say goodbye and to be written down
+RETURN_RETRY_S = 1  # whoever else comes back then has a place, and their former call is gone
 OVERLOAD_RETRY_S = 5  # a stage that is behind has caught up by then, or will not soon
 TOKEN_BYTES = 24
 SESSION = "sess"
@@ -120,7 +131,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.directory = directory or TenantDirectory()
-        self.tenancies = Tenancies(store, self.directory, defaults.max_output_tokens)
+        self.tenancies = Tenancies(store, self.directory, defaults.max_output_tokens, partial(new_id, SESSION))
         self.replica = replica
         self.metrics = Metrics()
         self.events = EventLog(config.events_max)
@@ -153,9 +164,9 @@ class Gateway:
         self._stages = pools_of(graph, config.run_dir, self.name, callbacks)
         clients = [client for stage in self._stages.values() for client in stage.clients]
         self.event_reader = EventReader(self.events, clients, replica)
-        self._doubts: set[asyncio.Task[None]] = set()
+        self._doubts = Doubts(store, self.name)
         self.tools = ToolClient(tools, self.metrics)
-        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubt, self.tools)
+        self._services = Services(self._stages, self._vad, self.metrics, self._turn_sound, self._doubts.ask, self.tools)
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -168,7 +179,7 @@ class Gateway:
         tasks.append(asyncio.create_task(self._inspection.run(self._inspect)))
         tasks.append(asyncio.create_task(self.store_watch.run()))
         tasks += [asyncio.create_task(self._session_watch.listen()), asyncio.create_task(self._session_watch.renew())]
-        lasting = (self.errands, self.tools, self.tenancies)
+        lasting = (self.errands, self.tools, self.tenancies, self._room)
         tasks += [asyncio.create_task(each.run()) for each in lasting]
         if self.directory.is_file:
             tasks.append(asyncio.create_task(self.directory.run()))
@@ -295,28 +306,36 @@ class Gateway:
         """Wait a moment where all lines are in use."""
         await self._room.until_room()
 
-    def admit(self) -> None:
-        """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`."""
+    def admit(self, *, returning: bool = False) -> None:
+        """Take a place for a call, or raise `RefusedError`. Each place is given back by `leave`. `returning`: the call
+        takes the place of one that is there, and adds nothing to what the stages have to do."""
         reason = self.not_ready()
         if reason is not None:
             self.metrics.calls_refused.labels("not_ready").inc()
             raise RefusedError("service_not_ready", reason)
         behind = self._inspection.stage_behind(int(self.config.admission_wait_s * 1e9))
-        if behind is not None:
+        if behind is not None and not returning:
             self.metrics.calls_refused.labels("overload").inc()
             raise RefusedError("service_overloaded", f"{behind}; call again later", OVERLOAD_RETRY_S)
-        if not self._room.take():
+        if not self._room.take(returning=returning):
             self.metrics.calls_refused.labels("capacity").inc()
-            raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use")
+            retry_s = RETURN_RETRY_S if returning else RETRY_AFTER_S
+            raise RefusedError("capacity_exceeded", f"all {self.config.calls_max} lines are in use", retry_s)
         self._note_calls()
 
     @asynccontextmanager
-    async def place(self, permission: Permission) -> AsyncIterator[Tenancy]:
-        """A place for a call with `permission`, given back on leaving. Raises `RefusedError`."""
-        await self.until_room()
-        self.admit()
+    async def place(self, permission: Permission, returning: str | None = None) -> AsyncIterator[Tenancy]:
+        """A place for a call with `permission`, given back on leaving. Raises `RefusedError`. `returning`: the session
+        that its client says it comes back to, which is the only one that the call may serve."""
+        if returning is not None and not valid_session_id(returning):
+            message = "resume names nothing that could be a session"
+            raise RefusedError("session_not_resumable", message, retry_after_s=None, status=400)
+        takes_over = returning is not None and await self._claims.has_call(returning, permission.tenant)
+        if not takes_over:
+            await self.until_room()
+        self.admit(returning=takes_over)
         try:
-            async with self.tenancies.enter(permission) as tenancy:
+            async with self.tenancies.enter(permission, returning) as tenancy:
                 yield tenancy
         except RefusedError as error:
             if error.status == 429:
@@ -343,11 +362,12 @@ class Gateway:
     async def new_call(
         self, settings: SessionSettings, transport: Transport | None = None, tenancy: Tenancy | None = None
     ) -> AsyncIterator[Admitted]:
-        """A call with a new session. Raises `RefusedError` where the store is away. `transport` None: WebSocket.
-        `tenancy` None: nobody has to answer for it."""
+        """A call with a new session, the one that its tenancy begins. Raises `RefusedError` where the store is away.
+        Who is refused within it has had no use of the session, and leaves none. `transport` None: WebSocket. `tenancy`
+        None: nobody has to answer for it."""
         transport = transport or Transport(self.config.transport_lead_ms)
         tenancy = tenancy or self.tenancies.default()
-        session, secret = new_id(SESSION), secrets.token_urlsafe(TOKEN_BYTES)
+        session, secret = tenancy.new_session, secrets.token_urlsafe(TOKEN_BYTES)
         digest, created_ms = token_digest(secret), int(datetime.now(UTC).timestamp() * 1000)
         record = SessionRecord(session, tenancy.tenant.id, created_ms, encode_settings(settings), digest)
         try:
@@ -357,8 +377,12 @@ class Gateway:
             raise store_refusal(error, self.metrics) from error
         begun = Restored((), settings, record.epoch)
         conversation = self._conversation(ownership, begun, transport, tenancy)
-        async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
-            yield Admitted(call, f"{session}.{secret}")
+        try:
+            async with self._living(conversation, self._journal(ownership), digest, transport, tenancy) as call:
+                yield Admitted(call, f"{session}.{secret}")
+        except RefusedError:
+            await self.forget(session)
+            raise
 
     @asynccontextmanager
     async def resumed_call(
@@ -401,6 +425,7 @@ class Gateway:
         if snapshot.went_back:
             self.metrics.store_errors.labels("StoreWentBack").inc()
             _log.error("history_lost", session=session, fence=ownership.fence)
+        await self.tenancies.go_on_with(tenancy, session)
         previous = self._calls.get(session)
         if previous is not None:
             previous.end("session_replaced")
@@ -508,23 +533,6 @@ class Gateway:
             self._forget(call)
             for stage in self._stages.values():
                 stage.audit_session(call.session)
-
-    def _doubt(self, call: Call) -> None:
-        asking = asyncio.create_task(self._ask_whose(call))
-        self._doubts.add(asking)
-        asking.add_done_callback(self._doubts.discard)
-
-    async def _ask_whose(self, call: Call) -> None:
-        """End `call` where its session has gone. While the store is away it goes on, as calls do then."""
-        try:
-            stored = await self.store.describe([call.session])
-        except StoreError:
-            call.trust()
-            return
-        if any(held.owner == self.name for held in stored):
-            call.trust()
-        else:
-            call.end("session_replaced" if stored else "session_deleted")
 
     def _all_calls(self) -> list[Call]:
         return [*self._calls.values(), *(call for former in self._former.values() for call in former)]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from duplex.config import Config, ConfigError
+from duplex.places import SPARE_PLACES
 from duplex.tenant_directory import read_tenants
 from duplex.tenants import TenantsError
 from media.chunk import ms_to_samples
@@ -104,7 +105,7 @@ def _synthetic_options(config: Config) -> dict[str, dict[str, Any]]:
     except ProfileError as error:
         raise ConfigError(f"synthetic_profile (DUPLEX_SYNTHETIC_PROFILE): {error}") from error
     options: dict[str, dict[str, Any]] = msgspec.to_builtins(profile)
-    options["thinker"] |= {"sessions_max": config.calls_max, "kv_idle_s": config.kv_idle_s}
+    options["thinker"] |= {"sessions_max": config.calls_max + SPARE_PLACES, "kv_idle_s": config.kv_idle_s}
     if config.kv_slots:
         options["thinker"]["kv_places"] = config.kv_slots
     return options
@@ -125,12 +126,13 @@ def voices_of(config: Config) -> tuple[str, ...]:
 
 
 def _thinker(config: Config, options: dict[str, Any]) -> StageNode:
-    # Each replica has room for every call: when the others are gone, it can serve them all.
+    # Each replica has room for every call, also for one that is there twice while its caller comes back: when the
+    # others are gone, it can serve them all.
     if config.thinker == "openai":
         asked: dict[str, Any] = {
             "base_url": config.openai_base_url,
             "model": config.openai_model,
-            "sessions_max": config.calls_max,
+            "sessions_max": config.calls_max + SPARE_PLACES,
         }
         secrets = {"api_key": "DUPLEX_OPENAI_API_KEY"}
         return StageNode(
@@ -164,7 +166,7 @@ def _thinker_options(config: Config) -> dict[str, Any]:
 
 
 def _script(config: Config) -> dict[str, Any]:
-    return {"replies": list(config.scripted_replies), "sessions_max": config.calls_max}
+    return {"replies": list(config.scripted_replies), "sessions_max": config.calls_max + SPARE_PLACES}
 
 
 def route_of(graph: Graph) -> Route:

@@ -6,11 +6,15 @@ Theory of operation
     renews for all calls; the same task draws what calls want. A tenancy ends with its call, or when its permission is
     taken back.
 
+    A lease is for a session: the one that a call begins, or the one that it comes back to, whose earlier lease may
+    still count. A call that takes up an earlier session only later has its lease go over to that.
+
 Rules
 * A tenant without quotas costs the store nothing.
 * Whoever cannot be entered, because a quota is used up or the store does not answer, is refused at the door.
 * While the store is away, calls go on with what they have; who waits for a draw then waits on.
 * What was drawn last goes back as well: nothing is asked for a tenancy behind its end.
+* Who came in as returning to a session resumes that and no other, and within `RESUME_S_MAX`.
 * A lease that was lost while this process stood still, and whose place is another's by now, ends its call.
 """
 
@@ -29,13 +33,14 @@ from duplex.admission import RefusedError
 from duplex.tasks import see_through
 from duplex.tenant_directory import TenantDirectory
 from duplex.tenants import DEFAULT_TENANT, Permission, Tenant, Tenants
-from sessions.quotas import NO_QUOTAS, Account, Allowance, OverQuota
+from sessions.quotas import NO_QUOTAS, Account, Allowance, Amounts, OverQuota
 from sessions.store import SessionStore, StoreError
 
 LEASE_TTL_MS = 30_000
 RENEWAL_NS = 10_000_000_000  # a third of a lease: two may fail
 DRAW_S = 0.25  # who has not been given all that was wanted asks again so soon
 IDLE_S = 1.0
+RESUME_S_MAX = 5  # a client has its token at hand; until it shows that, it has a place that may not be its own
 PERMISSION_REVOKED = "permission_revoked"
 QUOTA_EXCEEDED = "quota_exceeded"
 
@@ -43,18 +48,31 @@ _log = structlog.get_logger("duplex.tenancies")
 
 
 class Tenancy:
-    """Of one call. `ended` is called, with the reason, when it must end."""
+    """Of one call. `ended` is called, with the reason, when it must end. `new_session`: the id of the session that it
+    begins; `returning`: that of the one that it comes back to."""
 
-    def __init__(self, permission: Permission, tenant: Tenant, tokens_usual: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        permission: Permission,
+        tenant: Tenant,
+        tokens_usual: int,
+        wake: Callable[[], None],
+        *,
+        new_session: str,
+        returning: str | None = None,
+    ) -> None:
         self.permission = permission
         self.tenant = tenant
-        self.lease = secrets.token_hex(8)
+        self.new_session = new_session
+        self._is_returning = returning is not None
+        self._leased_for = returning or new_session
+        self._number = secrets.token_hex(8)
         self.allowance = Allowance(tenant.quotas, tokens_usual)
         self.day = 0
         self.renewed_ns = time.monotonic_ns()
         self.asking = asyncio.Lock()  # the store, about its account
         self.reason = ""  # why it has ended
-        self.session: str | None = None  # the only one that may be served
+        self._session = returning  # the only one that may be served
         self._wake = wake
         self._on_end: Callable[[str], None] = lambda _reason: None
         self._on_drawn: Callable[[], None] = lambda: None
@@ -63,11 +81,38 @@ class Tenancy:
     def is_counted(self) -> bool:
         return self.tenant.quotas != NO_QUOTAS
 
+    @property
+    def lease(self) -> str:
+        """What its lease is called in the store."""
+        return f"{self._leased_for}:{self._number}"
+
+    def bind(self, session: str | None) -> None:
+        """Only `session` may be served, where it is one. Raises `RefusedError` where that is only another."""
+        if session is not None and self._session not in (None, session):
+            raise _not_allowed("the token is for another session than the one that the address names")
+        self._session = session or self._session
+
     def check_session(self, session: str | None) -> None:
         """Raises `RefusedError` where `session` may not be served; None: a new one."""
-        if self.session is not None and session != self.session:
-            message = "the token is for another session: begin with session.resume of that one"
-            raise RefusedError("session_not_allowed", message, retry_after_s=None)
+        if self._session is not None and session != self._session:
+            raise _not_allowed("the call is for another session: begin with session.resume of that one")
+
+    @asynccontextmanager
+    async def first_word(self) -> AsyncIterator[None]:
+        """For what the client says first. Who is returning says it in time: raises `RefusedError`."""
+        try:
+            async with asyncio.timeout(RESUME_S_MAX if self._is_returning else None):
+                yield
+        except TimeoutError as error:
+            if not self._is_returning:
+                raise
+            message = f"the call was to begin with session.resume within {RESUME_S_MAX} s"
+            raise RefusedError("resume_timeout", message, retry_after_s=1) from error
+
+    def goes_on_with(self, session: str) -> bool:
+        """Its call has taken up `session`; whether its lease is to go over to that."""
+        is_another, self._leased_for = session != self._leased_for, session
+        return is_another and self.is_counted
 
     def attach(self, on_end: Callable[[str], None], on_drawn: Callable[[], None]) -> None:
         """A call has it from now on. Where it has ended already, the call ends at once."""
@@ -93,13 +138,21 @@ class Tenancy:
             self.end(QUOTA_EXCEEDED)
 
 
-class Tenancies:
-    """Those of one gateway. `tokens_usual`: of a response that asks for no other number, at most."""
+def _not_allowed(message: str) -> RefusedError:
+    return RefusedError("session_not_allowed", message, retry_after_s=None, status=403)
 
-    def __init__(self, store: SessionStore, directory: TenantDirectory, tokens_usual: int) -> None:
+
+class Tenancies:
+    """Those of one gateway. `tokens_usual`: of a response that asks for no other number, at most. `new_session` gives
+    ids of sessions."""
+
+    def __init__(
+        self, store: SessionStore, directory: TenantDirectory, tokens_usual: int, new_session: Callable[[], str]
+    ) -> None:
         self._store = store
         self._directory = directory
         self._tokens_usual = tokens_usual
+        self._new_session = new_session
         self._present: set[Tenancy] = set()
         self._wanted = asyncio.Event()
         directory.changed = self._permissions_changed
@@ -108,17 +161,18 @@ class Tenancies:
         """For a call that nobody has to answer for."""
         return self._new(Permission(DEFAULT_TENANT), Tenant(DEFAULT_TENANT))
 
-    def _new(self, permission: Permission, tenant: Tenant) -> Tenancy:
-        return Tenancy(permission, tenant, self._tokens_usual, self._wanted.set)
+    def _new(self, permission: Permission, tenant: Tenant, returning: str | None = None) -> Tenancy:
+        wake, new_session = self._wanted.set, self._new_session()
+        return Tenancy(permission, tenant, self._tokens_usual, wake, new_session=new_session, returning=returning)
 
     @asynccontextmanager
-    async def enter(self, permission: Permission) -> AsyncIterator[Tenancy]:
-        """For a call with `permission`. Raises `RefusedError`."""
+    async def enter(self, permission: Permission, returning: str | None = None) -> AsyncIterator[Tenancy]:
+        """For a call with `permission`, which comes back to the session `returning`. Raises `RefusedError`."""
         tenants = self._directory.tenants
         tenant = tenants.find(permission.tenant) if tenants else None
         if tenant is None:
             raise RefusedError("permissions_unavailable", "who may call cannot be told now")
-        tenancy = self._new(permission, tenant)
+        tenancy = self._new(permission, tenant, returning)
         if tenancy.is_counted:
             await self._open(tenancy)
         self._present.add(tenancy)
@@ -154,6 +208,13 @@ class Tenancies:
             unspent = tenancy.allowance.unspent()
             await self._store.close_account(tenancy.tenant.id, tenancy.lease, tenancy.day, unspent)
 
+    async def go_on_with(self, tenancy: Tenancy, session: str) -> None:
+        """The call of `tenancy` has taken up `session`: its place is that of the one that the session had."""
+        async with tenancy.asking:
+            if tenancy.goes_on_with(session):
+                with suppress(StoreError):  # each draw says so
+                    await self._draw(tenancy, tenancy.allowance.wanted())
+
     # ---- meanwhile ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -176,9 +237,12 @@ class Tenancies:
     async def _keep(self, tenancy: Tenancy) -> None:
         if tenancy not in self._present:
             return  # its call has ended while others were asked for: a draw would take its place again
-        wanted, tenant, now_ns = tenancy.allowance.wanted(), tenancy.tenant, time.monotonic_ns()
-        if not wanted and now_ns - tenancy.renewed_ns < RENEWAL_NS:
-            return
+        wanted = tenancy.allowance.wanted()
+        if wanted or time.monotonic_ns() - tenancy.renewed_ns >= RENEWAL_NS:
+            await self._draw(tenancy, wanted)
+
+    async def _draw(self, tenancy: Tenancy, wanted: Amounts) -> None:
+        tenant, now_ns = tenancy.tenant, time.monotonic_ns()
         drawn = await self._store.draw(tenant.id, tenancy.lease, LEASE_TTL_MS, tenant.quotas, wanted)
         if isinstance(drawn, Account):
             tenancy.renewed_ns = now_ns

@@ -1,5 +1,9 @@
 """Who waits for a call's place: newcomers for a free one, and whoever ends the calls until all are free.
 
+Theory of operation
+    Who comes back does not wait: there are places to spare for them (`duplex.places`). Such a place is changed for
+    another as soon as somebody leaves.
+
 Rules
 * Where all places are taken, at most `AT_THE_DOOR_MAX` newcomers wait, and none longer than `ROOM_S_MAX`.
 """
@@ -25,6 +29,7 @@ class WaitingRoom:
         self._places = places
         self._at_the_door = 0
         self._left = asyncio.Event()
+        self._spare = asyncio.Event()  # somebody is in a spare place
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -33,11 +38,13 @@ class WaitingRoom:
         """How many places this gateway has given to calls."""
         return self._places.taken
 
-    def take(self) -> bool:
-        """Take a place; False where none is free."""
-        is_taken = self._places.take()
+    def take(self, *, returning: bool = False) -> bool:
+        """Take a place, also one to spare for who is `returning`; False where none is free."""
+        is_taken = self._places.take(returning=returning)
         if is_taken:
             self._empty.clear()
+        if self._places.spare:
+            self._spare.set()
         return is_taken
 
     def give_back(self) -> None:
@@ -46,6 +53,15 @@ class WaitingRoom:
         self._left.set()
         if not self.taken:
             self._empty.set()
+
+    async def run(self) -> None:
+        """Change spare places for others until cancelled."""
+        while True:
+            await self._spare.wait()
+            while self._places.spare:
+                await self._until_somebody_left()
+                self._places.change()
+            self._spare.clear()
 
     async def until_empty(self) -> None:
         """Return when no call has a place here."""

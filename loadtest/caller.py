@@ -18,6 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from loadtest import realtime_wire as wire
@@ -159,7 +160,7 @@ class Call:
         until_ns = self._clock.now_ns() + self._plan.return_ms_max * NS_PER_MS
         while (ticket := self._timeline.ticket()) is not None:
             try:
-                async with connect(self._target) as connection:
+                async with connect(replace(self._target, resume=ticket)) as connection:
                     opened = await open_session(connection, self._settings, ticket)
                     await self._say_again(connection, opened.input_received)
                     return await self._listen(connection, opened.events)

@@ -107,6 +107,15 @@ class Target:
         """From a URL as a person writes it. Raises `TargetError`."""
         return cls(websocket_url(url), token, resume, certificates)
 
+    @property
+    def address(self) -> str:
+        """The URL, with the session that is to be taken up: a server that is full has room for it."""
+        if self.resume is None:
+            return self.url
+        parts = urlsplit(self.url)
+        query = [*parse_qsl(parts.query), ("resume", self.resume.session_id)]
+        return urlunsplit(parts._replace(query=urlencode(query)))
+
     def tls(self) -> ssl.SSLContext | None:
         """How the other side proves who it is; None without TLS. Raises `TargetError`."""
         return tls_of(self.url, self.certificates)
@@ -189,7 +198,7 @@ def lost(closed: ConnectionClosed) -> ConnectionLost:
 async def connect(target: Target) -> AsyncIterator[RealtimeConnection]:
     """A connection, closed on leaving. Raises `ConnectError` when the handshake fails."""
     headers = {} if target.token is None else {"Authorization": f"Bearer {target.token}"}
-    async with open_socket(target.url, target.tls(), headers) as socket:
+    async with open_socket(target.address, target.tls(), headers) as socket:
         yield RealtimeConnection(socket)
 
 

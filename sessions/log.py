@@ -6,6 +6,8 @@ Rules
 * Whose item has come is no reply under way any more. A reply of which nothing was heard leaves no item: its deletion
   ends it.
 * What is left of a reply stands where its item would: behind the one that it was to follow, first where that is gone.
+* Where the last reply was cut, and nobody has put right since what was taken for heard, its client may have played on
+  before it knew: the words behind the cut that were sent are unsure, as long as the log is not compacted.
 * The input counts as taken up to the first turn whose words are awaited; `InputTaken` gives up those that end before.
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from media.chunk import samples_to_ms, samples_to_ms_above
+from media.chunk import ms_to_samples, samples_to_ms, samples_to_ms_above
 from sessions.records import (
     SPOKEN,
     CallBegun,
@@ -75,6 +77,7 @@ class Log:
         self._order: list[str] = []
         self._items: dict[str, ItemRecord] = {}
         self._speaking: dict[str, SpokenRecord] = {}
+        self._cut: SpokenRecord | None = None  # the last reply, where it was cut and its client may yet say where
         self._calls: dict[str, CallRecord] = {}
         self._taken = self._understood = 0  # up to where no words are missing, and where the last known ones end
         self._reset(compact(begins))
@@ -119,6 +122,8 @@ class Log:
 
     def break_off(self) -> None:
         """Nobody says any more what was being said: items are made of it."""
+        if self._cut is not None:
+            self._items[self._cut.item] = _with_unsure(self._items[self._cut.item], self._cut)
         for spoken in list(self._speaking.values()):
             left = _left_of(spoken)
             self._append(left if left.previous in self._items else msgspec.structs.replace(left, previous=None))
@@ -133,7 +138,9 @@ class Log:
             self._known(item.previous)
             # Nearly always the last: searched from the end.
             place = len(self._order) - self._order[::-1].index(item.previous)
-        self._speaking.pop(item.id, None)
+        spoken = self._speaking.pop(item.id, None)
+        if spoken is not None:
+            self._cut = spoken if item.truncated else None
         self._order.insert(place, item.id)
         self._items[item.id] = item
         self._understand(item)
@@ -143,13 +150,20 @@ class Log:
             self._append(item)
             return
         self._known(item.id)
+        self._settle_cut(item.id)
         self._items[item.id] = item
         self._understand(item)
+
+    def _settle_cut(self, name: str) -> None:
+        """More is known of the item."""
+        if self._cut is not None and self._cut.item == name:
+            self._cut = None
 
     def _delete(self, name: str) -> None:
         if self._speaking.pop(name, None) is not None:
             return
         self._known(name)
+        self._settle_cut(name)
         place = self._order.index(name)
         before = self._order[place - 1] if place else None
         del self._order[place]
@@ -182,6 +196,7 @@ class Log:
         )
         if entry.first > len(spoken.words):
             raise CorruptLog(f"words of the reply of item {entry.item} are missing")
+        self._cut = None
         words = (*spoken.words[: entry.first], *entry.words)
         self._speaking[entry.item] = msgspec.structs.replace(spoken, words=words, rest=entry.rest)
 
@@ -211,12 +226,22 @@ class Log:
         self._epoch = entry.epoch
         self._order = [item.id for item in entry.items]
         self._items = {item.id: item for item in entry.items}
-        self._speaking = {spoken.item: spoken for spoken in entry.speaking}
+        self._speaking, self._cut = {spoken.item: spoken for spoken in entry.speaking}, None
         self._calls = {call.id: call for call in entry.calls}
         self._taken, self._understood = entry.input_taken, 0
         names = len(self._order) + len(entry.speaking)
         if len(self._items.keys() | self._speaking.keys()) != names:
             raise CorruptLog("a compacted entry holds an item twice")
+
+
+def _with_unsure(item: ItemRecord, spoken: SpokenRecord) -> ItemRecord:
+    """`item` of a reply that was cut, of which as much may have been heard as was sent."""
+    rate = spoken.sample_rate
+    sent = tuple(word for word in spoken.words if samples_to_ms(word.end, rate) <= item.audio_ms_total)
+    if not sent or samples_to_ms(sent[-1].end, rate) <= item.audio_ms_cut or not item.heard_error_ms:
+        return item
+    unsure = UnsureRecord(spoken.response, rate, ms_to_samples(item.audio_ms_cut, rate), sent)
+    return msgspec.structs.replace(item, unsure=unsure, cut_word="")
 
 
 def _left_of(spoken: SpokenRecord) -> ItemRecord:

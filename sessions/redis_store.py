@@ -420,8 +420,8 @@ def secret_keys(holder: str) -> tuple[str, ...]:
 
 
 def account_keys(tenant: str) -> tuple[str, ...]:
-    """Of a tenant: leases, starts and what the day has used."""
-    return tuple(f"duplex:tenant:{{{tenant}}}:{name}" for name in ("leases", "starts", "used"))
+    """Of a tenant: leases, starts, what the day has used, and returns."""
+    return tuple(f"duplex:tenant:{{{tenant}}}:{name}" for name in ("leases", "starts", "used", "returns"))
 
 
 def _limits(quotas: Quotas, wanted: Amounts) -> tuple[int, ...]:

@@ -410,11 +410,15 @@ class SessionStore(Protocol):
         self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts
     ) -> Account | OverQuota:
         """Enter a call of `tenant` under `lease`, and draw what is `wanted` of the day's quotas, as far as there is
-        any; all in one step. Nothing is entered where a quota is used up, but that of tool calls."""
+        any; all in one step. Nothing is entered where a quota is used up, but that of tool calls.
+
+        A lease is called `<session>:<number>`: those of one session take one place, and who comes back to a session
+        that has one starts none."""
         ...
 
     async def draw(self, tenant: str, lease: str, ttl_ms: int, quotas: Quotas, wanted: Amounts) -> Account | None:
-        """Draw more, and renew the lease; None where that has run out and its place is another's."""
+        """Draw more, and renew the lease, which has this name from now on; None where it has run out and its place is
+        another's."""
         ...
 
     async def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> None:

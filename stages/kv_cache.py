@@ -33,7 +33,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from stages.event_log import EventKind, EventLog
 from stages.stream import StageFailure, StageModel
 
-SESSIONS_MAX = 1_000  # as many calls as a service takes
+SESSIONS_MAX = 1_024  # as many calls as a service takes, and some to spare
 IDLE_S_MAX = 600  # a call of which nobody has said anything for so long is ended as well, by default
 
 T = TypeVar("T")

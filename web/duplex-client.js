@@ -91,6 +91,8 @@ export class DuplexClient extends EventTarget {
     this._link = null;
     /** @type {string | null} */
     this._resumeToken = null;
+    /** The session of that token. @type {string | null} */
+    this._session = null;
     /** The greatest that the session was seen at: it goes on above that, also where the service has forgotten it. */
     this._epoch = 0;
     /** The conversation stands on the present link. */
@@ -246,7 +248,8 @@ export class DuplexClient extends EventTarget {
   /** @param {number} generation */
   async _open(generation) {
     if (!this._microphone) throw new CallError("not_connected", "there is no microphone track");
-    const link = new Link(this.options, this._microphone, (event) => this._receive(link, event));
+    const resumed = this._resumeToken ? this._session : null;
+    const link = new Link(this.options, this._microphone, (event) => this._receive(link, event), resumed);
     this._link = link;
     this._stands = false;
     try {
@@ -388,6 +391,7 @@ export class DuplexClient extends EventTarget {
    */
   _begin(link, created) {
     this._resumeToken = created.session.resume_token ?? null;
+    this._session = created.session.id;
     this._epoch = 0;
     this._updatesDue = Object.keys(this.options.session ?? {}).length ? 1 : 0;
     this._catchUp(link);

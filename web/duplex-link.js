@@ -38,6 +38,7 @@ const FINAL_CODES = new Set([
   "missing_token",
   "invalid_token",
   "origin_not_allowed",
+  "session_not_allowed",
   "session_not_resumable",
   "session_unreadable",
   "session_replaced",
@@ -81,9 +82,11 @@ export class Link {
    * @param {import("./duplex-client.js").DuplexClient["options"]} options
    * @param {MediaStreamTrack} microphone
    * @param {(event: any) => void} receive
+   * @param {string | null} resume the session that is to be resumed: the service has room for it even where it is full
    */
-  constructor(options, microphone, receive) {
+  constructor(options, microphone, receive, resume = null) {
     this._options = options;
+    this._resume = resume;
     this._microphone = microphone;
     this._receive = receive;
     this._peer = new RTCPeerConnection({ iceServers: options.iceServers, bundlePolicy: "max-bundle" });
@@ -168,6 +171,7 @@ export class Link {
     const url = new URL(`${base}/calls`);
     if (this._options.extensions) url.searchParams.set("extensions", "1");
     if (this._options.model) url.searchParams.set("model", this._options.model);
+    if (this._resume) url.searchParams.set("resume", this._resume);
     this._bearer = await this._authorise(base);
     const response = await post(url, offer, "application/sdp", this._bearer);
     const place = response.headers.get("Location");

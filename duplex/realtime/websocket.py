@@ -50,9 +50,9 @@ class RealtimeEndpoint:
         """Serve one connection from handshake to close."""
         try:
             permission = await self._authority.permit(websocket.headers, TRANSPORT)
-            async with self._gateway.place(permission) as tenancy:
+            async with self._gateway.place(permission, websocket.query_params.get("resume")) as tenancy:
                 grant = await self._authority.spend(websocket.headers, TRANSPORT)
-                tenancy.session = grant.bounds.session
+                tenancy.bind(grant.bounds.session)
                 await websocket.accept(subprotocol=subprotocol_of(websocket))
                 await _Visit(self._gateway, websocket, grant, tenancy).serve()
         except RefusedError as error:
@@ -105,9 +105,11 @@ class _Visit:
             settings = apply_patch(settings, self._grant.session, self._gateway.tools.tools)
         async with self._gateway.new_call(settings, tenancy=self._tenancy) as admitted:
             created = created_message(admitted.call, settings, admitted.resume_token, self._dialect)
-            first = await self._first_command(admitted.call, created)
+            async with self._tenancy.first_word():
+                first = await self._first_command(admitted.call, created)
             if not isinstance(first, ask.SessionResume):
-                self._tenancy.check_session(None)
+                if first is not None:
+                    self._tenancy.check_session(None)
                 await self._converse(admitted, first)
                 return
         await self._gateway.forget(admitted.call.session)

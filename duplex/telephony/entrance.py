@@ -121,7 +121,7 @@ class Entrance:
         """Raises `RefusedError`, or `ClientEventError` where what came with the ticket cannot be used."""
         gateway, tenant, caller = self._gateway, grant.permission.tenant, grant.bounds.caller or ""
         async with gateway.place(grant.permission) as tenancy:
-            tenancy.session = grant.bounds.session
+            tenancy.bind(grant.bounds.session)
             tenancy.check_session(None)
             tools = phone_tools(line.control, gateway.config.phone_transfer_to)
             transport = transport_of(line.carrier, opened.started.format, tools)

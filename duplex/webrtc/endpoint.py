@@ -174,9 +174,10 @@ class CallsEndpoint:
     async def _admit(self, request: Request, asked: Asked, body: _Body, permission: Permission) -> RtcVisit:
         """Take a place and begin; raises `RefusedError` or `UnauthorizedError`."""
         async with AsyncExitStack() as place:
-            tenancy = await place.enter_async_context(self._gateway.place(permission))
+            returning = request.query_params.get("resume")
+            tenancy = await place.enter_async_context(self._gateway.place(permission, returning))
             grant = await self._authority.spend(request.headers, TRANSPORT_NAME)
-            tenancy.session = grant.bounds.session
+            tenancy.bind(grant.bounds.session)
             settings = _patched(asked.settings, grant, body.session, self._gateway.tools.tools)
             visit = RtcVisit(self._gateway, Asked(asked.offer, settings, asked.extensions), tenancy)
             task = asyncio.create_task(_serve(visit, place.pop_all()))  # from here on its end gives the place back

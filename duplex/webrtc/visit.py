@@ -82,9 +82,17 @@ class _ResumeAskedError(SocketTakenError):
         self.asked = asked
 
 
+class _RefusedAtFirstError(SocketTakenError):
+    """What the client began with is not what it may."""
+
+    def __init__(self, refusal: RefusedError) -> None:
+        super().__init__(refusal.code)
+        self.refusal = refusal
+
+
 class _Socket:
-    """The peer's channel. Its first message may ask for an earlier session, which raises `_ResumeAskedError`; where its
-    token is for that alone and it does not, it is refused."""
+    """The peer's channel. Its first message may ask for an earlier session, which raises `_ResumeAskedError`; where the
+    call is for that alone and it does not, it is refused, which raises `_RefusedAtFirstError`."""
 
     def __init__(self, peer: Peer, tenancy: Tenancy) -> None:
         self._peer = peer
@@ -93,13 +101,20 @@ class _Socket:
         self.last_message_ns = time.monotonic_ns()
 
     async def receive(self) -> str | bytes:
-        text = await self._peer.receive()
+        text = await (self._first() if self._is_new else self._peer.receive())
         self.last_message_ns = time.monotonic_ns()
-        is_first, self._is_new = self._is_new, False
-        if is_first and wire_bytes(text) <= MESSAGE_BYTES_MAX:
-            self._look_for_resume(text)
-        if is_first:
+        return text
+
+    async def _first(self) -> str | bytes:
+        try:
+            async with self._tenancy.first_word():
+                text = await self._peer.receive()
+            self._is_new = False
+            if wire_bytes(text) <= MESSAGE_BYTES_MAX:
+                self._look_for_resume(text)
             self._tenancy.check_session(None)
+        except RefusedError as error:
+            raise _RefusedAtFirstError(error) from error
         return text
 
     @staticmethod
@@ -269,6 +284,9 @@ class RtcVisit:
         except _ResumeAskedError as resuming:
             self._end("resumed_another")
             return resuming.asked
+        except _RefusedAtFirstError as refused:
+            self._end("refused")
+            raise refused.refusal from refused
         self._end(reason)
         if reason not in _UNHEARD:
             await self._say_at_last(error_message(reason, _FAREWELL.get(reason, reason), kind="server_error"))

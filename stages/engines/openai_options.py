@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-SESSIONS_MAX = 1_000  # each may take a thread and a connection; as many calls as a service takes
+SESSIONS_MAX = 1_024  # each may take a thread and a connection; as many calls as a service takes, and some to spare
 CONTEXT_TOKENS_MAX = 1 << 21  # twice the longest that is sold
 SENTENCES_MAX = 64  # of a spoken reply, which is over after five minutes
 

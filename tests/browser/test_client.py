@@ -55,6 +55,7 @@ def test_a_call_that_was_given_up_can_still_be_resumed(page: Page, service: Fake
     service.refusal = None
     page.evaluate("() => { client.connect(track); }")
     assert service.call(2).next("session.resume")["token"] == "sess.1"
+    assert [one["query"] for one in service.requests] == ["extensions=1", *["extensions=1&resume=sess"] * 2]
 
 
 def test_a_service_that_hangs_is_noticed_by_its_silence(page: Page, service: FakeService) -> None:

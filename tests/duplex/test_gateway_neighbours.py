@@ -189,6 +189,32 @@ def test_a_place_that_another_gateway_gives_back_is_taken(play: Play, monkeypatc
     play(scenario)
 
 
+def test_a_spare_place_is_changed_for_one_that_another_gateway_gives_back(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_room, "LEFT_ELSEWHERE_S", 0.001)
+
+    async def scenario(house: House) -> None:
+        places = house.here._room._places
+        changing = asyncio.create_task(house.here._room.run())
+        house.there.admit()
+        house.there.admit()
+        for _ in range(2):  # it waits for the next one, too
+            house.here.admit(returning=True)
+            assert (house.here.calls, places.spare) == (1, 1)
+            house.there.leave()
+            while places.spare:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.001)
+            for gateway in (house.here, house.there):
+                with pytest.raises(RefusedError, match="lines are in use"):
+                    gateway.admit()
+            house.here.leave()
+            house.there.admit()
+        await stop_task(changing)
+
+    play(scenario)
+
+
 # ---- one that leaves ----------------------------------------------------------------------------------------
 
 
@@ -235,8 +261,8 @@ def test_a_call_in_doubt_learns_whose_its_session_is(play: Play, befell: str, re
                 house.here._session_watch._calls_of = lambda _session: ()
                 await house.store.delete(call.session)
             call._is_in_doubt = True
-            house.here._doubt(call)
-            await asyncio.gather(*house.here._doubts)
+            house.here._doubts.ask(call)
+            await asyncio.gather(*house.here._doubts.asking)
             assert call.end_reason == reason
             assert call._is_in_doubt is (reason is not None)
 
@@ -248,8 +274,8 @@ def test_while_the_store_is_away_a_call_that_stood_still_goes_on(play: Play) -> 
         async with house.here.new_call(SessionSettings()) as admitted:
             house.faults["describe"] = Fault.UNAVAILABLE
             admitted.call._is_in_doubt = True
-            house.here._doubt(admitted.call)
-            await asyncio.gather(*house.here._doubts)
+            house.here._doubts.ask(admitted.call)
+            await asyncio.gather(*house.here._doubts.asking)
             assert not admitted.call._is_in_doubt
             assert admitted.call.end_reason is None
 

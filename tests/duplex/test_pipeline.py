@@ -8,6 +8,7 @@ import pytest
 
 from duplex.config import Config, ConfigError, load
 from duplex.pipeline import graph_of, route_of, voices_of
+from duplex.places import SPARE_PLACES
 from media.chunk import ms_to_samples
 from sessions.route import Leg, Route, line
 from stages import weights
@@ -56,7 +57,7 @@ def test_each_worker_keeps_as_many_events_as_was_set() -> None:
 def test_as_many_places_as_calls() -> None:
     assert graph_of(Config(calls_max=7)).stage("thinker").options == {"slots": 7, "idle_s": 600}
     scripted = graph_of(Config(engine="scripted", calls_max=7)).stage("thinker")
-    assert scripted.options["sessions_max"] == 7
+    assert scripted.options["sessions_max"] == 7 + SPARE_PLACES
 
 
 def test_there_may_be_more_calls_than_places_for_kv() -> None:
@@ -65,7 +66,7 @@ def test_there_may_be_more_calls_than_places_for_kv() -> None:
     fewer = Config(calls_max=7, kv_slots=2, kv_idle_s=30)
     assert graph_of(fewer).stage("thinker").options == {"slots": 2, "idle_s": 30}
     synthetic = graph_of(load({}, engine="synthetic", calls_max=7, kv_slots=2, kv_idle_s=30)).stage("thinker").options
-    assert [synthetic[name] for name in ("sessions_max", "kv_places", "kv_idle_s")] == [7, 2, 30]
+    assert [synthetic[name] for name in ("sessions_max", "kv_places", "kv_idle_s")] == [7 + SPARE_PLACES, 2, 30]
     with pytest.raises(GraphError, match="slots"):
         graph_of(Config(calls_max=100, kv_slots=16))
 
@@ -153,7 +154,7 @@ def test_a_synthetic_graph_says_what_each_stage_takes(tmp_path: Path) -> None:
     asked = {"DUPLEX_SYNTHETIC_PROFILE": str(profile), "DUPLEX_CALLS_MAX": "7"}
     graph = graph_of(load(asked, engine="synthetic"))
     assert graph.stage("thinker").options["reply_words"] == 3
-    assert graph.stage("thinker").options["sessions_max"] == 7
+    assert graph.stage("thinker").options["sessions_max"] == 7 + SPARE_PLACES
     assert graph.stage("talker").options["word_ms"] == 2
     assert graph.stage("encoder").options["seed"] == 5
     for stage in graph.stages:

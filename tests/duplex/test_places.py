@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.places import OwnPlaces, Places, SharedPlaces
+from duplex.places import SPARE_PLACES, OwnPlaces, Places, SharedPlaces
 
 COUNT = 3
 
@@ -73,20 +73,61 @@ def test_what_a_gateway_had_is_free_once_it_was_killed(pair: tuple[SharedPlaces,
     assert one.take()
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.booleans())))
-def test_never_are_more_taken_than_there_are(steps: list[tuple[int, bool]]) -> None:
+def test_who_comes_back_has_a_place_to_spare_until_another_is_free(pair: tuple[SharedPlaces, SharedPlaces]) -> None:
+    one, other = pair
+    assert [one.take(), one.take(), other.take()] == [True] * COUNT
+    assert [one.take(), one.take(returning=True)] == [False, True]
+    assert [other.take(returning=True) for _ in range(SPARE_PLACES)] == [True] * (SPARE_PLACES - 1) + [False]
+    assert (one.spare, other.spare) == (1, SPARE_PLACES - 1)
+    one.change()
+    assert one.spare == 1, "none is free"
+    one.give_back()
+    assert (one.taken, one.spare) == (2, 0), "a spare one is given back first"
+    one.give_back()
+    assert not one.take(), "it is for who has a spare one"
+    other.change()
+    assert (other.taken, other.spare) == (SPARE_PLACES, SPARE_PLACES - 2)
+    for _ in range(other.spare):
+        other.give_back()
+    assert not one.take()
+    other.give_back()
+    assert one.take()
+
+
+def test_what_is_free_beyond_those_in_spare_places_is_taken(pair: tuple[SharedPlaces, SharedPlaces]) -> None:
+    one, other = pair
+    assert [one.take(), one.take(), one.take(), other.take(returning=True)] == [True] * (COUNT + 1)
+    one.give_back()
+    assert [one.take(), other.spare] == [False, 1]
+    one.give_back()
+    assert one.take(), "whoever stands still in a spare place keeps one free, and no more"
+    assert not one.take()
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["come", "return", "leave", "change"]))))
+def test_never_are_more_taken_than_there_are(steps: list[tuple[int, str]]) -> None:
     folder = Path(f"/dev/shm/duplex-places-{os.getpid()}")
     folder.mkdir(exist_ok=True)
     gateways = SharedPlaces(folder, COUNT), SharedPlaces(folder, COUNT)
     try:
-        for number, takes in steps:
-            free = COUNT - sum(one.taken for one in gateways)
+        for number, step in steps:
+            taken, spare = sum(one.taken for one in gateways), sum(one.spare for one in gateways)
             gateway = gateways[number]
-            if takes:
-                assert gateway.take() == (free > 0)
+            if step == "come":
+                assert gateway.take() == (taken < COUNT)
+            elif step == "return":
+                assert gateway.take(returning=True) == (taken - spare < COUNT or spare < SPARE_PLACES)
+            elif step == "change":
+                left = max(0, gateway.spare - (COUNT - (taken - spare)))
+                gateway.change()
+                assert gateway.spare == left
+                assert sum(one.taken for one in gateways) == taken
             elif gateway.taken:
+                was_spare = gateway.spare
                 gateway.give_back()
-            assert 0 <= sum(one.taken for one in gateways) <= COUNT
+                assert gateway.spare == max(0, was_spare - 1)
+            assert sum(one.taken - one.spare for one in gateways) <= COUNT
+            assert sum(one.spare for one in gateways) <= SPARE_PLACES
     finally:
         for one in gateways:
             one.close()
@@ -99,6 +140,14 @@ def test_a_lone_gateway_counts() -> None:
     assert [places.take(), places.take(), places.taken] == [True, False, 1]
     places.give_back()
     assert places.taken == 0
+    assert [places.take(returning=True) for _ in range(SPARE_PLACES + 2)] == [True] * (SPARE_PLACES + 1) + [False]
+    assert places.spare == SPARE_PLACES
+    places.change()
+    for left in range(SPARE_PLACES, -1, -1):
+        assert not places.take()
+        places.give_back()
+        assert places.taken == left
+    assert places.spare == 0
     with pytest.raises(AssertionError, match="once"):
         places.give_back()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from duplex import tenancies
 from duplex.admission import RefusedError
 from duplex.config import Config
 from duplex.gateway import Gateway
@@ -127,6 +128,7 @@ def test_a_permission_that_is_taken_back_ends_its_calls_and_no_other(tmp_path: P
     async def scenario(house: House) -> None:
         async with (
             house.here.place(ACME) as mine,
+            house.here.place(ACME) as my_other,
             house.there.place(OTHER) as theirs,
             house.here.new_call(SessionSettings(), tenancy=mine) as one,
             house.there.new_call(SessionSettings(), tenancy=theirs) as other,
@@ -134,7 +136,7 @@ def test_a_permission_that_is_taken_back_ends_its_calls_and_no_other(tmp_path: P
             house.rewrite(old, new)
             assert one.call.end_reason == "permission_revoked"
             assert other.call.end_reason is None
-            async with house.here.new_call(SessionSettings(), tenancy=mine) as late:
+            async with house.here.new_call(SessionSettings(), tenancy=my_other) as late:
                 assert late.call.end_reason == "permission_revoked", "also of one that was just beginning"
 
     play(tmp_path, scenario)
@@ -361,14 +363,116 @@ def test_a_token_for_one_session_serves_no_other(tmp_path: Path) -> None:
         async with house.here.place(ACME) as tenancy, house.here.new_call(SessionSettings(), tenancy=tenancy) as one:
             token, session = one.resume_token, one.call.session
         async with house.here.place(ACME) as tenancy:
-            tenancy.session = "sess_another"
+            tenancy.bind("sess_another")
             with pytest.raises(RefusedError, match="another session"):
                 tenancy.check_session(None)
             with pytest.raises(RefusedError, match="another session"):
                 async with house.here.resumed_call(token, tenancy=tenancy):
                     pass
-            tenancy.session = session
+        async with house.here.place(ACME) as tenancy:
+            tenancy.bind(session)
             async with house.here.resumed_call(token, tenancy=tenancy) as resumed:
                 assert resumed.call.session == session
+
+    play(tmp_path, scenario)
+
+
+def leases(house: House) -> list[str]:
+    """The sessions that acme's leases are for."""
+    return sorted(lease.partition(":")[0] for lease in house.store._quotas._now_of("acme").leases)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_who_comes_back_takes_their_own_place_of_the_quota(tmp_path: Path) -> None:
+    async def scenario(house: House) -> None:
+        house.rewrite("sessions = 4", "sessions = 1")
+        async with house.here.place(ACME) as mine, house.here.new_call(SessionSettings(), tenancy=mine) as one:
+            session, token = one.call.session, one.resume_token
+            assert leases(house) == [session]
+            with pytest.raises(RefusedError, match="sessions"):
+                async with house.there.place(ACME):
+                    pass
+            async with house.there.place(ACME, session) as again:
+                assert leases(house) == [session] * 2
+                async with house.there.resumed_call(token, tenancy=again) as resumed:
+                    assert resumed.call.session == session
+            with pytest.raises(RefusedError, match="sessions"):
+                async with house.there.place(ACME):
+                    pass
+        assert leases(house) == []
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_a_lease_goes_over_to_the_session_that_is_taken_up(tmp_path: Path) -> None:
+    async def scenario(house: House) -> None:
+        house.rewrite("sessions = 4", "sessions = 2")
+        async with house.here.place(ACME) as mine, house.here.new_call(SessionSettings(), tenancy=mine) as one:
+            session, token = one.call.session, one.resume_token
+            async with house.there.place(ACME) as again, house.there.resumed_call(token, tenancy=again):
+                assert leases(house) == [session] * 2
+                async with house.there.place(ACME) as third:
+                    assert set(leases(house)) == {session, third.lease.partition(":")[0]}
+        async with house.here.place(OTHER) as theirs, house.here.new_call(SessionSettings(), tenancy=theirs) as other:
+            token = other.resume_token
+        async with house.here.place(OTHER) as theirs, house.here.resumed_call(token, tenancy=theirs):
+            assert leases(house) == [], "who has no quotas has none"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_a_store_that_is_away_as_a_session_is_taken_up_is_told_later(tmp_path: Path) -> None:
+    async def scenario(house: House) -> None:
+        async with house.here.place(ACME) as mine, house.here.new_call(SessionSettings(), tenancy=mine) as one:
+            session, token = one.call.session, one.resume_token
+        async with house.here.place(ACME) as again:
+            house.faults.now["draw"] = Fault.UNAVAILABLE
+            async with house.here.resumed_call(token, tenancy=again) as resumed:
+                assert leases(house) != [session]
+                house.faults.now.clear()
+                await house.here.tenancies._draw(again, {})
+                assert leases(house) == [session]
+                assert resumed.call.end_reason is None
+        assert leases(house) == []
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_who_came_in_as_returning_serves_no_other_session(tmp_path: Path) -> None:
+    async def scenario(house: House) -> None:
+        async with house.here.place(ACME) as mine, house.here.new_call(SessionSettings(), tenancy=mine) as one:
+            session, token = one.call.session, one.resume_token
+        async with house.here.place(ACME, "sess_another") as tenancy:
+            for ask, name in ((tenancy.check_session, None), (tenancy.bind, session)):
+                with pytest.raises(RefusedError) as refused:
+                    ask(name)
+                assert (refused.value.code, refused.value.status) == ("session_not_allowed", 403)
+            with pytest.raises(RefusedError, match="another session"):
+                async with house.here.resumed_call(token, tenancy=tenancy):
+                    pass
+            tenancy.bind(None)
+            tenancy.bind("sess_another")
+            tenancy.check_session("sess_another")
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_who_came_in_as_returning_says_so_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenancies, "RESUME_S_MAX", 0)
+
+    async def scenario(house: House) -> None:
+        async with house.here.place(ACME, "sess_mine") as tenancy:
+            with pytest.raises(RefusedError) as refused:
+                async with tenancy.first_word():
+                    await asyncio.Event().wait()
+            assert (refused.value.code, refused.value.retry_after_s) == ("resume_timeout", 1)
+        async with house.here.place(ACME) as tenancy:
+            with pytest.raises(TimeoutError):  # of whoever waits
+                async with tenancy.first_word(), asyncio.timeout(0):
+                    await asyncio.Event().wait()
 
     play(tmp_path, scenario)

@@ -63,11 +63,13 @@ def play(monkeypatch: pytest.MonkeyPatch, plan: CallPlan, *lines: Line) -> tuple
     """A call over these, one after the other; the last again and again."""
     made: list[Connection] = []
     tickets: list[ResumeTicket | None] = []
+    named: list[ResumeTicket | None] = []
     attempts = 0
 
     @asynccontextmanager
-    async def connect(_target: Target) -> AsyncIterator[Connection]:
+    async def connect(target: Target) -> AsyncIterator[Connection]:
         nonlocal attempts
+        named.append(target.resume)
         line = lines[min(attempts, len(lines) - 1)]
         attempts += 1
         if isinstance(line, CallError):
@@ -77,6 +79,7 @@ def play(monkeypatch: pytest.MonkeyPatch, plan: CallPlan, *lines: Line) -> tuple
 
     async def open_session(_connection: object, _settings: object, ticket: ResumeTicket | None) -> SessionOpened:
         tickets.append(ticket)
+        assert named[-1] == ticket, "the address names the session"
         return SessionOpened("sess_1", "token", (), UNDERSTOOD if ticket else 0)
 
     monkeypatch.setattr(module, "connect", connect)

@@ -105,6 +105,7 @@ def test_a_session_is_taken_up_again() -> None:
         "session_id": "sess_0",
         "token": "ticket",
     }
+    assert server.paths == ["/v1/realtime?extensions=1&resume=sess_0"]
 
 
 def test_a_session_taken_up_again_may_have_a_new_token() -> None:

@@ -249,6 +249,64 @@ def test_for_an_owner_that_lives_it_is_still_being_said() -> None:
     assert names([compacted, says("yes", first=1), ItemAppended(item("r", "a"))]) == ["a", "r"]
 
 
+# ---- an owner dies after a cut ----------------------------------------------------------------------
+
+CUT = ItemRecord(
+    "r",
+    "assistant",
+    content="Well,",
+    status="incomplete",
+    name="spoken",
+    audio_ms_total=610,
+    audio_ms_cut=300,
+    truncated=True,
+    heard_basis="acked",
+    heard_error_ms=100,
+    cut_word="yes,",
+    previous="a",
+)
+SAID: list[TurnRecord] = [ItemAppended(A), says("Well, yes, my friend."), ItemAppended(CUT)]
+
+
+def test_what_was_sent_behind_a_cut_may_have_been_heard_before_its_client_knew() -> None:
+    unsure = UnsureRecord("resp_r", RATE, WORD + 2_400, words(0, "Well, yes, my"))
+    assert left(SAID) == structs.replace(CUT, unsure=unsure, cut_word="")
+    assert folded(SAID).items[-1] == CUT, "an owner that lives on is told"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        ItemChanged(structs.replace(CUT, content="Well, yes,", audio_ms_cut=400, heard_error_ms=0)),
+        ItemChanged(CUT),
+        says("What?", name="q"),
+        compact(folded(SAID)),
+    ],
+)
+def test_a_cut_is_settled_by_what_comes_later(then: TurnRecord) -> None:
+    assert left([*SAID, then]).unsure is None
+
+
+def test_a_cut_that_is_known_to_the_sample_is_settled() -> None:
+    exact = structs.replace(CUT, heard_error_ms=0)
+    assert left([*SAID[:2], ItemAppended(exact)]) == exact
+
+
+@pytest.mark.parametrize("sent_ms", [0, 390])
+def test_behind_a_cut_nothing_is_unsure_where_no_whole_word_was_sent(sent_ms: int) -> None:
+    cut = structs.replace(CUT, audio_ms_total=sent_ms, audio_ms_cut=min(sent_ms, 300))
+    assert left([*SAID[:2], ItemAppended(cut)]) == cut
+
+
+def test_of_a_whole_reply_nothing_is_unsure() -> None:
+    whole = structs.replace(CUT, truncated=False)
+    assert left([*SAID[:2], ItemAppended(whole)]) == whole
+
+
+def test_a_cut_that_was_deleted_leaves_nothing() -> None:
+    assert names([*SAID, ItemDeleted("r")]) == ["a"]
+
+
 # ---- compaction -------------------------------------------------------------------------------------
 
 

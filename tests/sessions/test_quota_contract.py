@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from random import Random
+
+import pytest
 
 from sessions.memory_quotas import MemoryQuotas
 from sessions.memory_store import MemorySessionStore
-from sessions.quota_scripts import DAY_MS, MINUTE_MS, SESSION_RETRY_MS
+from sessions.quota_scripts import (
+    DAY_MS,
+    LEASES_PER_SESSION_MAX,
+    MINUTE_MS,
+    RETURNS_PER_MINUTE_MAX,
+    SESSION_RETRY_MS,
+)
 from sessions.quotas import Account, Amounts, OverQuota, Quotas
 from sessions.store import LogLimits, SessionStore
 from tests.sessions.store_backends import HOUR_MS, START_MS, Backend
@@ -106,6 +115,166 @@ def test_starts_are_counted_by_the_minute(backend: Backend) -> None:
     backend.run(scenario)
 
 
+async def enters(store: SessionStore, tenant: str, lease: str, quotas: Quotas) -> bool:
+    return isinstance(await store.open_account(tenant, lease, HOUR_MS, quotas, {}), Account)
+
+
+def test_who_comes_back_takes_the_place_that_is_theirs(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=2)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_a:1", quotas)
+        assert await enters(store, tenant, "sess_b:2", quotas)
+        assert not await enters(store, tenant, "sess_c:3", quotas), "a newcomer"
+        assert not await enters(store, tenant, "sess:4", quotas), "what a name begins with is no session"
+        assert await enters(store, tenant, "sess_a:5", quotas)
+        await store.close_account(tenant, "sess_a:1", 0, {})
+        assert not await enters(store, tenant, "sess_c:6", quotas), "its place is taken by the one who came back"
+        await store.close_account(tenant, "sess_a:5", 0, {})
+        assert await enters(store, tenant, "sess_c:7", quotas)
+        assert not await enters(store, tenant, "sess_a:8", quotas), "the place is another's by now"
+
+    backend.run(scenario)
+
+
+def test_of_all_who_come_back_in_the_same_instant_none_takes_another_s_place(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=2)
+
+    async def scenario(store: SessionStore) -> None:
+        here, there = await two_gateways(backend, store)
+        assert await enters(store, tenant, "sess_a:0", quotas)
+        sessions = ["sess_a", "sess_b", "sess_c"] * 2
+        asked = [enters((here, there)[n % 2], tenant, f"{name}:{n + 1}", quotas) for n, name in enumerate(sessions)]
+        answers = await asyncio.gather(*asked)
+        assert [answer for name, answer in zip(sessions, answers, strict=True) if name == "sess_a"] == [True, True]
+        served = {name for name, answer in zip(sessions, answers, strict=True) if answer}
+        assert len(served) == 2
+        if there is not here:
+            await there.close()
+
+    backend.run(scenario)
+
+
+def test_a_session_has_only_so_many_leases(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=1)
+
+    async def scenario(store: SessionStore) -> None:
+        for number in range(LEASES_PER_SESSION_MAX):
+            assert await enters(store, tenant, f"sess_a:{number}", quotas)
+        refused = await store.open_account(tenant, "sess_a:more", HOUR_MS, quotas, {})
+        assert refused == OverQuota("sessions", SESSION_RETRY_MS)
+        await store.close_account(tenant, "sess_a:0", 0, {})
+        assert await enters(store, tenant, "sess_a:more", quotas)
+
+    backend.run(scenario)
+
+
+def test_a_lease_goes_over_to_the_session_that_its_call_takes_up(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=2, tokens_per_day=11)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_a:1", quotas)
+        opened = await store.open_account(tenant, "sess_new:2", HOUR_MS, quotas, {"tokens": 10})
+        assert isinstance(opened, Account)
+        assert not await enters(store, tenant, "sess_b:3", quotas)
+        for _ in range(2):  # an answer may be lost, and the draw asked for again
+            drawn = await store.draw(tenant, "sess_a:2", HOUR_MS, quotas, {})
+            assert drawn == Account(opened.day, {})
+        assert await enters(store, tenant, "sess_b:3", quotas), "both are of one session"
+        assert await store.draw(tenant, "sess_c:2", HOUR_MS, quotas, {}) is not None, "what was there is not lost"
+        await store.close_account(tenant, "sess_a:2", opened.day, {"tokens": 10})
+        again = await store.draw(tenant, "sess_a:1", HOUR_MS, quotas, {"tokens": 10})
+        assert again == Account(opened.day, {"tokens": 10}), "it is known by its number, whatever it is called"
+
+    backend.run(scenario)
+
+
+def test_a_lease_that_has_run_out_is_lost_unless_its_session_has_another(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=1)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_a:1", quotas)
+        assert await store.draw(tenant, "sess_b:2", HOUR_MS, quotas, {}) is None
+        assert await store.draw(tenant, "sess_a:3", HOUR_MS, quotas, {}) is not None
+
+    backend.run(scenario)
+
+
+def test_a_request_that_comes_late_takes_no_place_of_another(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(sessions=2)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_new:1", quotas)
+        assert await store.draw(tenant, "sess_a:1", HOUR_MS, quotas, {}) is not None
+        assert await enters(store, tenant, "sess_a:2", quotas)
+        assert await enters(store, tenant, "sess_b:3", quotas)
+        assert await store.draw(tenant, "sess_new:1", HOUR_MS, quotas, {}) is not None, "late, and it has its place"
+        assert not await enters(store, tenant, "sess_new:4", quotas), "as one of the other session"
+        await store.close_account(tenant, "sess_a:2", 0, {})
+        assert await enters(store, tenant, "sess_a:5", quotas)
+
+    backend.run(scenario)
+
+
+def test_who_comes_back_starts_no_session_but_not_for_ever(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(starts_per_minute=2)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_a:0", quotas)
+        for number in range(1, RETURNS_PER_MINUTE_MAX + 1):
+            assert await enters(store, tenant, f"sess_a:{number}", quotas)
+            await store.close_account(tenant, f"sess_a:{number - 1}", 0, {})
+        assert await enters(store, tenant, "sess_a:x", quotas), "this one is a start"
+        await store.close_account(tenant, "sess_a:x", 0, {})
+        refused = await store.open_account(tenant, "sess_a:y", HOUR_MS, quotas, {})
+        assert isinstance(refused, OverQuota)
+        assert refused.quota == "starts_per_minute"
+        assert 0 < refused.retry_ms <= MINUTE_MS
+        assert not await enters(store, tenant, "sess_b:z", quotas)
+
+    backend.run(scenario)
+
+
+def test_who_comes_back_to_a_session_without_a_lease_starts_it(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(starts_per_minute=1)
+
+    async def scenario(store: SessionStore) -> None:
+        assert await enters(store, tenant, "sess_a:0", quotas)
+        await store.close_account(tenant, "sess_a:0", 0, {})
+        assert not await enters(store, tenant, "sess_a:1", quotas)
+
+    backend.run(scenario)
+
+
+def told(answer: Account | OverQuota | None) -> object:
+    """All of it but times."""
+    return answer.given if isinstance(answer, Account) else answer and answer.quota
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_leases_come_go_and_go_over_as_in_the_model(backend: Backend, seed: int) -> None:
+    random, tenant, model = Random(seed), new_tenant(), MemoryQuotas(lambda: START_MS)
+    quotas = Quotas(sessions=2, starts_per_minute=30, tokens_per_day=100)
+
+    async def scenario(store: SessionStore) -> None:
+        for newest in range(150):
+            step, session = random.choice(["open", "draw", "draw", "close"]), random.choice("abcd")
+            number = newest if step == "open" else newest - random.randrange(12)
+            lease = f"sess_{session}:{number}"
+            wanted: Amounts = {"tokens": random.randrange(3)}
+            if step == "open":
+                opened = await store.open_account(tenant, lease, HOUR_MS, quotas, wanted)
+                assert told(opened) == told(model.open(tenant, lease, HOUR_MS, quotas, wanted))
+            elif step == "draw":
+                drawn = await store.draw(tenant, lease, HOUR_MS, quotas, wanted)
+                assert told(drawn) == told(model.draw(tenant, lease, HOUR_MS, quotas, wanted))
+            else:
+                await store.close_account(tenant, lease, 0, {})
+                model.close(tenant, lease, 0, {})
+
+    backend.run(scenario)
+
+
 def test_what_the_day_has_used_refuses_the_next_call_until_midnight(backend: Backend) -> None:
     tenant = new_tenant()
     quotas = Quotas(audio_seconds_per_day=1, tool_calls_per_day=1)
@@ -164,6 +333,18 @@ def test_a_day_and_a_minute_end() -> None:
     assert model.open("t", "three", 10, Quotas(tokens_per_day=1), {}) == OverQuota(
         "tokens_per_day", DAY_MS - MINUTE_MS + 1
     )
+
+
+def test_returns_are_counted_by_the_minute() -> None:
+    now_ms = START_MS
+    model, quotas = MemoryQuotas(lambda: now_ms), Quotas(starts_per_minute=1)
+    for number in range(RETURNS_PER_MINUTE_MAX + 1):
+        assert isinstance(model.open("t", f"sess_a:{number}", HOUR_MS, quotas, {}), Account)
+        model.close("t", f"sess_a:{number - 1}", 0, {})
+    assert isinstance(model.open("t", "sess_a:x", HOUR_MS, quotas, {}), OverQuota)
+    now_ms += MINUTE_MS
+    for again in ("y", "z"):
+        assert isinstance(model.open("t", f"sess_a:{again}", HOUR_MS, quotas, {}), Account)
 
 
 def test_the_model_is_the_store_s() -> None:

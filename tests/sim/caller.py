@@ -62,6 +62,7 @@ class Caller:
         self._reports_until_ns = scene.clock.now_ns + headset.reports_ms * MS
         self._visit: Visit | None = None
         self._has_session = False
+        self._returns = 0
         self._is_speaking = False
         self._speech = 0
         self._answering = 0
@@ -116,7 +117,10 @@ class Caller:
             self.session, self._epoch = self._scene.new_id("sess"), 0
         token = f"token of {self.session}"
         if self._has_session:
-            gateway.do(gateway.resume_call, self.session, token, visit, self._epoch)
+            self._returns += 1
+            # Some clients do not say to which session they return before they are in.
+            named = self.session if self._returns % 3 else f"{self.session}_{self._returns}"
+            gateway.do(gateway.resume_call, self.session, token, visit, self._epoch, named)
         else:
             gateway.do(gateway.open, self.session, token, visit)
         self.clock.after(PATIENCE_MS, self._lose_patience, visit)

@@ -222,7 +222,7 @@ class Gateway:
             visitor.refused("service_not_ready")
             return
         self.tenancies.enter(
-            visitor.tenant, lambda tenancy: self._create(session, token, visitor, tenancy), visitor.refused
+            visitor.tenant, session, lambda tenancy: self._create(session, token, visitor, tenancy), visitor.refused
         )
 
     def _create(self, session: str, token: str, visitor: Visitor, tenancy: Tenancy) -> None:
@@ -238,8 +238,9 @@ class Gateway:
 
         self._ways.line.ask(lambda: store.create(record, self.name), lambda result: self.do(answered, result))
 
-    def resume_call(self, session: str, token: str, visitor: Visitor, epoch: int) -> None:
-        """A call that goes on with `session`, of which the client has seen `epoch`."""
+    def resume_call(self, session: str, token: str, visitor: Visitor, epoch: int, named: str) -> None:
+        """A call that goes on with `session`, of which the client has seen `epoch`. `named`: the session that it came
+        in for, another one where it has not said yet to which it returns."""
         if not self.is_ready:
             visitor.refused("service_not_ready")
             return
@@ -252,7 +253,7 @@ class Gateway:
                 return
             self._make_way(session, lambda: self._acquire(session, token, visitor, epoch, tenancy))
 
-        self.tenancies.enter(visitor.tenant, entered, visitor.refused)
+        self.tenancies.enter(visitor.tenant, named, entered, visitor.refused)
 
     def keeps(self, session: str, epoch: int) -> bool:
         """Asked by another gateway, it does not give the session up to a client that has seen `epoch`."""
@@ -279,6 +280,7 @@ class Gateway:
                 self._refuse(visitor, result, tenancy)
                 return
             ownership, snapshot = result
+            self.tenancies.go_on_with(tenancy, session)
             present = self.calls.get(session)
             if present is not None:
                 del self.calls[ownership.session]

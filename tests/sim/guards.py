@@ -24,10 +24,10 @@ from sessions import response as life
 from sessions.conversation import Conversation
 from sessions.heard import Heard
 from sessions.items import Item
-from sessions.memory_quotas import MemoryQuotas
+from sessions.memory_quotas import MemoryQuotas, _Tenant
 from sessions.memory_store import MemorySessionStore, _Session
 from sessions.prompt import _Script
-from sessions.quotas import Allowance, Amounts, Kind
+from sessions.quotas import Allowance, Amounts, Kind, Quotas
 from sessions.records import SessionRecord
 from sessions.reply import Reply
 from sessions.response import Phase, Response
@@ -234,6 +234,16 @@ def _keeps_its_lease(quotas: MemoryQuotas, tenant: str, lease: str, day: int, un
     """In place of: the place of a call that is over is its tenant's again."""
 
 
+def _without_a_place(quotas: MemoryQuotas, held: _Tenant, lease: str, limits: Quotas) -> bool:
+    """In place of: the place of a session that has one is its own."""
+    return limits.sessions is None or len(held.leases) < limits.sessions
+
+
+def _by_its_name(held: _Tenant, lease: str) -> str | None:
+    """In place of: a lease is known by its number, whichever session its call has taken up."""
+    return lease if held.leases.pop(lease, None) is not None else None
+
+
 def _takes_more(allowance: Allowance, kind: Kind) -> bool:
     """In place of: what is used up is not used any more."""
     return True
@@ -269,6 +279,8 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "tools, prompts": (_Script, "_answer", _heedless),
     "KV, whose it is": (KvCache, "_find", _anybodys),
     "quotas, place": (MemoryQuotas, "close", _keeps_its_lease),
+    "quotas, return": (MemoryQuotas, "_has_room", _without_a_place),
+    "quotas, number": (MemoryQuotas, "_drop", _by_its_name),
     "quotas, limit": (Allowance, "take", _takes_more),
     "quotas, draw": (Conversation, "allowance_drawn", _goes_on_waiting),
     "queue deadline": (StageScheduler, "_may_expire", _never),

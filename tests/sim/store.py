@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from sessions.log import Log, replay
 from sessions.memory_store import MemorySessionStore, Moment
+from sessions.quota_scripts import LEASES_PER_SESSION_MAX, SESSION_RETRY_MS
 from sessions.quotas import KINDS, Account, Amounts, OverQuota, Quotas
 from sessions.records import (
     CallBegun,
@@ -91,6 +92,9 @@ class StoreWatch:
         self.went_back: Callable[[str], object] = lambda session: None
         self.called: Callable[[str], object] = lambda owner: None
         self._begun: set[tuple[str, str]] = set()  # calls of tools of which the log has said so
+
+    def count(self, what: str) -> None:
+        self._counts[what] += 1
 
     def created(self, record: SessionRecord, ownership: Ownership) -> None:
         assert record.session not in self._deleted, "what was deleted is not made again"
@@ -172,6 +176,10 @@ class StoreWatch:
         return replay(book.record, book.log)
 
 
+def _session_of(lease: str) -> str:
+    return lease.split(":", maxsplit=1)[0]
+
+
 def _now(operation: Coroutine[Any, Any, _Result]) -> _Result:
     """The model answers without ever waiting."""
     try:
@@ -209,29 +217,46 @@ class Store:
         return existed
 
     def open_account(self, tenant: str, lease: str, quotas: Quotas, wanted: Amounts) -> Account | OverQuota:
+        before = self._leases_of(tenant)
+        own = before[_session_of(lease)]
         opened = _now(self.model.open_account(tenant, lease, LEASE_TTL_MS, quotas, wanted))
-        if isinstance(opened, Account):
-            leases, _ = self.account(tenant)
-            assert leases <= (quotas.sessions or leases), f"{tenant} has {leases} calls"
+        if opened == OverQuota("sessions", SESSION_RETRY_MS):
+            assert own == 0 or own >= LEASES_PER_SESSION_MAX, f"the place that is taken is that of {lease} itself"
+        elif own and len(before) >= (quotas.sessions or 0):
+            self.watch.count("tenants at their quota returned to")
+        self._check_sessions(tenant, quotas, len(before))
         self._check_account(tenant, quotas)
         return opened
 
     def draw(self, tenant: str, lease: str, quotas: Quotas, wanted: Amounts) -> Account | None:
+        before = self._leases_of(tenant)
         drawn = _now(self.model.draw(tenant, lease, LEASE_TTL_MS, quotas, wanted))
+        self._check_sessions(tenant, quotas, len(before))
         self._check_account(tenant, quotas)
         return drawn
 
     def close_account(self, tenant: str, lease: str, day: int, unspent: Amounts) -> bool:
         """Whether the lease was still there, and what is unspent goes back."""
-        is_held = lease in self.model._quotas._now_of(tenant).leases
+        before, _ = self.account(tenant)
         _now(self.model.close_account(tenant, lease, day, unspent))
-        return is_held
+        return self.account(tenant)[0] < before
+
+    def _check_sessions(self, tenant: str, quotas: Quotas, before: int) -> None:
+        """What was asked while more were allowed may still have its place."""
+        sessions = len(self._leases_of(tenant))
+        assert sessions <= max(before, quotas.sessions or sessions), f"{tenant} has {sessions} sessions"
+        numbers = Counter(lease.split(":", maxsplit=1)[1] for lease in self.model._quotas._now_of(tenant).leases)
+        assert set(numbers.values()) <= {1}, f"a call of {tenant} has two leases: {numbers}"
 
     def _check_account(self, tenant: str, quotas: Quotas) -> None:
         _, used = self.account(tenant)
         for kind in KINDS:
             most = quotas.of_day(kind)
             assert most is None or 0 <= used.get(kind, 0) <= most, f"{tenant} was given {used}"
+
+    def _leases_of(self, tenant: str) -> Counter[str]:
+        """How many each session has."""
+        return Counter(map(_session_of, self.model._quotas._now_of(tenant).leases))
 
     def account(self, tenant: str) -> tuple[int, Amounts]:
         """How many leases it has, and what it was given today."""

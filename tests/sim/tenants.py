@@ -6,7 +6,8 @@ Theory of operation
     callers; permissions are taken back, and given again.
 
 Rules
-* However many ask at once, the store gives no more than there is, and has no more leases than calls are allowed.
+* However many ask at once, the store gives no more than there is, and has leases of no more sessions than are allowed.
+* Who comes back to a session is not refused for the place that is that session's own (`tests.sim.store`).
 * Nobody calls whose permission was taken back.
 * At the end all places are free, and what was used is what calls have used; not less, where a gateway died or an answer
   was lost.
@@ -39,10 +40,11 @@ REVOKED = "permission_revoked"
 
 @dataclass(slots=True, eq=False)
 class Tenancy:
-    """Of one call. `drawn`: all that the store has given so far."""
+    """Of one call. `session`: the one that its lease is for. `drawn`: all that the store has given so far."""
 
     tenant: str
-    lease: str
+    session: str
+    number: int
     allowance: Allowance
     meter: UsageMeter
     call: Call | None = None
@@ -52,6 +54,10 @@ class Tenancy:
     has_left: bool = False
     renewed_ns: int = 0
     drawn_ns: int = 0
+
+    @property
+    def lease(self) -> str:
+        return f"{self.session}:{self.number}"
 
     def given(self, account: Account, wanted: Amounts) -> None:
         self.day = account.day if not self.day else self.day
@@ -77,11 +83,11 @@ class Tenants:
         sessions = max(1, self.callers[tenant] - self.is_tight)
         return Quotas(sessions=sessions, tokens_per_day=TOKENS_PER_DAY, tool_calls_per_day=TOOL_CALLS_PER_DAY)
 
-    def new(self, tenant: str) -> Tenancy:
+    def new(self, tenant: str, session: str) -> Tenancy:
         """For a call of `tenant`; of one that nobody counts it may use everything."""
         quotas = self.quotas(tenant) if tenant else Quotas()
         allowance = Allowance(quotas, TOKENS_USUAL)
-        return Tenancy(tenant, f"lease_{next(self._leases)}", allowance, UsageMeter(allowance))
+        return Tenancy(tenant, session, next(self._leases), allowance, UsageMeter(allowance))
 
     def tool_called(self, tenant: str) -> None:
         if tenant:
@@ -102,9 +108,11 @@ class Tenancies:
         self._do = do
         self._present: list[Tenancy] = []
 
-    def enter(self, tenant: str, entered: Callable[[Tenancy], None], refused: Callable[[str], None]) -> None:
-        """`entered` gets the tenancy of a call that may begin; `refused` why it may not."""
-        tenancy, store = self._tenants.new(tenant), self._line.store
+    def enter(
+        self, tenant: str, session: str, entered: Callable[[Tenancy], None], refused: Callable[[str], None]
+    ) -> None:
+        """`entered` gets the tenancy of a call that may begin, or come back to `session`; `refused` why it may not."""
+        tenancy, store = self._tenants.new(tenant, session), self._line.store
         if not tenant:
             entered(tenancy)
             return
@@ -140,8 +148,15 @@ class Tenancies:
                 tenancy.renewed_ns = tenancy.drawn_ns = now_ns
                 self._draw(tenancy, wanted)
 
+    def go_on_with(self, tenancy: Tenancy, session: str) -> None:
+        """The call has taken up `session`: its lease goes over to that."""
+        is_another, tenancy.session = session != tenancy.session, session
+        if is_another and tenancy in self._present and not tenancy.is_asking:
+            self._tenants.counts["leases gone over"] += 1
+            self._draw(tenancy, tenancy.allowance.wanted())
+
     def _draw(self, tenancy: Tenancy, wanted: Amounts) -> None:
-        store, quotas = self._line.store, self._tenants.quotas(tenancy.tenant)
+        store, quotas, lease = self._line.store, self._tenants.quotas(tenancy.tenant), tenancy.lease
         tenancy.is_asking = True
 
         def answered(result: Account | StoreError | None) -> None:
@@ -160,7 +175,7 @@ class Tenancies:
                 call.drawn(lost=result is None)
 
         self._line.ask(
-            lambda: store.draw(tenancy.tenant, tenancy.lease, quotas, wanted),
+            lambda: store.draw(tenancy.tenant, lease, quotas, wanted),
             lambda result: self._do(answered, result),
         )
 

@@ -13,6 +13,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 from structlog.testing import capture_logs
 
+from duplex import tenancies
 from duplex.auth import Authority
 from duplex.listening import Listening
 from duplex.realtime import client_events as ask
@@ -27,9 +28,10 @@ MESSAGES_MAX = 8
 
 
 class FakeClient:
-    """The ASGI end of a connection. `reading` shut: it takes nothing more."""
+    """The ASGI end of a connection. `reading` shut: it takes nothing more. `resume`: the session that it names."""
 
-    def __init__(self) -> None:
+    def __init__(self, resume: str = "") -> None:
+        self._query = f"extensions=1&resume={resume}" if resume else "extensions=1"
         self.reading = Gate()
         self.sent: list[Message] = []
         self._took = asyncio.Event()
@@ -41,7 +43,7 @@ class FakeClient:
         scope = {
             "type": "websocket",
             "path": "/v1/realtime",
-            "query_string": b"extensions=1",
+            "query_string": self._query.encode(),
             "headers": [],
             "subprotocols": [],
             "extensions": {"websocket.http.response": {}},
@@ -68,6 +70,12 @@ class FakeClient:
             await self._took.wait()
 
     @property
+    def created(self) -> Any:
+        """The session that was begun for the connection."""
+        first = next(message for message in self.sent if message["type"] == "websocket.send")
+        return json.loads(first["text"])["session"]
+
+    @property
     def close(self) -> tuple[int, str]:
         closed = next(message for message in self.sent if message["type"] == "websocket.close")
         return closed["code"], closed["reason"]
@@ -79,8 +87,8 @@ class Bench(GatedGateway):
         self._endpoint = RealtimeEndpoint(self.gateway, Authority(self.gateway.config))
         self.client = FakeClient()
 
-    def connect(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._endpoint.serve(self.client.socket))
+    def connect(self, client: FakeClient | None = None) -> asyncio.Task[None]:
+        return asyncio.create_task(self._endpoint.serve((client or self.client).socket))
 
     async def another_session(self) -> str:
         """The token of one that nobody is using."""
@@ -291,5 +299,79 @@ def test_a_fault_of_ours_before_the_conversation_is_told_too(play: Play, monkeyp
             await serving
         assert one.client.close == (1011, "internal_error")
         assert [type(log["exc_info"]) for log in logs if log["event"] == "connection_failed"] == [ZeroDivisionError]
+
+    play(scenario)
+
+
+# ---- who comes back ----------------------------------------------------------------------------------------
+
+
+async def while_it_is_full(one: Bench) -> tuple[asyncio.Task[None], FakeClient]:
+    """The conversation of the bench's client, and another client, who says that they are that one."""
+    serving = await before_the_first_command(one)
+    one.gateway.admit()
+    return serving, FakeClient(resume=one.client.created["id"])
+
+
+def test_who_comes_back_goes_on_where_all_places_are_taken(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        serving, again = await while_it_is_full(one)
+        resuming = one.connect(again)
+        again.say("session.resume", token=one.client.created["resume_token"])
+        await again.until_told("session.resumed")
+        await serving
+        assert one.client.close == (4001, "session_replaced")
+        one.gateway.leave()
+        again.say("bye")
+        await resuming
+        assert again.close == (1000, "client_closed")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("says", "code"),
+    [
+        (("session.resume", "{session}.guess"), "session_not_resumable"),
+        (("session.resume", "sess_another.guess"), "session_not_allowed"),
+        (("session.update", None), "session_not_allowed"),
+        (None, "resume_timeout"),
+    ],
+)
+def test_who_cannot_show_the_token_of_the_session_that_they_name_has_no_place_for_long(
+    play: Play, monkeypatch: pytest.MonkeyPatch, says: tuple[str, str | None] | None, code: str
+) -> None:
+    monkeypatch.setattr(tenancies, "RESUME_S_MAX", S_MAX if says else 0.001)
+
+    async def scenario(one: Bench) -> None:
+        serving, liar = await while_it_is_full(one)
+        session = one.client.created["id"]
+        lying = one.connect(liar)
+        if says is not None:
+            kind, token = says
+            fields = {"token": token.format(session=session)} if token else {"session": {"type": "realtime"}}
+            liar.say(kind, **fields)
+        await lying
+        assert json.loads(liar.sent[-2]["text"])["error"]["code"] == code
+        assert liar.close == (1008, "refused")
+        assert await one.store.describe([liar.created["id"]]) == ()
+        assert not serving.done()
+        assert one.client.events() == ["session.created"], "nobody notices"
+        one.gateway.leave()
+        one.client.vanish()
+        await serving
+
+    play(scenario)
+
+
+def test_who_comes_back_as_the_service_stops_is_told_that(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        serving, again = await while_it_is_full(one)
+        resuming = one.connect(again)
+        await again.until_told("session.created")
+        one.gateway.leave()
+        await one.gateway.drain()
+        await asyncio.gather(serving, resuming)
+        assert again.close == (1001, "service_shutdown")
 
     play(scenario)

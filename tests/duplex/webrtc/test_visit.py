@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from structlog.testing import capture_logs
 
+from duplex import tenancies
 from duplex.call import Call
 from duplex.listening import Listening
 from duplex.realtime.connection import SocketClosedError
+from duplex.tenants import DEFAULT_TENANT, Permission, Tenant
 from duplex.webrtc import visit
 from duplex.webrtc.rtp import OfferError, ReceivedPacket, ReceiverReport, SentPacket, Sink
 from duplex.webrtc.visit import Asked, RtcVisit
@@ -77,11 +80,10 @@ class Bench(GatedGateway):
     peer: FakePeer
     visit: RtcVisit
 
-    def begin(self) -> asyncio.Task[None]:
+    def begin(self, returning: str | None = None) -> asyncio.Task[None]:
         self.gateway.admit()
-        self.visit = RtcVisit(
-            self.gateway, Asked("offer", SessionSettings(), extensions=True), self.gateway.tenancies.default()
-        )
+        tenancy = self.gateway.tenancies._new(Permission(DEFAULT_TENANT), Tenant(DEFAULT_TENANT), returning)
+        self.visit = RtcVisit(self.gateway, Asked("offer", SessionSettings(), extensions=True), tenancy)
         peer = self.visit._peer
         assert isinstance(peer, FakePeer)
         self.peer = peer
@@ -89,9 +91,9 @@ class Bench(GatedGateway):
         running.add_done_callback(lambda _done: self.gateway.leave())
         return running
 
-    async def talk(self) -> asyncio.Task[None]:
+    async def talk(self, returning: str | None = None) -> asyncio.Task[None]:
         """A call whose client has been greeted."""
-        running = self.begin()
+        running = self.begin(returning)
         await self.until_told("session.created")
         return running
 
@@ -280,4 +282,48 @@ def test_packets_use_what_the_tenant_may_send(play: Play, monkeypatch: pytest.Mo
         await running
 
     monkeypatch.setattr(Call, "message_passed", lambda _call, wire_bytes: passed.append(wire_bytes))
+    play(scenario)
+
+
+def test_who_comes_back_goes_on_with_the_session_that_they_have_named(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as earlier:
+            session, token = earlier.call.session, earlier.resume_token
+        running = await one.talk(session)
+        one.peer.says.put_nowait(json.dumps({"type": "session.resume", "token": token}))
+        await one.until_told("session.resumed")
+        assert one.visit.call is not None
+        assert one.visit.call.session == session
+        one.visit.hang_up()
+        await running
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("says", "code"),
+    [
+        ({"type": "session.resume", "token": "sess_mine.guess"}, "session_not_resumable"),
+        ({"type": "session.resume", "token": "sess_another.guess"}, "session_not_allowed"),
+        ({"type": "response.create"}, "session_not_allowed"),
+        (None, "resume_timeout"),
+    ],
+)
+def test_who_cannot_show_the_token_of_the_session_that_they_name_is_told_why_and_let_go(
+    play: Play, monkeypatch: pytest.MonkeyPatch, says: dict[str, str] | None, code: str
+) -> None:
+    monkeypatch.setattr(tenancies, "RESUME_S_MAX", S_MAX if says else 0.001)
+    monkeypatch.setattr(visit, "FAREWELL_S_MAX", S_MAX)
+
+    async def scenario(one: Bench) -> None:
+        with capture_logs() as logs:
+            running = await one.talk("sess_mine")
+            if says is not None:
+                one.peer.says.put_nowait(json.dumps(says))
+            await running
+        assert (await one.until_told("error"))["error"]["code"] == code
+        assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [], "it is no fault of ours"
+        begun = (await one.until_told("session.created"))["session"]["id"]
+        assert await one.store.describe([begun]) == ()
+
     play(scenario)
