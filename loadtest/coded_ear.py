@@ -120,8 +120,10 @@ class CodedEar:
         return sample + (int(loud[-1]) + 1 if len(loud) else 0)
 
     def sound_begin(self, sample: int) -> int:
-        """Where the sound began that is the last before `sample`."""
-        return max((onset for onset in self._onsets if onset < sample), default=sample)
+        """Where the last sound before `sample` began, where nothing of it was made out; otherwise `sample`."""
+        onset = max((onset for onset in self._onsets if onset < sample), default=sample)
+        is_known = any(onset < word.start_sample + WORD and word.start_sample < sample for word in self.words)
+        return sample if is_known else onset
 
     def _places(self) -> list[int]:
         """Where a word may begin: behind another, and where sound begins after silence."""

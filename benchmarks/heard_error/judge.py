@@ -80,14 +80,17 @@ def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar
 
 
 def _samples_heard(spoken: Spoken, heard: Sequence[WordHeard], ear: CodedEar) -> int:
-    """Of the response. Where its sound was thrown away, all that sounded behind its last whole word was of the next,
-    also where that is too short to be made out."""
+    """Of the response. Where its sound was thrown away, all that sounded from its last word on was of it, also where
+    that is too short to be made out."""
     made_out = ear.samples_of(spoken.response)
-    if spoken.cleared_sample is None or (heard and not heard[-1].whole):
+    if spoken.cleared_sample is None:
         return made_out
-    since = heard[-1].start_sample + WORD if heard else ear.sound_begin(spoken.cleared_sample)
-    until = min(ear.sound_end(since), spoken.cleared_sample)
-    return max(made_out, len(heard) * WORD + until - since)
+    if heard:
+        last = heard[-1]
+        before, since = (last.word + last.whole) * WORD, last.start_sample + last.whole * WORD
+    else:
+        before, since = 0, ear.sound_begin(spoken.cleared_sample)
+    return max(made_out, before + min(ear.sound_end(since), spoken.cleared_sample) - since)
 
 
 def words_in(content: str) -> list[int]:

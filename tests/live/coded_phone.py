@@ -199,6 +199,7 @@ class CodedPhoneLine:
         self._phone.talks = False
 
     def hang_up(self) -> bytes:
+        self.deeds_ns.append(time.monotonic_ns())
         self._loop.call_soon_threadsafe(self._phone.over.set)
         asyncio.run_coroutine_threadsafe(asyncio.wait_for(self._talk.task, EVENT_S_MAX), self._loop).result()
         assert not self._phone.recording.truncated
@@ -209,7 +210,7 @@ class CodedPhoneLine:
         return 0
 
     def stop(self, number: int) -> Stop:
-        """What came of deed `number`; nothing where the caller has hung up instead."""
+        """What came of deed `number`; hanging up is the last."""
         deed_ns, until_ns = (*self.deeds_ns, time.monotonic_ns(), time.monotonic_ns())[number : number + 2]
         return self._phone.stop(deed_ns, until_ns)
 

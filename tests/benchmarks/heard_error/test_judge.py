@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.heard_error.plan import Deed
-from media.coded_tones import EDGE_SAMPLES
+from media.coded_tones import EAR_RATE, EDGE_SAMPLES, encode, response_number
 from media.fade import FADE_MS
 from tests.benchmarks.heard_error.spoken import MS, WORD, WORD_MS, item, judged, speech
 
@@ -72,6 +72,11 @@ def test_what_sounds_up_to_a_clear_was_heard_though_it_cannot_be_made_out(words:
     cleared = judged(sound, item(words, ms), stop=(5.0, len(sound)))
     assert abs(cleared.ms_error) <= EDGE_SAMPLES / MS
     assert judged(sound, item(words, ms)).ms_error > 20
+
+
+def test_of_a_reply_that_never_sounded_the_one_before_is_no_part() -> None:
+    others = encode(response_number("resp_other"), 0, EAR_RATE)
+    assert judged(others, item(0, 0), stop=(None, 2 * len(others))).ms_error == 0
 
 
 def test_words_behind_a_clear_are_a_fault() -> None:
