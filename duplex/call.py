@@ -160,7 +160,7 @@ class Call:
     @property
     def fence(self) -> int:
         """Which owner of its session it is."""
-        return self._journal.fence
+        return self.journal.fence
 
     @property
     def end_reason(self) -> str | None:
