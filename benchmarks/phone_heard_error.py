@@ -8,7 +8,8 @@ Theory of operation
 Promises
 * Of whom has not hung up, history is no further from the ear than `ERROR_MS_MAX`: at p95 over Twilio, which tells by
   marks alone; always over Asterisk, which counts its queue.
-* History is never above what left the queue, beyond what the ear cannot make out (`Finding.ms_unsure`).
+* History is never above what left the queue, beyond what the ear cannot make out (`Finding.ms_unsure`); where the
+  caller has hung up and nobody can be asked any more, by no more than a frame.
 * A cut that was asked for, by a key or a command, has left the queue after `STOP_MS_P95_MAX` at p95.
 
 Rule
@@ -33,6 +34,7 @@ CARRIERS: tuple[Transport, ...] = ("twilio", "asterisk")
 ERROR_MS_MAX = {"twilio": 100, "asterisk": 20}
 ERROR_SHARE = {"twilio": 0.95, "asterisk": 1.0}
 STOP_MS_P95_MAX = {"twilio": 150, "asterisk": 80}
+FRAME_MS = 20
 LATE_SHARE_MAX = 0.2
 ASKED = ("cancel", "clear", "key")
 
@@ -81,10 +83,16 @@ def stops(findings: Sequence[Finding], deeds: Sequence[str]) -> list[float]:
     return [one.spoken.stop_ms for one in amid if one.spoken.stop_ms is not None]
 
 
+def unsure_ms(finding: Finding) -> float:
+    """By how much history may seem to be above what left the queue."""
+    hung_up = finding.spoken.cut.deed == "hang_up"
+    return finding.ms_unsure + (FRAME_MS if hung_up else 0)
+
+
 def broken_promises(carrier: Transport, findings: Sequence[Finding]) -> list[str]:
     """Each in words."""
     told = [f"{', '.join(one.faults)}: {one}" for one in findings if one.faults]
-    told += [f"{one.ms_error:.0f} ms were not heard: {one}" for one in findings if one.ms_error > one.ms_unsure]
+    told += [f"{one.ms_error:.0f} ms were not heard: {one}" for one in findings if one.ms_error > unsure_ms(one)]
     errors = sorted(abs(one.ms_error) for one in stayed(findings))
     worst = percentile(errors, ERROR_SHARE[carrier]) if errors else 0
     if worst > ERROR_MS_MAX[carrier]:

@@ -26,6 +26,8 @@ REPEATED_MS_MAX = 3
 # Of a word that follows another, and of one that is the first, so much may go unnoticed where it breaks off.
 UNNOTICED_MS = (EVIDENCE_SAMPLES + EDGE_SAMPLES) * 1_000 / EAR_RATE
 UNNOTICED_FIRST_MS = SHORTEST_SAMPLES * 1_000 / EAR_RATE
+# What sounded last before a clear was thrown away by it: it ends there, or with the frame that it left whole.
+NEAR_SAMPLES = ms_to_samples(50, EAR_RATE)
 # The ear may take so much for the end of a word that is no more than like it; a frame that came too late is longer.
 BEYOND_MS_MAX = UNNOTICED_FIRST_MS
 
@@ -90,6 +92,8 @@ def _samples_heard(spoken: Spoken, heard: Sequence[WordHeard], ear: CodedEar) ->
         before, since = (last.word + last.whole) * WORD, last.start_sample + last.whole * WORD
     else:
         before, since = 0, ear.sound_begin(spoken.cleared_sample)
+        if ear.sound_end(since) < spoken.cleared_sample - NEAR_SAMPLES:
+            return made_out
     return max(made_out, before + min(ear.sound_end(since), spoken.cleared_sample) - since)
 
 
