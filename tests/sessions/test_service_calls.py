@@ -171,6 +171,14 @@ def test_at_the_end_nobody_waits_for_what_goes_on() -> None:
     assert [one.spec for one in core.take_settled()] == [None]
 
 
+def test_what_is_called_behind_the_end_is_written_down_and_not_begun() -> None:
+    core = calls()
+    core.close()
+    assert core.call(item(name="book"), SPEC, 0) == [SaveCallBegun(begun(name="book"))]
+    assert core.stored("call_1") == []
+    assert [call.id for call in core.pending] == ["call_1"]
+
+
 # ---- what another owner has left --------------------------------------------------------------------------
 
 
