@@ -124,20 +124,21 @@ def test_what_is_older_than_a_minute_or_of_another_day_counts_no_more(backend: B
 
     async def scenario(store: SessionStore) -> None:
         _, starts, used, returns = account_keys(tenant)
-        for lease in ("sess_a:0", "sess_b:1"):
+        begun, returned = ["sess_a:0", "sess_b:1"], [f"sess_a:x{number}" for number in range(RETURNS_PER_MINUTE_MAX)]
+        for lease in begun:
             opened = await store.open_account(tenant, lease, HOUR_MS, quotas, {"tokens": 2})
             assert isinstance(opened, Account)
-        for number in range(RETURNS_PER_MINUTE_MAX):
-            assert await enters(store, tenant, f"sess_a:x{number}", quotas)
-            await store.close_account(tenant, f"sess_a:x{number}", 0, {})
+        for lease in returned:
+            assert await enters(store, tenant, lease, quotas)
+            await store.close_account(tenant, lease, 0, {})
         refused = await store.open_account(tenant, "sess_a:next", HOUR_MS, quotas, {})
         assert isinstance(refused, OverQuota), "all its returns are used up, and all starts"
         async with Redis.from_url(backend.url) as server:
             await server.zincrby(starts, -MINUTE_MS // 2, "sess_a:0")
             assert not await enters(store, tenant, "sess_a:next", quotas)
-            for key in (starts, returns):
-                for lease in await server.zrange(key, 0, -1):
-                    await server.zincrby(key, -MINUTE_MS, lease)
+            for key, names in ((starts, begun), (returns, returned)):
+                for name in names:
+                    await server.zincrby(key, -MINUTE_MS, name)
             assert await enters(store, tenant, "sess_a:next", quotas), "as one that comes back"
             assert (await server.zcard(starts), await server.zcard(returns)) == (0, 1)
             assert await enters(store, tenant, "sess_c:2", quotas)
