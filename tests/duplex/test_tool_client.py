@@ -80,6 +80,29 @@ def answered(server: ToolServer, *, time_limit_s: float = S_MAX, path: str = "/l
     return answers[0]
 
 
+def answered_by(serve: Callable[[socket.socket], object], *, time_limit_s: float = S_MAX) -> Result | Failure:
+    """What comes of a request to a server that does this with its connection, and then closes it."""
+    answers: list[Result | Failure] = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve_one() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(ConnectionError):
+                serve(connection)
+
+        thread = threading.Thread(target=serve_one, daemon=True)
+        thread.start()
+
+        async def scenario(bench: Bench) -> None:
+            answers.append(await bench.answer())
+
+        play(scenario, tool(f"http://127.0.0.1:{listener.getsockname()[1]}/", time_limit_s))
+        thread.join(S_MAX)
+    return answers[0]
+
+
 # ---- what is sent -------------------------------------------------------------------------------------
 
 
@@ -155,28 +178,13 @@ def test_no_connection_is_used_twice() -> None:
 
 
 def test_of_an_answer_that_has_no_end_no_more_is_read_than_counts() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    def go_on_until_hung_up(connection: socket.socket) -> None:
+        connection.recv(1)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + bytes(ANSWER_BYTES_MAX + 1))
+        while connection.recv(4_096):
+            pass
 
-        def go_on_until_hung_up() -> None:
-            connection, _ = listener.accept()
-            with connection, suppress(ConnectionError):
-                connection.recv(1)
-                connection.sendall(
-                    b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + bytes(ANSWER_BYTES_MAX + 1)
-                )
-                while connection.recv(4_096):
-                    pass
-
-        thread = threading.Thread(target=go_on_until_hung_up, daemon=True)
-        thread.start()
-
-        async def scenario(bench: Bench) -> None:
-            assert await bench.answer() == Failure("answer_too_large")
-
-        play(scenario, tool(f"http://127.0.0.1:{listener.getsockname()[1]}/", 5.0))
-        thread.join(S_MAX)
+    assert answered_by(go_on_until_hung_up, time_limit_s=5.0) == Failure("answer_too_large")
 
 
 def test_what_is_packed_is_not_unpacked() -> None:
@@ -205,23 +213,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_connection_that_breaks_leaves_the_outcome_open() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def hang_up() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1)
-
-        thread = threading.Thread(target=hang_up, daemon=True)
-        thread.start()
-
-        async def scenario(bench: Bench) -> None:
-            assert await bench.answer() == Failure("broken")
-
-        play(scenario, tool(f"http://127.0.0.1:{listener.getsockname()[1]}/"))
-        thread.join(S_MAX)
+    assert answered_by(lambda connection: connection.recv(1)) == Failure("broken")
 
 
 def test_what_comes_is_measured_by_tool_and_outcome() -> None:
