@@ -49,7 +49,7 @@ class Item:
 
     A call of the function `name` is an item of the assistant, with its arguments for `text`; the output of one is an
     item of nobody (`system`), with the call's `call_id`. `by_service`: a reply of ours made the call, for the service
-    to carry out; no call that a client brings is so.
+    to carry out; no call that a client brings is so, nor one whose output it has deleted.
 
     `cut` says of a reply that it was ended before it was all said; of one that was written, what there is of it counts
     as read. `audio_samples` counts samples, at `sample_rate`, of a spoken one that were sent. Where that was cut,

@@ -159,10 +159,19 @@ class Remembered:
 
     def delete(self, item_id: str) -> list[Effect]:
         try:
+            answered = self._answered_by(self._history.find(item_id))
             self._delete(item_id)
         except ItemError as error:
             return self._refused(error, item_id)
-        return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
+        # A call whose answer is gone is not one that was never answered.
+        over = [effect for call in answered for effect in self._replaced(replace(call, by_service=False))]
+        return [Tell(ItemDeleted(item_id)), *over, SaveDeletion(item_id)]
+
+    def _answered_by(self, output: Item) -> list[Item]:
+        """The call that the service has carried out and of which `output` came."""
+        if output.kind != "function_call_output":
+            return []
+        return [item for item in self.items if item.by_service and item.call_id == output.call_id]
 
     def _delete(self, item_id: str) -> None:
         """Raises `ItemError` where there is no such item."""

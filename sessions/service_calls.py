@@ -205,7 +205,7 @@ class ServiceCalls:
     def call(self, item: Item, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         """`item` is a whole call of one of the tools, made by a response of `spec`."""
         tool = self._tools[item.name]
-        begun = _begun(item, tool)
+        begun = _begun(item, safe=tool.safe)
         if len(self._calls) >= PENDING_MAX:
             return self._refuse(begun, "busy", _FAILURES["busy"], spec)
         fault = misfit(item.text, tool.tool)
@@ -300,7 +300,7 @@ class ServiceCalls:
         effects = [
             effect
             for item in calls.values()
-            if item.by_service and item.status == "completed" and item.name in self._tools
+            if item.by_service and item.status == "completed"
             if item.call_id not in answered and not self.knows(item.call_id)
             for effect in self._take_up(item, now_ns)
         ]
@@ -322,11 +322,11 @@ class ServiceCalls:
     def _take_up(self, item: Item, now_ns: int) -> list[Effect]:
         """A call that history has and that is not written down: its owner is gone, or a store that went back has
         forgotten it."""
-        tool = self._tools[item.name]
-        if tool.safe:
+        tool = self._tools.get(item.name)
+        if tool is not None and tool.safe:
             return self.call(item, ResponseSpec(), now_ns)
         text = _error("lost", _FAILURES["lost"])
-        self._settled.append(Settled(_begun(item, tool), "unknown", text, ResponseSpec(), is_begun=False))
+        self._settled.append(Settled(_begun(item, safe=False), "unknown", text, ResponseSpec(), is_begun=False))
         return []
 
     # ---- the caller waits --------------------------------------------------------------------------
@@ -349,8 +349,8 @@ class ServiceCalls:
         return filler, call.spec
 
 
-def _begun(item: Item, tool: ServiceTool) -> BegunCall:
-    return BegunCall(item.call_id, item.id, item.name, _digest(item), tool.safe)
+def _begun(item: Item, *, safe: bool) -> BegunCall:
+    return BegunCall(item.call_id, item.id, item.name, _digest(item), safe)
 
 
 def _digest(item: Item) -> bytes:

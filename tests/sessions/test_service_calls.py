@@ -171,6 +171,14 @@ def test_at_the_end_nobody_waits_for_what_goes_on() -> None:
     assert [one.spec for one in core.take_settled()] == [None]
 
 
+def test_what_is_called_behind_the_end_is_written_down_and_not_begun() -> None:
+    core = calls()
+    core.close()
+    assert core.call(item(name="book"), SPEC, 0) == [SaveCallBegun(begun(name="book"))]
+    assert core.stored("call_1") == []
+    assert [call.id for call in core.pending] == ["call_1"]
+
+
 # ---- what another owner has left --------------------------------------------------------------------------
 
 
@@ -193,11 +201,14 @@ def test_what_was_left_and_is_gone_is_not_done_again() -> None:
 
 def test_what_history_has_and_nobody_has_written_down_is_not_left_open() -> None:
     core = calls()
-    history = (item(1), item(2, "book"), item(3, "of_the_client"), replace(item(4), status="incomplete"), item(5))
+    history = (item(1), item(2, "book"), item(3, "gone"), replace(item(4), status="incomplete"), item(5))
     (saved,) = core.recover((*history, output_item("out_5", "call_5", "done")), 7)
     assert isinstance(saved, SaveCallBegun)
     assert saved.call.id == "call_1", "what is safe is made as if it were new"
-    assert [(one.call.id, one.outcome, one.is_begun) for one in core.take_settled()] == [("call_2", "unknown", False)]
+    settled = [(one.call.id, one.outcome, one.is_begun) for one in core.take_settled()]
+    assert settled == [("call_2", "unknown", False), ("call_3", "unknown", False)], (
+        "also where there is no such tool now"
+    )
     assert core.stored("call_1") == [RequestTool("call_1", "look", "{}")]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from duplex.checkpoints import item_of, item_record
+from duplex.checkpoints import Recorder, encode_settings, item_of, item_record
 from media.turn_events import Saying
 from sessions.effects import (
     CancelTool,
@@ -17,6 +17,7 @@ from sessions.effects import (
     FollowTool,
     Measured,
     RequestTool,
+    Save,
     SaveCallBegun,
     SaveCallSettled,
     SaveItem,
@@ -31,6 +32,8 @@ from sessions.events import (
     ResponseFinished,
 )
 from sessions.filler import FILLER_AFTER_NS
+from sessions.log import replay
+from sessions.records import SessionRecord
 from sessions.service_calls import PENDING_MAX, STORE_NS_MAX, Failure, Result, ServiceTool
 from sessions.serving import FOLLOW_UPS_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
@@ -518,6 +521,21 @@ def test_whoever_comes_next_goes_on_with_what_a_reply_called_and_not_with_what_a
     effects = talk.do(talk.core.recover_calls(talk.now_ns))
     assert [effect.call.id for effect in of(effects, SaveCallBegun)] == ([CALL] if safe else [])
     assert [event.call_id for event in told(effects, CallUnknown)] == ([] if safe else [CALL])
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_call_whose_answer_its_client_has_deleted_is_not_taken_up_again(safe: bool) -> None:
+    before = asked(safe=safe)
+    answer(before)
+    recorder = Recorder((), SessionSettings(), before.core.epoch)
+    before.do(before.core.delete_item("item_2_call_0_output"))
+    saves = [effect for effect in before.effects if isinstance(effect, Save)]
+    entries = [recorder.saved(effect) for effect in saves]
+    stored = replay(SessionRecord("sess", "", 0, encode_settings(SessionSettings()), b""), entries)
+    items = tuple(map(item_of, stored.items))
+    assert [item.kind for item in items] == ["message", "function_call"]
+    talk = Talk(items=items, service_tools=(ServiceTool(WEATHER, safe),), ids_from=50)
+    assert talk.do(talk.core.recover_calls(talk.now_ns)) == []
 
 
 def test_what_still_runs_here_is_followed() -> None:
