@@ -23,6 +23,7 @@ from duplex.gateway import Gateway
 from duplex.neighbours import PASSED_ON_HEADER, Neighbours
 from duplex.pipeline import graph_of
 from duplex.realtime import sideband, sockets
+from duplex.realtime.connection import Limits
 from duplex.realtime.sideband import Seats, SidebandEndpoint
 from duplex.stage_pool import StagePool
 from duplex.tenant_directory import TenantDirectory
@@ -73,6 +74,11 @@ class Side(FakeClient):
 
     def hear(self, text: str) -> None:
         self._coming.put_nowait({"type": "websocket.receive", "text": text})
+
+    async def until_errors(self, count: int) -> None:
+        while len(self.errors) < count:
+            self._took.clear()
+            await self._took.wait()
 
     async def until(self, kind: str) -> None:
         """A message of ASGI."""
@@ -219,6 +225,9 @@ def test_it_may_do_nothing_that_is_the_call_s_own_connection_s(play: Play) -> No
             side.say("session.update", session={"type": "realtime"})
             await side.until_told("session.updated")
             assert side.errors == ["unsupported_event"] * 4
+            side.say("conversation.item.retrieve", item_id="item_none")
+            await side.until_errors(5)
+            assert side.errors[-1] == "item_not_found", "that answers nobody else"
             assert (other.errors, call.end_reason) == ([], None)
             for each in (side, other):
                 each.vanish()
@@ -338,6 +347,10 @@ def test_one_that_does_not_read_is_closed_and_the_call_goes_on(play: Play, monke
             assert "websocket.close" not in side.kinds, "nor does it read that"
 
     play(scenario)
+
+
+def test_one_may_look_on_in_silence_for_as_long_as_a_call_lasts() -> None:
+    assert sideband._patient(Limits(10, 3_000, 20)) == Limits(10, 3_000, 3_000)
 
 
 # ---- a key that is taken back -----------------------------------------------------------------------
@@ -519,6 +532,7 @@ def test_a_call_that_is_nowhere_here_is_told_apart(play: Play) -> None:
         assert await one.denied(Side(f"rtc_1.{FAR}")) == (404, "call_elsewhere")
         one.faults.now["describe"] = Fault.UNAVAILABLE
         assert await one.denied(Side("sess_away")) == (503, "store_unavailable")
+        assert await one.denied(Side("x" * 300)) == (404, "call_not_found"), "the store is not asked for what is no id"
 
     play(scenario)
 
