@@ -102,7 +102,7 @@ class FarGateway:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         self._neighbours.announce("gateway-2", FAR)
-        async with unix_serve(self._serve, str(self._neighbours.own_socket), process_request=self._answer):
+        async with await unix_serve(self._serve, str(self._neighbours.own_socket), process_request=self._answer):
             yield
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -460,6 +460,26 @@ def test_messages_are_passed_on_both_ways_and_so_is_the_end(play: Play, call: st
     play(scenario)
 
 
+@pytest.mark.parametrize("says_goodbye", [True, False])
+def test_a_gateway_that_dies_amid_it_is_a_fault_of_the_service(play: Play, *, says_goodbye: bool) -> None:
+    """What closes here is sent: codes of ends that nobody has sent are no codes to send."""
+
+    async def scenario(one: Bench) -> None:
+        async with one.far.open():
+            side = Side(await one.session_of(FAR))
+            serving = one.join(side)
+            far = await one.far.joined
+            if says_goodbye:
+                far.protocol.send_close()  # without a code
+                far.transport.write(b"".join(far.protocol.data_to_send()))
+            else:
+                far.transport.abort()
+            await serving
+            assert side.close == (1011, "internal_error")
+
+    play(scenario)
+
+
 def test_who_has_gone_is_gone_there_as_well(play: Play) -> None:
     async def scenario(one: Bench) -> None:
         async with one.far.open():
@@ -546,5 +566,6 @@ def test_a_fault_of_ours_in_between_is_told_of(play: Play) -> None:
                 await (await one.far.joined).send(b"\xff")
                 await serving
             assert [log["event"] for log in logs] == ["sideband_failed"]
+            assert side.close == (1011, "internal_error")
 
     play(scenario)
