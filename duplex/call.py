@@ -32,7 +32,7 @@ from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.session_watch import SESSION_DELETED
+from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
 from duplex.transport import Client
@@ -85,7 +85,7 @@ CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the stor
 STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
 # Why a call ends whose session is somebody else's, or gone.
-NOT_OURS = frozenset({"session_replaced", SESSION_DELETED})
+NOT_OURS = frozenset({SESSION_REPLACED, SESSION_DELETED})
 
 _log = structlog.get_logger("duplex.call")
 
@@ -93,13 +93,13 @@ _log = structlog.get_logger("duplex.call")
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all calls of the process share. `turn_sound`: None where words alone end turns. `doubt` finds out whether a
-    call's session is still ours, and then trusts the call or ends it. `tools`: None where the service has none."""
+    call's session is still ours, and trusts the call or ends it, as it must for a stage's refusal. `tools`: or None."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
-    doubt: Callable[[Call], None] = lambda call: call.trust()
+    doubt: Callable[[Call, str], None] = lambda call, refusal: call.end(refusal) if refusal else call.trust()
     tools: ToolClient | None = None
 
 
@@ -123,7 +123,7 @@ class Call:
         self._usage = UsageMeter(conversation.allowance)
         self.conversation = conversation
         self._services = services
-        self._journal = journal
+        self.journal = journal
         self._client: Client | None = None
         self.audience = Audience()
         self._path: Path | None = None
@@ -139,11 +139,7 @@ class Call:
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(
-            conversation,
-            services.vad,
-            ports,
-            client_format=input_format,
-            turn_sound=services.turn_sound,
+            conversation, services.vad, ports, client_format=input_format, turn_sound=services.turn_sound
         )
         self.tools = CallTools(session, services.tools, self._usage.may_call_tool, self._tool_answered)
         self._takeover = Takeover(responses, services.stages)
@@ -160,6 +156,11 @@ class Call:
         # Set by who has cleaned up behind the call: nothing of it is held here any more.
         self.over = asyncio.Event()
         self._drained = asyncio.Event()
+
+    @property
+    def fence(self) -> int:
+        """Which owner of its session it is."""
+        return self.journal.fence
 
     @property
     def end_reason(self) -> str | None:
@@ -226,7 +227,7 @@ class Call:
     @property
     def _awaits_tools(self) -> bool:
         """An answer is to come that can still be recorded here."""
-        is_ours = self._is_at_stages and self._end_reason not in NOT_OURS and not self._journal.failed.done()
+        is_ours = self._is_at_stages and self._end_reason not in NOT_OURS and not self.journal.is_over
         return is_ours and self.conversation.is_serving
 
     async def until_drained(self) -> None:
@@ -243,34 +244,19 @@ class Call:
 
     def look_after_session(self) -> None:
         """Renew the session's lease; where the session is gone, or somebody else's, the call ends."""
-        self._journal.renew()
-
-    @property
-    def unwritten(self) -> int:
-        """How many checkpoints the store does not have yet."""
-        return self._journal.waiting
-
-    @property
-    def store_errors(self) -> int:
-        """How often the store has failed to take one, or to renew the lease."""
-        return self._journal.errors
+        self.journal.renew()
 
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""
-        flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
-        unwritten = self._journal.waiting + self._journal.lost
+        flushed = await self.journal.flush(CLOSE_FLUSH_NS_MAX)
+        unwritten = self.journal.waiting + self.journal.lost
         if not flushed and unwritten:
             _log.error("checkpoints_lost", session=self.session, waiting=unwritten)
         return flushed
 
     def give_up_writing(self) -> None:
         """There is no more time to wait for the store."""
-        self._journal.give_up()
-
-    @property
-    def is_unstored(self) -> bool:
-        """Whether the store is failing to take what was said last."""
-        return self._journal.suspended
+        self.journal.give_up()
 
     def _stored(self, entry: TurnRecord) -> None:
         if isinstance(entry, ReplySpeaking):
@@ -318,10 +304,10 @@ class Call:
     async def write_down(self) -> None:
         """Have the store take what is said, until cancelled or until the journal has failed."""
         try:
-            await self._journal.run()
+            await self.journal.run()
         except Exception as error:  # noqa: BLE001 - or nobody would notice before the call ends
             self.spoil(error)
-            self._journal.give_up()
+            self.journal.give_up()
 
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
@@ -358,12 +344,15 @@ class Call:
         self._underruns = underruns
 
     def _may_speak(self, now_ns: int) -> bool:
-        """False after this process has stood still, until it is known that the session has no other owner by now."""
+        """False in doubt, as after this process has stood still, until the session is known to have no other owner."""
         if self._paced_ns and now_ns - self._paced_ns > STILL_NS_MAX and not self._is_in_doubt:
-            self._is_in_doubt = True
             _log.warning("stood_still", session=self.session, ms=(now_ns - self._paced_ns) // 1_000_000)
-            self._services.doubt(self)
+            self._doubt()
         return not self._is_in_doubt
+
+    def _doubt(self, refusal: str = "") -> None:
+        self._is_in_doubt = True
+        self._services.doubt(self, refusal)
 
     def allowance_drawn(self) -> None:
         """More of the tenant's quotas is at hand, or it is known that there is none."""
@@ -408,8 +397,7 @@ class Call:
                 self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
                 self._services.metrics.stage_batch_steps.labels(stage, kind).observe(batch)
             case SessionRefused(_, code, _):
-                _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
-                self.end(f"{stage}_{code}")
+                self._doubt(f"{stage}_{code}")
         self._look_whether_drained()
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
@@ -514,7 +502,7 @@ class Call:
                 stage.order(Grant(tag, samples))
 
     def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
-        if self._journal.failed.done():
+        if self.journal.is_over:
             self._services.metrics.stale_dropped.labels("tools").inc()
             return
         now_ns = time.monotonic_ns()
@@ -563,14 +551,14 @@ class Call:
 
     def _save(self, effect: do.Save | do.SaveLate) -> None:
         if isinstance(effect, do.SaveLate):
-            self._journal.late()
+            self.journal.late()
         else:
             self._keep(self._recorder.saved(effect))
 
     def _keep(self, entry: TurnRecord) -> None:
-        self._journal.write(entry)
-        if self._journal.compaction_due():
-            self._journal.write(self._recorder.compacted())
+        self.journal.write(entry)
+        if self.journal.compaction_due():
+            self.journal.write(self._recorder.compacted())
 
     def _keep_taken(self, until: int | None) -> None:
         if until is not None:

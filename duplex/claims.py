@@ -24,6 +24,7 @@ import msgspec
 from duplex.admission import RefusedError
 from duplex.call import Call
 from duplex.errands import Errands, Outcome, What
+from duplex.session_watch import SESSION_REPLACED
 from sessions.store import SessionStore, StoreError
 from sessions.takeover import is_outdated
 from stages.contracts import EPOCHS_PER_FENCE
@@ -112,6 +113,6 @@ class Claims:
             return True
         if claim.is_later_than(claimant, time.monotonic_ns()):
             return False
-        claim.call.end("session_replaced")
+        claim.call.end(SESSION_REPLACED)
         await claim.written.wait()
         return True

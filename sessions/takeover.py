@@ -30,6 +30,12 @@ def is_outdated(seen_fence: int, fence: int, *, is_heard: bool) -> bool:
     return is_heard and 0 < seen_fence < fence
 
 
+def is_overtaken(fence: int, present_fence: int) -> bool:
+    """Who has taken a session over as the owner `fence` has lost it already: to `present_fence`, who took it later and
+    heard of that sooner, as answers of a store come in any order."""
+    return present_fence > fence
+
+
 class Takeover:
     """`responses`: as the client named them. `stages`: those that the session is opened at."""
 

@@ -30,6 +30,7 @@ from duplex.realtime.connection import (
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from duplex.realtime.sockets import CLOSE_CODES, StarletteSocket, deny, limits_of, refuse, say_goodbye, subprotocol_of
+from duplex.session_watch import SESSION_REPLACED
 from duplex.tenancies import Tenancy
 from media.heard_estimate import Probe
 from sessions.settings import SessionSettings, TurnDetection
@@ -161,6 +162,6 @@ class _Visit:
 
     async def _close(self, reason: str) -> None:
         """Say why, and where the session went, unless the client is gone."""
-        if reason == "session_replaced" and self._dialect.extensions:
+        if reason == SESSION_REPLACED and self._dialect.extensions:
             self._outbox.post({"type": "session.replaced"})
         await say_goodbye(self._websocket, self._outbox, reason)

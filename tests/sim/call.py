@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from duplex.checkpoints import Recorder
+from duplex.doubts import reason_to_end
 from duplex.encoder_feed import EncoderFeed
 from duplex.log_queue import LogQueue
 from duplex.stage_pool import SAME_LOSS, StagePool
@@ -24,7 +25,7 @@ from sessions.events import Event
 from sessions.records import CallBegun, Compacted, ReplySpeaking, TurnRecord
 from sessions.service_calls import Failure, Result
 from sessions.settings import INPUT_RATE, SessionSettings
-from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoreError, StoreWentBack
+from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoredSession, StoreError, StoreWentBack
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -104,6 +105,11 @@ class Journal:
     def renew(self) -> None:
         self._renewal_due = True
         self._go_on()
+
+    def ask_whose(self, then: Callable[[tuple[StoredSession, ...] | StoreError], None]) -> None:
+        """What the store says of the session."""
+        store, session = self._line.store, self.ownership.session
+        self._line.ask(lambda: store.describe(session), lambda result: self._shell.do(then, result))
 
     def release(self) -> None:
         """Give the lease back, once nothing runs here any more."""
@@ -232,7 +238,7 @@ class Call:
     def is_drained(self) -> bool:
         """It has ended and holds nothing any more."""
         is_awaited = self._is_at_stages and self.core.hearing.is_awaited
-        is_ours = self._is_at_stages and self.end_reason not in NOT_OURS and self.journal.queue.end_reason is None
+        is_ours = self._is_at_stages and self.end_reason not in NOT_OURS and not self.journal.queue.is_over
         is_served = is_ours and self.core.is_serving
         return bool(self.end_reason) and not (self.core.speaking.undrained or is_awaited or is_served)
 
@@ -300,7 +306,13 @@ class Call:
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(core.closed(tag, stage, released, failure, now_ns))
             case SessionRefused(_, code):
-                self.end(f"{stage}_{code}")
+                self.journal.ask_whose(lambda stored: self._refused(f"{stage}_{code}", stored))
+
+    def _refused(self, refusal: str, stored: tuple[StoredSession, ...] | StoreError) -> None:
+        """A stage has refused the session, of which the store says this."""
+        owner = self.journal.ownership
+        gone = None if isinstance(stored, StoreError) else reason_to_end(stored, owner.owner, owner.fence)
+        self.end(gone or refusal)
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
         self.watch.let_go(stage, tag)
@@ -446,7 +458,7 @@ class Call:
                 self._clock.after(0, self._do, self._tool_answered, call_id, Failure("lost"))
 
     def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
-        if self.journal.queue.end_reason is None:
+        if not self.journal.queue.is_over:
             self.carry_out(self.core.call_answered(call_id, answer, self._clock.now_ns))
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:

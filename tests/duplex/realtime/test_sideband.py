@@ -102,8 +102,12 @@ class FarGateway:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         self._neighbours.announce("gateway-2", FAR)
-        async with await unix_serve(self._serve, str(self._neighbours.own_socket), process_request=self._answer):
+        server = await unix_serve(self._serve, str(self._neighbours.own_socket), process_request=self._answer)
+        try:
             yield
+        finally:
+            server.close()
+            await server.wait_closed()
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
         self.asked.append(request)
