@@ -27,11 +27,12 @@ import structlog
 from starlette.websockets import WebSocket, WebSocketState
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.frames import CloseCode
 
 from duplex.admission import RefusedError
 from duplex.audience import TooManyObserversError
 from duplex.auth import Authority, Refusal, UnauthorizedError
-from duplex.call import Call
+from duplex.call import INTERNAL_ERROR, Call
 from duplex.gateway import Gateway, new_id
 from duplex.neighbours import Neighbour, Neighbours, is_passed_on, passed_on
 from duplex.permissions import PERMISSION_REVOKED
@@ -42,6 +43,7 @@ from duplex.realtime.dialect import RealtimeDialect
 from duplex.realtime.session_config import session_dict
 from duplex.realtime.sockets import (
     CLOSE_CODES,
+    CLOSE_FAULT,
     StarletteSocket,
     close,
     deny,
@@ -60,6 +62,9 @@ OF_TENANT_MAX = SIDEBANDS_MAX // 2
 CONNECT_S_MAX = 2.0  # a neighbour that takes longer stands still
 MESSAGES_AHEAD_MAX = 16  # of one side, which the other has not taken yet
 BUSY_RETRY_S = 5
+
+# Codes of ends that nobody has sent, nor may send: RFC 6455, section 7.4.1.
+_NEVER_SENT = (CloseCode.NO_STATUS_RCVD, CloseCode.ABNORMAL_CLOSURE, CloseCode.TLS_HANDSHAKE)
 
 _INPUT = (ask.InputAppend, ask.InputCommit, ask.InputClear)
 _NOT_HERE = (*_INPUT, ask.PlaybackAck, ask.TurnHold, ask.SessionResume, ask.Bye)
@@ -278,8 +283,14 @@ async def _pipe(websocket: WebSocket, far: ClientConnection) -> None:
     for end in ends:
         if isinstance(end, Exception):
             _log.error("sideband_failed", exc_info=end)
-    if far.close_code is not None:
-        await close(websocket, far.close_code, far.close_reason or "")
+    await close(websocket, *_end_of(far))
+
+
+def _end_of(far: ClientConnection) -> tuple[int, str]:
+    """Code and reason, a fault of the service where it has ended without a word."""
+    if far.close_code is None or far.close_code in _NEVER_SENT:
+        return CLOSE_FAULT, INTERNAL_ERROR
+    return far.close_code, far.close_reason or ""
 
 
 async def _there(near: StarletteSocket, far: ClientConnection) -> None:

@@ -23,6 +23,7 @@ from duplex.gateway import Gateway
 from duplex.neighbours import PASSED_ON_HEADER, Neighbours
 from duplex.pipeline import graph_of
 from duplex.realtime import sideband, sockets
+from duplex.realtime.connection import Limits
 from duplex.realtime.sideband import Seats, SidebandEndpoint
 from duplex.stage_pool import StagePool
 from duplex.tenant_directory import TenantDirectory
@@ -73,6 +74,11 @@ class Side(FakeClient):
 
     def hear(self, text: str) -> None:
         self._coming.put_nowait({"type": "websocket.receive", "text": text})
+
+    async def until_errors(self, count: int) -> None:
+        while len(self.errors) < count:
+            self._took.clear()
+            await self._took.wait()
 
     async def until(self, kind: str) -> None:
         """A message of ASGI."""
@@ -223,6 +229,9 @@ def test_it_may_do_nothing_that_is_the_call_s_own_connection_s(play: Play) -> No
             side.say("session.update", session={"type": "realtime"})
             await side.until_told("session.updated")
             assert side.errors == ["unsupported_event"] * 4
+            side.say("conversation.item.retrieve", item_id="item_none")
+            await side.until_errors(5)
+            assert side.errors[-1] == "item_not_found", "that answers nobody else"
             assert (other.errors, call.end_reason) == ([], None)
             for each in (side, other):
                 each.vanish()
@@ -344,6 +353,10 @@ def test_one_that_does_not_read_is_closed_and_the_call_goes_on(play: Play, monke
     play(scenario)
 
 
+def test_one_may_look_on_in_silence_for_as_long_as_a_call_lasts() -> None:
+    assert sideband._patient(Limits(10, 3_000, 20)) == Limits(10, 3_000, 3_000)
+
+
 # ---- a key that is taken back -----------------------------------------------------------------------
 
 
@@ -451,6 +464,26 @@ def test_messages_are_passed_on_both_ways_and_so_is_the_end(play: Play, call: st
     play(scenario)
 
 
+@pytest.mark.parametrize("says_goodbye", [True, False])
+def test_a_gateway_that_dies_amid_it_is_a_fault_of_the_service(play: Play, *, says_goodbye: bool) -> None:
+    """What closes here is sent: codes of ends that nobody has sent are no codes to send."""
+
+    async def scenario(one: Bench) -> None:
+        async with one.far.open():
+            side = Side(await one.session_of(FAR))
+            serving = one.join(side)
+            far = await one.far.joined
+            if says_goodbye:
+                far.protocol.send_close()  # without a code
+                far.transport.write(b"".join(far.protocol.data_to_send()))
+            else:
+                far.transport.abort()
+            await serving
+            assert side.close == (1011, "internal_error")
+
+    play(scenario)
+
+
 def test_who_has_gone_is_gone_there_as_well(play: Play) -> None:
     async def scenario(one: Bench) -> None:
         async with one.far.open():
@@ -523,6 +556,7 @@ def test_a_call_that_is_nowhere_here_is_told_apart(play: Play) -> None:
         assert await one.denied(Side(f"rtc_1.{FAR}")) == (404, "call_elsewhere")
         one.faults.now["describe"] = Fault.UNAVAILABLE
         assert await one.denied(Side("sess_away")) == (503, "store_unavailable")
+        assert await one.denied(Side("x" * 300)) == (404, "call_not_found"), "the store is not asked for what is no id"
 
     play(scenario)
 
@@ -536,5 +570,6 @@ def test_a_fault_of_ours_in_between_is_told_of(play: Play) -> None:
                 await (await one.far.joined).send(b"\xff")
                 await serving
             assert [log["event"] for log in logs] == ["sideband_failed"]
+            assert side.close == (1011, "internal_error")
 
     play(scenario)
