@@ -25,8 +25,8 @@ from duplex.admission import RefusedError
 from duplex.call import Call
 from duplex.errands import Errands, Outcome, What
 from duplex.session_watch import SESSION_REPLACED
-from sessions.store import SessionStore, StoreError
-from sessions.takeover import is_outdated
+from sessions.store import SessionStore, StoredSession, StoreError
+from sessions.takeover import is_believable, is_outdated
 from stages.contracts import EPOCHS_PER_FENCE
 
 # The last entries of a call are in the store within milliseconds; who waits for them has somebody waiting.
@@ -88,12 +88,17 @@ class Claims:
 
     async def make_way(self, session: str, claimant: Claimant) -> None:
         """End the session's present call, wherever it is, and wait until all of it is written; for one elsewhere not
-        for long. Raises `RefusedError` where the claim is outdated."""
-        has_way = await self._give_way(session, claimant)
+        for long. Raises `RefusedError` where the claim is outdated, or of an owner that there cannot have been."""
+        stored: tuple[StoredSession, ...] = ()
         with suppress(StoreError):  # whoever acquires it next is told
-            for held in await self._store.describe([session]):
-                if has_way and held.lease_ms and held.owner != self._gateway:
-                    has_way = await self._ask(held.owner, session, claimant)
+            stored = await self._store.describe([session])
+        if not all(is_believable(claimant.seen_fence, held.fence) for held in stored):
+            message = "epoch is beyond any that the session can have had"
+            raise RefusedError("invalid_value", message, retry_after_s=None)
+        has_way = await self._give_way(session, claimant)
+        for held in stored:
+            if has_way and held.lease_ms and held.owner != self._gateway:
+                has_way = await self._ask(held.owner, session, claimant)
         if not has_way:
             message = "the client has gone on with the session over another connection since"
             raise RefusedError(RESUME_OUTDATED, message, retry_after_s=None)

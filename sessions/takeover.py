@@ -23,11 +23,20 @@ from sessions.effects import Tell
 from sessions.events import ResponseDrained, ResponseLost
 from sessions.response import Deadlines
 
+# Owners: a fail-over loses seconds, in which no client comes back more often.
+FORGOTTEN_MAX = 1_000
+
 
 def is_outdated(seen_fence: int, fence: int, *, is_heard: bool) -> bool:
     """A client that had seen `seen_fence` (0: it does not say) when it asked has gone on with the owner `fence` since,
     which hears it."""
     return is_heard and 0 < seen_fence < fence
+
+
+def is_believable(seen_fence: int, stored_fence: int) -> bool:
+    """A client can have seen the owner `seen_fence` of a session of which the store knows `stored_fence`: a store that
+    has gone back has forgotten a few."""
+    return seen_fence - stored_fence <= FORGOTTEN_MAX
 
 
 def is_overtaken(fence: int, present_fence: int) -> bool:

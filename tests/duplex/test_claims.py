@@ -60,3 +60,22 @@ def test_any_other_takes_the_session_over(play: Play, at: int, sound: bytes, epo
             assert after.call.end_reason is None
 
     play(scenario)
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["here", "there"])
+def test_an_epoch_that_the_session_cannot_have_had_ends_nothing_and_is_an_error(play: Play, at: int) -> None:  # noqa: F811
+    async def scenario(house: House) -> None:
+        visit = Visit(house.here)
+        present = await visit.begin()
+        with pytest.raises(RefusedError, match="epoch is beyond") as refused:
+            async with gateways(house)[at].resumed_call(present.resume_token, epoch=1 << 52):
+                pass
+        assert (refused.value.code, refused.value.retry_after_s) == ("invalid_value", None)
+        assert present.call.end_reason is None
+        async with gateways(house)[at].resumed_call(
+            present.resume_token, epoch=present.call.conversation.epoch
+        ) as after:
+            assert not after.history_lost
+            await visit.task
+
+    play(scenario)
