@@ -37,6 +37,7 @@ from sessions.settings import SessionSettings, TurnDetection
 
 TRANSPORT: TransportName = "websocket"
 PROBE_EXTENSION = "duplex.probe"  # of the ASGI scope: what the server's pings show of the path
+PRESENCE_EXTENSION = "duplex.presence"  # of the same: whether the client has hung up, of which we may read only later
 NS_PER_S = 1_000_000_000
 
 _log = structlog.get_logger("duplex.realtime")
@@ -116,7 +117,11 @@ class _Visit:
         await self._gateway.forget(admitted.call.session)
         self._dialect.answered = first.event_id
         async with self._gateway.resumed_call(
-            first.token, tenancy=self._tenancy, responses=first.responses, epoch=first.epoch
+            first.token,
+            tenancy=self._tenancy,
+            responses=first.responses,
+            epoch=first.epoch,
+            is_there=self._websocket.scope.get("extensions", {}).get(PRESENCE_EXTENSION, lambda: True),
         ) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription

@@ -22,12 +22,12 @@ def drained(response: str, status: str, lag_ms: float) -> Tell:
 
 
 @pytest.mark.parametrize(
-    ("seen", "is_heard", "expected"), [(4, True, True), (4, False, False), (5, True, False), (0, True, False)]
+    ("seen", "is_there", "expected"), [(4, True, True), (4, False, False), (5, True, False), (0, True, False)]
 )
-def test_a_request_from_before_the_owner_that_hears_the_client_is_outdated(
-    seen: int, is_heard: bool, expected: bool
+def test_a_request_from_before_the_owner_that_has_the_client_is_outdated(
+    seen: int, is_there: bool, expected: bool
 ) -> None:
-    assert is_outdated(seen, 5, is_heard=is_heard) is expected
+    assert is_outdated(seen, 5, is_there=is_there) is expected
 
 
 @pytest.mark.parametrize("seen", [0, 5, 5 + FORGOTTEN_MAX])

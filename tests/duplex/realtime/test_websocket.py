@@ -18,7 +18,7 @@ from duplex.auth import Authority
 from duplex.listening import Listening
 from duplex.realtime import client_events as ask
 from duplex.realtime import sockets
-from duplex.realtime.websocket import RealtimeEndpoint
+from duplex.realtime.websocket import PRESENCE_EXTENSION, RealtimeEndpoint
 from duplex.waiting_room import ROOM_S_MAX
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import Gate, GatedGateway
@@ -33,6 +33,7 @@ class FakeClient:
     def __init__(self, resume: str = "") -> None:
         self._query = f"extensions=1&resume={resume}" if resume else "extensions=1"
         self.reading = Gate()
+        self.has_hung_up = False  # of which there is more to read before
         self.sent: list[Message] = []
         self._took = asyncio.Event()
         self._coming: asyncio.Queue[Message] = asyncio.Queue(MESSAGES_MAX)
@@ -46,7 +47,7 @@ class FakeClient:
             "query_string": self._query.encode(),
             "headers": [],
             "subprotocols": [],
-            "extensions": {"websocket.http.response": {}},
+            "extensions": {"websocket.http.response": {}, PRESENCE_EXTENSION: lambda: not self.has_hung_up},
         }
         return WebSocket(scope, self._coming.get, self._send)
 
@@ -325,6 +326,18 @@ def test_who_comes_back_goes_on_where_all_places_are_taken(play: Play) -> None:
         again.say("bye")
         await resuming
         assert again.close == (1000, "client_closed")
+
+    play(scenario)
+
+
+def test_a_request_to_resume_whose_client_has_hung_up_disturbs_nobody(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as present:
+            one.client.say("session.resume", token=present.resume_token)
+            one.client.has_hung_up = True
+            await one.connect()
+            assert present.call.end_reason is None
+        assert one.client.events() == ["session.created", "error"]
 
     play(scenario)
 
