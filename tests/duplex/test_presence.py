@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from duplex.presence import is_connected
+from duplex.presence import UNSEEN_NS_MAX, is_connected, was_seen
+from media.heard_estimate import Probe
 
 S_MAX = 10
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what is closed is reset
@@ -62,3 +63,10 @@ def test_a_connection_that_we_close_is_over() -> None:
         assert not is_connected(transport)
 
     play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("alive_ns", "expected"), [(None, True), (1_000, False), (1_001, True)], ids=["never asked", "long ago", "just now"]
+)
+def test_who_answered_a_ping_a_moment_ago_was_there(alive_ns: int | None, expected: bool) -> None:
+    assert was_seen(Probe(alive_ns=alive_ns), 1_000 + UNSEEN_NS_MAX) is expected
