@@ -127,13 +127,8 @@ class Call:
         self._client: Client | None = None
         self.audience = Audience()
         self._path: Path | None = None
-        self._recorder = Recorder(
-            conversation.items,
-            conversation.settings,
-            conversation.epoch,
-            conversation.begun_calls,
-            conversation.hearing.input_from,
-        )
+        talk = conversation
+        self._recorder = Recorder(talk.items, talk.settings, talk.epoch, talk.begun_calls, talk.hearing.input_from)
         self._taken_input = TakenInput(conversation.hearing)
         journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed, self._stored))
         self._encoder = conversation.route.encoder
@@ -181,6 +176,11 @@ class Call:
         if path is not None and path != self._path:
             self._path = path
             self.carry_out(self.conversation.path_seen(path, now_ns))
+
+    @property
+    def arrived_ns(self) -> int:
+        """What was sent to the client by then is known to have arrived."""
+        return self._path.arrived_ns if self._path is not None else 0
 
     # ---- life --------------------------------------------------------------------------------------
 

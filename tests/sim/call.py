@@ -310,6 +310,7 @@ class Call:
 
     def _refused(self, refusal: str, stored: tuple[StoredSession, ...] | StoreError) -> None:
         """A stage has refused the session, of which the store says this."""
+        self.watch.counts["sessions refused by a stage"] += 1
         owner = self.journal.ownership
         gone = None if isinstance(stored, StoreError) else reason_to_end(stored, owner.owner, owner.fence)
         self.end(gone or refusal)

@@ -261,7 +261,7 @@ class Gateway:
         if call is None or not self.is_alive or self._stopped:
             return False
         fence, seen_fence = call.core.epoch // EPOCHS_PER_FENCE, epoch // EPOCHS_PER_FENCE
-        return takeover.is_outdated(seen_fence, fence, is_heard=call.client.is_heard)
+        return takeover.is_outdated(seen_fence, fence, is_there=call.client.is_heard)
 
     def _make_way(self, session: str, then: Callable[[], None]) -> None:
         """End the session's present call here, and go on once all of it is written."""
