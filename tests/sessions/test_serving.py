@@ -481,14 +481,14 @@ def left(*, safe: bool) -> Talk:
 
 def test_what_is_safe_is_done_again_and_said() -> None:
     talk = left(safe=True)
-    assert talk.do(talk.core.recover_calls(talk.now_ns)) == [RequestTool(CALL, "get_weather", CITY)]
+    assert talk.do(talk.core.recover(talk.now_ns)) == [RequestTool(CALL, "get_weather", CITY)]
     answer(talk)
     assert talk.started() == ["resp_50"]
 
 
 def test_of_anything_else_nobody_knows_whether_it_was_done() -> None:
     talk = left(safe=False)
-    assert talk.do(talk.core.recover_calls(talk.now_ns)) == [FollowTool(CALL)]
+    assert talk.do(talk.core.recover(talk.now_ns)) == [FollowTool(CALL)]
     effects = talk.do(talk.core.call_answered(CALL, Failure("lost"), talk.now_ns))
     assert told(effects, CallUnknown) == [CallUnknown(CALL, "get_weather")]
     assert of(effects, SaveCallSettled)[0].outcome == "unknown"
@@ -499,7 +499,7 @@ def test_of_anything_else_nobody_knows_whether_it_was_done() -> None:
 
 def test_what_still_runs_here_is_followed() -> None:
     talk = left(safe=False)
-    talk.do(talk.core.recover_calls(talk.now_ns))
+    talk.do(talk.core.recover(talk.now_ns))
     answer(talk)
     assert outputs(talk) == ["sunny"]
 
