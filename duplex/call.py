@@ -169,7 +169,7 @@ class Call:
         self._look_along_path(now_ns)
         self.carry_out(self._takeover.tell(now_ns))
         if client is not None:
-            self.carry_out(self.conversation.recover_calls(now_ns))
+            self.carry_out(self.conversation.recover(now_ns))
 
     def _look_along_path(self, now_ns: int) -> None:
         path = self._client.path(now_ns) if self._client else self._path

@@ -21,6 +21,7 @@ from duplex.tenants import DEFAULT_TENANT
 from sessions.durability import Durability
 from sessions.far_side import OnMachine
 from sessions.filler import FILLER, FILLER_CHARACTERS_MAX
+from sessions.return_policy import RESUME_QUESTION, AfterResume
 from stages.block_table import BLOCKS, BLOCKS_MAX, SESSION_BLOCKS_MAX
 from stages.edges import GATEWAY
 from stages.event_log import EVENTS_KEPT_MAX, EVENTS_MAX
@@ -121,6 +122,8 @@ class Config(BaseModel):
     filler: str = Field(default=FILLER, max_length=FILLER_CHARACTERS_MAX)
     answering_machine: OnMachine = "go_on"
     machine_message: str = Field(default="", max_length=FILLER_CHARACTERS_MAX)
+    after_resume: AfterResume = "wait"
+    resume_question: str = Field(default=RESUME_QUESTION, pattern=r"\S", max_length=FILLER_CHARACTERS_MAX)
     silence_ms: int = Field(default=500, ge=100, le=5000)
     turn_end_by_sound: bool = True
     transport_lead_ms: int = Field(default=160, ge=40, le=1000)

@@ -59,6 +59,7 @@ from media.vad import SileroVad, VadState
 from sessions.far_side import REPEATS_MAX, MachinePolicy
 from sessions.planner import ReplyDefaults
 from sessions.redis_store import RedisSessionStore
+from sessions.return_policy import ReturnPolicy
 from sessions.store import StoreError
 from stages import weights
 from stages.contracts import Message
@@ -206,6 +207,7 @@ def _defaults(config: Config, tools: Sequence[HttpTool]) -> ReplyDefaults:
         tuple(tool.served for tool in tools),
         config.filler,
         _machine_policy(config),
+        ReturnPolicy(config.after_resume, config.resume_question),
     )
 
 

@@ -131,11 +131,13 @@ class Conversation:
         )
         self._silence = Silence(
             identity.new_id,
+            defaults.returns,
             hearing=self._hearing,
             speaking=self._speaking,
             remembered=self._remembered,
             making=self._making,
             owing=self._owing,
+            serving=self._serving,
         )
         self._understanding = self._made_to_understand(defaults.machines)
         self._is_over = False
@@ -429,8 +431,9 @@ class Conversation:
         """What has come of a `RequestTool` or `FollowTool`."""
         return self._settle(self._serving.answered(call_id, answer), now_ns)
 
-    def recover_calls(self, now_ns: int) -> list[Effect]:
-        """The client is there: go on with what the owner before was carrying out."""
+    def recover(self, now_ns: int) -> list[Effect]:
+        """The client is there: go on with what the owner before was carrying out, or was saying."""
+        self._silence.returning.client_is_back()
         return self._settle(self._serving.recover(now_ns), now_ns)
 
     # ---- items ---------------------------------------------------------------------------------------

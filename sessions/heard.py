@@ -90,6 +90,7 @@ class Cut:
             heard_basis=self.basis,
             cut_word=self.word,
             heard_error_samples=self.error_samples,
+            broke_off=item.broke_off,
             unsure=self.unsure,
         )
 

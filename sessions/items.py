@@ -54,9 +54,9 @@ class Item:
     `cut` says of a reply that it was ended before it was all said; of one that was written, what there is of it counts
     as read. `audio_samples` counts samples, at `sample_rate`, of a spoken one that were sent. Where that was cut,
     `heard_samples` of them are history, by `heard_basis` and within `heard_error_samples`, and it fell into `cut_word`.
-    `unsure`: it broke off with its gateway, and more of it may have been heard. `filler`: the words at its beginning
-    that bridged a wait, and that no model wrote. `span`: where a turn of the caller was said, which makes no other item
-    of it.
+    `broke_off`: its call ended amid it. `unsure`: it did so with its gateway, and more of it may have been heard.
+    `filler`: the words at its beginning that bridged a wait, and that no model wrote. `span`: where a turn of the
+    caller was said, which makes no other item of it.
     """
 
     id: str
@@ -75,6 +75,7 @@ class Item:
     name: str = ""
     by_service: bool = False
     sample_rate: int = OUTPUT_RATE
+    broke_off: bool = False
     unsure: Unsure | None = None
     filler: str = ""
     span: InputSpan | None = field(default=None, compare=False)

@@ -258,6 +258,7 @@ def _left_of(spoken: SpokenRecord) -> ItemRecord:
         audio_ms_total=samples_to_ms(end, spoken.sample_rate),
         audio_ms_cut=samples_to_ms(spoken.heard, spoken.sample_rate),
         truncated=True,
+        broke_off=True,
         heard_basis=spoken.heard_basis,
         heard_error_ms=samples_to_ms_above(max(spoken.heard_error, end - spoken.heard), spoken.sample_rate),
         previous=spoken.previous,

@@ -86,7 +86,7 @@ class Ended:
 
     `sent_samples` of its audio went out; `cut`: where history ends in it, unless it was said to its end.
     `leaves_nothing`: no words of it are history. `is_stored`: something of it was, while it was said. `filler`: the
-    words that it began with to bridge a wait.
+    words that it began with to bridge a wait. `broke_off`: its call has ended amid it.
     """
 
     plan: Plan
@@ -98,3 +98,4 @@ class Ended:
     leaves_nothing: bool = False
     is_stored: bool = False
     filler: str = ""
+    broke_off: bool = False

@@ -20,7 +20,8 @@ from msgspec import structs
 from sessions.events import ResponseView
 from sessions.far_side import MachinePolicy
 from sessions.plan import Plan
-from sessions.prompt import IDLE
+from sessions.prompt import GO_ON, IDLE
+from sessions.return_policy import ReturnPolicy
 from sessions.route import Leg, LegKind, Route
 from sessions.service_calls import ServiceTool
 from sessions.settings import Modality, ResponseSpec, SessionSettings
@@ -45,7 +46,8 @@ class ReplyDefaults:
     `prepare`: begin answers in the pause that may end the caller's turn. `context_characters_max`: of the history, as
     much as a prompt brings along. `voices`: the names that can be asked for; any other means the first of them.
     `service_tools`: those that the service carries out itself.
-    `filler`: what bridges a long wait for a reply. `machines`: what is done where one answers.
+    `filler`: what bridges a long wait for a reply. `machines`: what is done where one answers. `returns`: what is done
+    where a client comes back.
     """
 
     instructions: str
@@ -58,6 +60,7 @@ class ReplyDefaults:
     service_tools: tuple[ServiceTool, ...] = ()
     filler: str = ""
     machines: MachinePolicy = field(default_factory=MachinePolicy)
+    returns: ReturnPolicy = field(default_factory=ReturnPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +186,5 @@ class Planner:
         opening = (Message("system", instructions), *self._defaults.examples)
         if spec.messages is not None:
             return opening + tuple(Message(role, text) for role, text in spec.messages)
-        return (*opening, *history, IDLE) if spec.idle else opening + history
+        asked = (IDLE,) if spec.idle else (GO_ON,) if spec.goes_on else ()
+        return opening + history + asked

@@ -7,9 +7,9 @@ Theory of operation
     reply to hear, and the Thinker the time to read the shorter prompt.
 
 Rules
-* Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted. Of one that
-  broke off with its gateway it has all words that may have been heard, and says of which that is not known. It never
-  has the words that bridged a wait before it.
+* Of a reply that was cut the prompt has the words that were heard, and says that the user interrupted, or that the line
+  broke. Of one that broke off with its gateway it has all words that may have been heard, and says of which that is not
+  known. It never has the words that bridged a wait before it.
 * An exchange begins with what the caller said. The newest one is never left behind.
 * Every call is followed by its result; by `PENDING` while that is not there. Calls that are incomplete, and results
   whose call is left behind or gone, are left out.
@@ -35,13 +35,16 @@ PROMPT_CHARACTERS_MAX = 32_000
 # What a model reads of a reply that was cut: the words that were heard, broken off, and why.
 CUT_OFF = " —"
 INTERRUPTED = Message("system", "The user interrupted here and did not hear the rest.")
-# What a model reads of a reply that broke off: it is to believe neither that these words were heard nor that they were
-# not.
+LINE_BROKE = Message("system", "The line broke here. The user did not hear the rest.")
+# What a model reads of one that broke off with its gateway: it is to believe neither that these words were heard nor
+# that they were not.
 BROKE_OFF = "The line broke here. It is not known whether the user heard these last words: "
 # What a model reads in place of a result: a template of a chat has no room for a call without one.
 PENDING = "There is no result yet: this is still being done."
 # What a model is asked when nobody has said anything for too long.
 IDLE = Message("system", "The user has been silent for a while. In one short sentence, help them to go on.")
+# What a model is asked when the user is back whose line broke amid a reply.
+GO_ON = Message("system", "The user is back on the line. Go on from the words that they heard last.")
 
 
 def broke_off(words: str) -> Message:
@@ -128,7 +131,8 @@ class _Script:
         text = words[-PROMPT_CHARACTERS_MAX:]
         self._messages.append(Message(item.role, f"{text}{CUT_OFF}" if item.cut else text))
         if item.cut:
-            self._messages.append(broke_off(item.possibly_heard) if item.possibly_heard else INTERRUPTED)
+            why = LINE_BROKE if item.broke_off else INTERRUPTED
+            self._messages.append(broke_off(item.possibly_heard) if item.possibly_heard else why)
 
     def _answer(self) -> None:
         if not self._calls:

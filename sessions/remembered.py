@@ -68,6 +68,12 @@ class Remembered:
         return last is not None and (last.role == "user" or last.kind == "function_call_output")
 
     @property
+    def unfinished(self) -> Item | None:
+        """The last item, where nobody has answered it or it broke off."""
+        last = self._last
+        return last if self.is_unanswered or (last is not None and last.broke_off) else None
+
+    @property
     def is_waited_for(self) -> bool:
         """The conversation ends with what the caller said, or with a call: they wait for what we have to say."""
         last = self._last
@@ -227,6 +233,7 @@ class Remembered:
             cut=not succeeded,
             sample_rate=ended.plan.sample_rate,
             filler=ended.filler,
+            broke_off=ended.broke_off,
         )
         if ended.cut is not None:
             item = ended.cut.applied_to(item)

@@ -77,7 +77,7 @@ class ResponseSpec:
     says, word for word, without asking a model.
 
     `in_conversation` False is an out-of-band response: outside the epochs, its answer joins no history. `idle`: nobody
-    has asked for it, it prompts a caller who says nothing.
+    has asked for it, it prompts a caller who says nothing. `goes_on`: with the reply that broke off before it.
     """
 
     instructions: str | None = None
@@ -88,6 +88,7 @@ class ResponseSpec:
     messages: tuple[tuple[str, str], ...] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     idle: bool = False
+    goes_on: bool = False
     tools: tuple[Tool, ...] | None = None
     tool_choice: ToolChoice | None = None
     words: str = ""

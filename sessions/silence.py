@@ -1,4 +1,5 @@
-"""What a conversation does where nobody says anything: when that begins, and the words to a caller who keeps silent.
+"""What a conversation does where nobody says anything: when that begins, and the words to a caller who keeps silent, or
+who has come back (`sessions.returning`).
 
 Rules
 * Where nobody speaks and nothing is understood, made, owed or waited for, the silence begins as our sound ends.
@@ -18,6 +19,9 @@ from sessions.making import Making
 from sessions.owed import Owing
 from sessions.plan import Marks
 from sessions.remembered import Remembered
+from sessions.return_policy import ReturnPolicy
+from sessions.returning import Returning
+from sessions.serving import Serving
 from sessions.settings import ResponseSpec
 from sessions.speaking import Speaking
 
@@ -28,14 +32,25 @@ class Silence:
     def __init__(
         self,
         new_id: Callable[[str], str],
+        returns: ReturnPolicy,
         *,
         hearing: Hearing,
         speaking: Speaking,
         remembered: Remembered,
         making: Making,
         owing: Owing,
+        serving: Serving,
     ) -> None:
         self.prompts = IdlePrompts()
+        self.returning = Returning(
+            returns,
+            hearing=hearing,
+            speaking=speaking,
+            remembered=remembered,
+            making=making,
+            owing=owing,
+            serving=serving,
+        )
         self._new_id = new_id
         self._hearing = hearing
         self._speaking = speaking
@@ -45,12 +60,18 @@ class Silence:
 
     @property
     def due_ns(self) -> int | None:
-        """When the caller's silence has lasted as long as it may."""
+        """When the caller's silence has lasted as long as it may, or they have been back for long enough."""
+        waits = (self._idle_due_ns, self.returning.due_ns)
+        return min((at for at in waits if at is not None), default=None)
+
+    @property
+    def _idle_due_ns(self) -> int | None:
         detection = self._making.settings.turn_detection
         return self.prompts.due_ns(detection.idle_timeout_ms if detection else None)
 
     def look(self, now_ns: int, *, is_over: bool) -> None:
         """See whether there is one. `is_over`: the call is."""
+        self.returning.look(now_ns, is_over=is_over)
         hearing, speaking = self._hearing, self._speaking
         is_heard = bool(hearing.current) or hearing.is_awaited
         is_said = bool(speaking.running) or speaking.prepared is not None or speaking.is_full
@@ -60,8 +81,11 @@ class Silence:
             self.prompts.silent_since(max(now_ns, speaking.played_out_ns))
 
     def prompt(self, input_end: int, now_ns: int) -> list[Effect]:
-        """Speak again where the caller has been silent for too long."""
-        due_ns = self.due_ns
+        """Speak again where the caller has been silent for too long, or has come back."""
+        return self.returning.speak(now_ns) or self._prompt_idle(input_end, now_ns)
+
+    def _prompt_idle(self, input_end: int, now_ns: int) -> list[Effect]:
+        due_ns = self._idle_due_ns
         if due_ns is None or now_ns < due_ns:
             return []
         item = Item(self._new_id("item"), "user", "", spoken=True)

@@ -423,7 +423,10 @@ class Speaking(Responses):
         untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, sent, was_cut=was_cut)
         known, kept = cut if was_cut else None, (run.saving.is_begun, run.reply.filler)
-        self._ended.append(Ended(run.plan, done.phase, whole, cut.text, sent, known, view.leaves_nothing, *kept))
+        broke_off = done.reason == CALL_ENDED
+        self._ended.append(
+            Ended(run.plan, done.phase, whole, cut.text, sent, known, view.leaves_nothing, *kept, broke_off)
+        )
         finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
         return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]

@@ -52,6 +52,8 @@ def test_lists_are_separated_by_bars(text: str, values: tuple[str, ...]) -> None
         ("engine", "cloud"),
         ("thinker", "human"),
         ("answering_machine", "shout"),
+        ("after_resume", "shout"),
+        ("resume_question", " "),
         ("temperature", "2.5"),
         ("silence_ms", "99"),
         ("generation_lead_ms", "100"),

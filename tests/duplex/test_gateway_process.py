@@ -20,6 +20,7 @@ from duplex.config import Config
 from media.heard_estimate import ROUND_TRIP_NS_UNKNOWN, Probe
 from media.vad import VadState
 from sessions.far_side import REPEATS_MAX, MachinePolicy
+from sessions.return_policy import RESUME_QUESTION, ReturnPolicy
 from stages.engines.local import persona
 from tests.duplex.gated_gateway import GatedGateway
 
@@ -72,6 +73,12 @@ def test_words_that_are_made_up_are_no_loop(
     config = Config(engine=engine, answering_machine="leave_message", machine_message=" Please call back. ")
     policy = MachinePolicy("leave_message", "Please call back.", repeats_max)
     assert gateway_process._defaults(config, ()).machines == policy
+
+
+def test_what_is_said_to_who_comes_back_is_a_setting() -> None:
+    assert gateway_process._defaults(Config(), ()).returns == ReturnPolicy("wait", RESUME_QUESTION)
+    config = Config(after_resume="ask", resume_question="Hello again?")
+    assert gateway_process._defaults(config, ()).returns == ReturnPolicy("ask", "Hello again?")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sessions.far_side import MachinePolicy
 from sessions.items import Item
 from sessions.planner import Identity, ReplyDefaults
 from sessions.response import Deadlines
+from sessions.return_policy import ReturnPolicy
 from sessions.route import Route
 from sessions.service_calls import ServiceTool
 from sessions.settings import OUTPUT_RATE, SessionSettings, TurnDetection
@@ -101,6 +102,7 @@ class Talk:
         calls: tuple[BegunCall, ...] = (),
         filler: str = "",
         machines: MachinePolicy | None = None,
+        returns: ReturnPolicy | None = None,
     ) -> None:
         self._ids: Counter[str] = Counter()
         self._ids_from = ids_from
@@ -120,6 +122,7 @@ class Talk:
                 service_tools=service_tools,
                 filler=filler,
                 machines=machines or MachinePolicy(),
+                returns=returns or ReturnPolicy(),
             ),
             transport_lead_ms=lead_ms,
             recalls=recalls,

@@ -188,6 +188,7 @@ def test_what_was_being_said_is_left_with_what_may_have_been_heard_of_it() -> No
         truncated=True,
         heard_basis="estimated",
         heard_error_ms=500,
+        broke_off=True,
         previous="a",
         unsure=UnsureRecord("resp_r", RATE, WORD + 2_400, words(0, "Well, yes, my friend."), "And so"),
     )

@@ -495,14 +495,14 @@ def left(*, safe: bool) -> Talk:
 
 def test_what_is_safe_is_done_again_and_said() -> None:
     talk = left(safe=True)
-    assert talk.do(talk.core.recover_calls(talk.now_ns)) == [RequestTool(CALL, "get_weather", CITY)]
+    assert talk.do(talk.core.recover(talk.now_ns)) == [RequestTool(CALL, "get_weather", CITY)]
     answer(talk)
     assert talk.started() == ["resp_50"]
 
 
 def test_of_anything_else_nobody_knows_whether_it_was_done() -> None:
     talk = left(safe=False)
-    assert talk.do(talk.core.recover_calls(talk.now_ns)) == [FollowTool(CALL)]
+    assert talk.do(talk.core.recover(talk.now_ns)) == [FollowTool(CALL)]
     effects = talk.do(talk.core.call_answered(CALL, Failure("lost"), talk.now_ns))
     assert told(effects, CallUnknown) == [CallUnknown(CALL, "get_weather")]
     assert of(effects, SaveCallSettled)[0].outcome == "unknown"
@@ -518,7 +518,7 @@ def test_whoever_comes_next_goes_on_with_what_a_reply_called_and_not_with_what_a
     before.do(before.core.create_item(call_item("item_c", "call_of_client", "get_weather", '{"city": "Rome"}'), None))
     items = tuple(item_of(item_record(item, None)) for item in before.core.items)
     talk = Talk(items=items, service_tools=(ServiceTool(WEATHER, safe),), ids_from=50)
-    effects = talk.do(talk.core.recover_calls(talk.now_ns))
+    effects = talk.do(talk.core.recover(talk.now_ns))
     assert [effect.call.id for effect in of(effects, SaveCallBegun)] == ([CALL] if safe else [])
     assert [event.call_id for event in told(effects, CallUnknown)] == ([] if safe else [CALL])
 
@@ -535,12 +535,12 @@ def test_a_call_whose_answer_its_client_has_deleted_is_not_taken_up_again(safe: 
     items = tuple(map(item_of, stored.items))
     assert [item.kind for item in items] == ["message", "function_call"]
     talk = Talk(items=items, service_tools=(ServiceTool(WEATHER, safe),), ids_from=50)
-    assert talk.do(talk.core.recover_calls(talk.now_ns)) == []
+    assert talk.do(talk.core.recover(talk.now_ns)) == []
 
 
 def test_what_still_runs_here_is_followed() -> None:
     talk = left(safe=False)
-    talk.do(talk.core.recover_calls(talk.now_ns))
+    talk.do(talk.core.recover(talk.now_ns))
     answer(talk)
     assert outputs(talk) == ["sunny"]
 

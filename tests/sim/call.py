@@ -224,7 +224,7 @@ class Call:
     def recover(self) -> None:
         """The client is there: go on with what the owner before was carrying out."""
         if not self.end_reason:
-            self.carry_out(self.core.recover_calls(self._clock.now_ns))
+            self.carry_out(self.core.recover(self._clock.now_ns))
 
     def end(self, reason: str) -> None:
         if self.end_reason:

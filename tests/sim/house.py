@@ -23,6 +23,7 @@ from sessions.filler import FILLER
 from sessions.planner import ReplyDefaults
 from sessions.records import Conversation
 from sessions.response import Deadlines
+from sessions.return_policy import AfterResume, ReturnPolicy
 from sessions.settings import OUTPUT_RATE, SessionSettings
 from stages.edges import GATEWAY
 from stages.engines.scripted import ScriptedModel, ScriptedOptions
@@ -49,6 +50,7 @@ from tests.sim.tools import SERVED, SHOW, ToolServer
 from tests.sim.watch import WORD_MS
 
 GATEWAYS = 2
+AFTER_RESUME: tuple[AfterResume, ...] = ("wait", "ask", "answer")
 KINDS: tuple[StageKind, ...] = ("encoder", "thinker", "talker", "vocoder")
 OBSERVER = "aligner"
 WHOLE_REPLY = 2_000_000  # characters or samples: more than any reply here has
@@ -299,6 +301,7 @@ class House:
             prepare=self._plan.prepare,
             service_tools=SERVED if self._plan.offers.tools else (),
             filler=FILLER if self._plan.offers.places else "",
+            returns=ReturnPolicy(AFTER_RESUME[(slot + self._incarnations[f"gw_{slot}"]) % len(AFTER_RESUME)]),
         )
         gateway = self.gateways[slot] = Gateway(
             name,
