@@ -123,7 +123,7 @@ class Call:
         self._usage = UsageMeter(conversation.allowance)
         self.conversation = conversation
         self._services = services
-        self._journal = journal
+        self.journal = journal
         self._client: Client | None = None
         self.audience = Audience()
         self._path: Path | None = None
@@ -155,7 +155,7 @@ class Call:
     @property
     def fence(self) -> int:
         """Which owner of its session it is."""
-        return self._journal.fence
+        return self.journal.fence
 
     @property
     def end_reason(self) -> str | None:
@@ -227,7 +227,7 @@ class Call:
     @property
     def _awaits_tools(self) -> bool:
         """An answer is to come that can still be recorded here."""
-        is_ours = self._is_at_stages and self._end_reason not in NOT_OURS and not self._journal.failed.done()
+        is_ours = self._is_at_stages and self._end_reason not in NOT_OURS and not self.journal.is_over
         return is_ours and self.conversation.is_serving
 
     async def until_drained(self) -> None:
@@ -244,34 +244,19 @@ class Call:
 
     def look_after_session(self) -> None:
         """Renew the session's lease; where the session is gone, or somebody else's, the call ends."""
-        self._journal.renew()
-
-    @property
-    def unwritten(self) -> int:
-        """How many checkpoints the store does not have yet."""
-        return self._journal.waiting
-
-    @property
-    def store_errors(self) -> int:
-        """How often the store has failed to take one, or to renew the lease."""
-        return self._journal.errors
+        self.journal.renew()
 
     async def flush(self) -> bool:
         """Wait, for a bounded time, until the store has everything; False where it has not."""
-        flushed = await self._journal.flush(CLOSE_FLUSH_NS_MAX)
-        unwritten = self._journal.waiting + self._journal.lost
+        flushed = await self.journal.flush(CLOSE_FLUSH_NS_MAX)
+        unwritten = self.journal.waiting + self.journal.lost
         if not flushed and unwritten:
             _log.error("checkpoints_lost", session=self.session, waiting=unwritten)
         return flushed
 
     def give_up_writing(self) -> None:
         """There is no more time to wait for the store."""
-        self._journal.give_up()
-
-    @property
-    def is_unstored(self) -> bool:
-        """Whether the store is failing to take what was said last."""
-        return self._journal.suspended
+        self.journal.give_up()
 
     def _stored(self, entry: TurnRecord) -> None:
         if isinstance(entry, ReplySpeaking):
@@ -319,10 +304,10 @@ class Call:
     async def write_down(self) -> None:
         """Have the store take what is said, until cancelled or until the journal has failed."""
         try:
-            await self._journal.run()
+            await self.journal.run()
         except Exception as error:  # noqa: BLE001 - or nobody would notice before the call ends
             self.spoil(error)
-            self._journal.give_up()
+            self.journal.give_up()
 
     def pace(self, now_ns: int) -> None:
         """The pacer's slot: deadlines, then frames that are due."""
@@ -517,7 +502,7 @@ class Call:
                 stage.order(Grant(tag, samples))
 
     def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
-        if self._journal.failed.done():
+        if self.journal.is_over:
             self._services.metrics.stale_dropped.labels("tools").inc()
             return
         now_ns = time.monotonic_ns()
@@ -566,14 +551,14 @@ class Call:
 
     def _save(self, effect: do.Save | do.SaveLate) -> None:
         if isinstance(effect, do.SaveLate):
-            self._journal.late()
+            self.journal.late()
         else:
             self._keep(self._recorder.saved(effect))
 
     def _keep(self, entry: TurnRecord) -> None:
-        self._journal.write(entry)
-        if self._journal.compaction_due():
-            self._journal.write(self._recorder.compacted())
+        self.journal.write(entry)
+        if self.journal.compaction_due():
+            self.journal.write(self._recorder.compacted())
 
     def _keep_taken(self, until: int | None) -> None:
         if until is not None:

@@ -22,7 +22,7 @@ _log = structlog.get_logger("duplex.gateway")
 
 def read_gauges(metrics: Metrics, calls: Sequence[Call], stages: Mapping[str, StagePool]) -> None:
     """Set the gauges that tell of the present."""
-    metrics.calls_unstored.set(sum(call.is_unstored for call in calls))
+    metrics.calls_unstored.set(sum(call.journal.suspended for call in calls))
     metrics.undrained.set(sum(call.conversation.speaking.undrained for call in calls))
     ledgers = [ledger for call in calls for ledger in call.ledgers()]
     metrics.credit_in_use_samples.set(sum(ledger.unsent for ledger in ledgers))

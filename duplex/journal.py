@@ -2,7 +2,7 @@
 
 Rules
 * All decisions are in `duplex.log_queue`; this file carries its writes to the store, one at a time.
-* `failed` is set at most once, with the reason that ends the call.
+* `failed` is set at most once, with the reason that ends the call. What was taken by then may still be written.
 * While what was to be written is not, `JournalPorts.suspended` has said so; each failure is told to `store_failed`.
 * The lease is renewed between two writes: no renewal of ours comes to the store behind `release`.
 """
@@ -66,6 +66,8 @@ class Journal:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._renewal_due = False
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.errors = 0
@@ -78,6 +80,11 @@ class Journal:
     def fence(self) -> int:
         """That of the ownership under which it writes."""
         return self._ownership.fence
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is written."""
+        return self._queue.is_over or self.failed.cancelled()
 
     @property
     def waiting(self) -> int:
@@ -127,11 +134,19 @@ class Journal:
             self._idle.clear()
         else:
             self._idle.set()
+        if self._queue.is_crowded:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
         self._wake.set()
 
     def _end(self, reason: str) -> None:
         if not self.failed.done():
             self.failed.set_result(reason)
+
+    async def until_room(self) -> None:
+        """Wait, before more is taken of somebody who brings entries, until the store has had most of what waits."""
+        await self._has_room.wait()
 
     def renew(self) -> None:
         """Have the lease renewed, which also tells whether the session is still there, and ours."""
@@ -139,8 +154,8 @@ class Journal:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until cancelled or failed."""
-        while not self.failed.done():
+        """Write until cancelled, or until nothing more can be written."""
+        while not self.is_over:
             self._wake.clear()
             while (write := self._queue.next_write()) is not None or self._queue.must_reclaim:
                 await self._ask(write)
@@ -156,7 +171,7 @@ class Journal:
                 await self._write(write)
         except StoreError as error:
             pause_ms = self._failed(error)
-            if self._queue.end_reason is None:
+            if not self._queue.is_over:
                 await asyncio.sleep(pause_ms / 1000)
         else:
             self._told()
@@ -213,12 +228,13 @@ class Journal:
     async def flush(self, ns_max: int) -> bool:
         """Wait until everything was written, at most `ns_max`; False where it was not.
 
-        Where the store is failing, wait for it as long as a call would.
+        Where the store is failing, or has much to take and takes it, wait for it as long as a call would.
         """
+        written = self._queue.seq
         is_idle = await self._until_idle(ns_max / 1e9)
-        if not is_idle and self.suspended:
+        if not is_idle and (self.suspended or self._queue.seq > written):
             is_idle = await self._until_idle(self._outage_s_max)
-        return is_idle and not self.failed.done()
+        return is_idle and not self.is_over and not self.lost
 
     async def _until_idle(self, s_max: float) -> bool:
         try:

@@ -4,16 +4,20 @@ Theory of operation
     `write` takes entries; `next_write` says what the store is to be asked now, one write at a time, and says the same
     until the store's answer has been told by `written` or `failed`. A write that failed for a reason that may pass is
     repeated as it was, since the store knows a repeated one; from then until it is written, that the conversation
-    outlives this process is `suspended`. Any other failure, more waiting entries than are allowed, and a store that has
-    been failing for longer than `outage_ns_max` end the log: a conversation that cannot be kept is not continued as if
-    it were.
+    outlives this process is `suspended`. Any other failure, and a store that has been failing for longer than
+    `outage_ns_max`, end the log: a conversation that cannot be kept is not continued as if it were.
+
+    Whoever brings entries waits while the log is `crowded`. Where more wait all the same than may, the call has to end;
+    what was taken is still written, and so is what its end has to say.
 
     A store may have gone back, after a fail-over to a replica that lagged. Then the session is to be acquired anew
     (`must_reclaim`), above the fence that is known here, and all of it is written as one entry.
 
 Rules
 * Entries are numbered 1, 2, 3… under each ownership.
-* `end_reason` is set at most once; then nothing waits any more, and nothing more is taken.
+* `end_reason`, why the call has to end, is set at most once. Once the log `is_over`, nothing waits any more, and
+  nothing more is taken.
+* Nothing is taken behind an entry that was not: what is stored is a beginning of what was given.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ from sessions.store import (
 )
 
 WAITING_MAX = 512  # minutes of lively talk; the store has long been away by then
+CROWDED_MIN = WAITING_MAX // 2  # what is read of a client at once writes some ten at most
+CLOSING_MAX = 64  # the end of a call cuts what is said, and writes some ten
 RETRY_MS_MIN = 50
 RETRY_MS_MAX = 2_000
 # A store that hangs is killed after five seconds and back after one more; a fail-over takes ten to twenty.
@@ -45,6 +51,7 @@ OUTAGE_NS_MAX = 30_000_000_000
 # said again however often one asks.
 _PASSING = (StoreTrouble, StoreFull, LeaseHeld)
 
+_UNAVAILABLE = "store_unavailable"
 _END_REASONS: dict[type[StoreError], str] = {StaleOwner: "session_replaced", SessionUnknown: "session_deleted"}
 
 
@@ -74,6 +81,7 @@ class LogQueue:
         self._stored_bytes = sum(len(entry) for entry in earlier)
         self._current: Write | None = None
         self._end_reason: str | None = None
+        self._is_over = False
 
     @property
     def waiting(self) -> int:
@@ -86,8 +94,18 @@ class LogQueue:
 
     @property
     def end_reason(self) -> str | None:
-        """Why nothing more is written, or None where all is well."""
+        """Why the call has to end, or None where all is well."""
         return self._end_reason
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is written."""
+        return self._is_over
+
+    @property
+    def is_crowded(self) -> bool:
+        """So much waits that whoever brings more has to wait for the store, which is not known to fail."""
+        return self._failing_since_ns is None and len(self._waiting) > CROWDED_MIN
 
     @property
     def suspended(self) -> bool:
@@ -96,7 +114,7 @@ class LogQueue:
 
     @property
     def lost(self) -> int:
-        """How many entries still waited when the log ended."""
+        """How many entries still waited when the log ended, or were too many."""
         return self._lost
 
     @property
@@ -111,10 +129,12 @@ class LogQueue:
 
     def write(self, entry: TurnRecord) -> None:
         """Take `entry`, to be written behind what waits already."""
-        if self._end_reason is not None:
+        if self._is_over:
             return
         if len(self._waiting) >= WAITING_MAX:
-            self._end("store_unavailable")
+            self._end_reason = self._end_reason or _UNAVAILABLE
+        if self._lost or len(self._waiting) >= WAITING_MAX + CLOSING_MAX:
+            self._lost += 1
             return
         self._waiting.append(entry)
 
@@ -146,7 +166,7 @@ class LogQueue:
 
     def reclaimed(self, whole: Compacted) -> None:
         """The session was acquired again; `whole` is all that was taken so far."""
-        if self._end_reason is not None:
+        if self._is_over:
             return
         self._must_reclaim, self._current = False, None
         self._seq = self._stored_entries = self._stored_bytes = 0
@@ -155,7 +175,7 @@ class LogQueue:
     def give_up(self) -> None:
         """There is no more time to write what waits."""
         if self._waiting or self._must_reclaim:
-            self._end("store_unavailable")
+            self._end(_UNAVAILABLE)
 
     def failed(self, error: StoreError, now_ns: int) -> int:
         """The store has not taken the present write, has not given the session back, or says that it is not ours any
@@ -163,7 +183,7 @@ class LogQueue:
 
         Ends the log where `error` cannot pass, or has not for too long.
         """
-        self._suspended = self._end_reason is None
+        self._suspended = not self._is_over
         if self._went_back(error):
             self._must_reclaim = True
         elif not isinstance(error, _PASSING):
@@ -171,7 +191,7 @@ class LogQueue:
         if self._failing_since_ns is None:
             self._failing_since_ns = now_ns
         if now_ns - self._failing_since_ns >= self._outage_ns_max:
-            self._end("store_full" if isinstance(error, StoreFull) else "store_unavailable")
+            self._end("store_full" if isinstance(error, StoreFull) else _UNAVAILABLE)
         pause_ms = self._pause_ms
         self._pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
         return pause_ms
@@ -181,7 +201,7 @@ class LogQueue:
         return isinstance(error, StoreWentBack) or (isinstance(error, SequenceGap) and error.expected <= self._seq)
 
     def _end(self, reason: str) -> None:
-        self._end_reason = self._end_reason or reason
+        self._end_reason, self._is_over = self._end_reason or reason, True
         self._lost += len(self._waiting)
         self._waiting.clear()
         self._current = None

@@ -143,7 +143,7 @@ class Operations:
         calls = self._gateway.calls_of(session)
         if not calls:
             return None
-        return LocalCall(calls[-1].unwritten, calls[-1].store_errors, calls[-1].end_reason)
+        return LocalCall(calls[-1].journal.waiting, calls[-1].journal.errors, calls[-1].end_reason)
 
 
 async def _until_over(calls: Sequence[Call]) -> bool:

@@ -1,9 +1,10 @@
 """One connection of the Realtime API: reads commands, writes messages, and ends when its call does.
 
 Theory of operation
-    A reader takes one message at a time and acts on it before it takes the next, so a client that floods us waits in
-    its own socket. A writer sends what is queued. Audio in the queue counts as room taken: the pacer hands over a frame
-    only while fewer than `AUDIO_WAITING_MAX` wait, so that a stop has little left to catch up with.
+    A reader takes one message at a time, acts on it before it takes the next, and waits for a journal that is behind:
+    a client that floods us, or the store, waits in its own socket. A writer sends what is queued. Audio in the queue
+    counts as room taken: the pacer hands over a frame only while fewer than `AUDIO_WAITING_MAX` wait, so that a stop
+    has little left to catch up with.
 
     Over a WebSocket sound travels in the messages. Elsewhere a `Medium` carries it beside them.
 
@@ -323,6 +324,7 @@ class RealtimeConnection:
             # Also where there is nothing to wait for: a socket that has much to read gives it without waiting, and
             # other calls have their turn in between. A stop has been obeyed by then.
             await asyncio.sleep(self._allowance.spend(wire_bytes(text), self._last_input_ns) / 1e9)
+            await self._call.journal.until_room()
 
     async def _take(self, text: str | bytes) -> None:
         try:

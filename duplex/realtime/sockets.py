@@ -91,10 +91,11 @@ async def say_goodbye(websocket: WebSocket, outbox: Outbox, reason: str) -> None
 
 
 async def close(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close it with these, unless it is closed."""
+    """Close it with these, unless it is closed, or its client takes nothing more."""
     if is_open(websocket):
-        with suppress(RuntimeError, WebSocketDisconnect):
-            await websocket.close(code, reason)
+        with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await websocket.close(code, reason)
 
 
 def is_open(websocket: WebSocket) -> bool:

@@ -218,6 +218,7 @@ class PhoneCall:
                 await self._take(event)
             # Also where there is nothing to wait for: other calls have their turn in between.
             await asyncio.sleep(self._allowance.spend(wire_bytes(message), now_ns) / 1e9)
+            await self._call.journal.until_room()
 
     def _parsed(self, message: Message) -> list[Event]:
         try:

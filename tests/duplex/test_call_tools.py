@@ -20,7 +20,7 @@ from sessions.service_calls import Failure, Result, ServiceTool
 from sessions.settings import ResponseSpec, SessionSettings
 from stages.contracts import CallDelta, CallDone, Tag, TextDone, Tool
 from stages.messages import Closed, Open, Opened, Published
-from tests.duplex.test_call import Bench, play
+from tests.duplex.test_call import SESSION, Bench, play
 from tests.duplex.tool_server import S_MAX, SECRET, Gate, ToolServer, gate, tool_server
 
 CALL = "call_0_resp_1"
@@ -183,8 +183,10 @@ def test_elsewhere_nobody_knows_what_came_of_it() -> None:
 def test_what_can_be_recorded_no_more_is_dropped_and_counted() -> None:
     async def scenario(one: Bench, server: ToolServer, held: Gate) -> None:
         await called(one, server)
-        one.journal.failed.set_result("session_replaced")
-        one.call.end("session_replaced")
+        await one.store.delete(SESSION)
+        one.call.look_after_session()
+        assert await one.journal.failed == "session_deleted"
+        one.call.end("session_deleted")
         await one.call.until_drained()
         held.open()
         line = 'duplex_stale_dropped_total{where="tools"}'

@@ -76,6 +76,7 @@ ITEMS = st.builds(
     audio_samples=st.integers(0, 600_000).map(lambda ms: ms * MS),
     cut=st.booleans(),
     filler=st.sampled_from(["", "One moment, please."]),
+    by_service=st.booleans(),
 ).map(_as_cut)
 SETTINGS = st.builds(
     SessionSettings,

@@ -9,7 +9,7 @@ import pytest
 
 from duplex import log_queue
 from duplex.journal import Journal, JournalPorts
-from duplex.log_queue import WAITING_MAX
+from duplex.log_queue import CROWDED_MIN, WAITING_MAX
 from duplex.tasks import stop_task
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.records import (
@@ -218,7 +218,58 @@ def test_a_store_that_stays_away_ends_the_journal_when_too_much_waits() -> None:
         assert (journal.waiting, journal.failed.done()) == (WAITING_MAX, False)
         journal.write(item(WAITING_MAX))
         assert await journal.failed == "store_unavailable"
-        assert journal.waiting == 0
+        assert (journal.waiting, journal.is_over) == (WAITING_MAX + 1, False)
+        journal.give_up()
+        assert (journal.waiting, journal.lost) == (0, WAITING_MAX + 1)
+        await asyncio.wait_for(running, S_MAX)
+
+    asyncio.run(scenario())
+
+
+def test_what_was_taken_is_written_though_the_call_has_to_end() -> None:
+    async def scenario() -> None:
+        store = memory()
+        journal = Journal(store, await opened(store))
+        entries = [item(number) for number in range(WAITING_MAX + 1)]
+        for entry in entries:
+            journal.write(entry)
+        assert journal.failed.result() == "store_unavailable"
+        running = asyncio.create_task(journal.run())
+        assert await journal.flush(1), "the store takes it, however long that is"
+        await stop_task(running)
+        assert (await stored(store), journal.lost) == (entries, 0)
+
+    asyncio.run(scenario())
+
+
+def test_who_brings_entries_waits_while_much_is_to_be_written() -> None:
+    async def scenario() -> None:
+        faults = Faults("append")
+        store = memory(faults)
+        journal = Journal(store, await opened(store))
+        await asyncio.wait_for(journal.until_room(), S_MAX)
+        for number in range(CROWDED_MIN + 2):
+            journal.write(item(number))
+        waiting = asyncio.create_task(journal.until_room())
+        await settle()
+        assert not waiting.done()
+        running = asyncio.create_task(journal.run())
+        await asyncio.wait_for(waiting, S_MAX)
+        assert faults.asked >= 2, "two of them were written"
+        await stop_task(running)
+
+    asyncio.run(scenario())
+
+
+def test_who_brings_entries_does_not_wait_for_a_store_that_fails() -> None:
+    async def scenario() -> None:
+        store = memory(Faults("append", for_ever=Fault.UNAVAILABLE))
+        journal = Journal(store, await opened(store))
+        for number in range(CROWDED_MIN + 1):
+            journal.write(item(number))
+        running = asyncio.create_task(journal.run())
+        await asyncio.wait_for(journal.until_room(), S_MAX)
+        assert journal.waiting == CROWDED_MIN + 1
         await stop_task(running)
 
     asyncio.run(scenario())

@@ -9,7 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from duplex.log_queue import OUTAGE_NS_MAX, RETRY_MS_MAX, RETRY_MS_MIN, WAITING_MAX, LogQueue, Write
+from duplex.log_queue import (
+    CLOSING_MAX,
+    CROWDED_MIN,
+    OUTAGE_NS_MAX,
+    RETRY_MS_MAX,
+    RETRY_MS_MIN,
+    WAITING_MAX,
+    LogQueue,
+    Write,
+)
 from sessions.records import Compacted, ItemAppended, ItemRecord, TurnRecord, encode_entry
 from sessions.store import (
     LeaseHeld,
@@ -184,13 +193,58 @@ def test_who_has_no_more_time_gives_up_what_waits() -> None:
     assert (state(other), other.must_reclaim) == (("store_unavailable", 0, False), False)
 
 
-def test_more_than_may_wait_ends_the_log() -> None:
+def filled(entries: int) -> LogQueue:
     queue = LogQueue(LogLimits())
-    for number in range(WAITING_MAX):
+    for number in range(entries):
         queue.write(item(number))
-    assert queue.waiting == WAITING_MAX
+    return queue
+
+
+def test_where_more_waits_than_may_the_call_ends_and_all_of_it_is_written() -> None:
+    queue = filled(WAITING_MAX)
+    assert state(queue) == (None, WAITING_MAX, False)
     queue.write(item(WAITING_MAX))
-    assert (queue.end_reason, queue.waiting) == ("store_unavailable", 0)
+    assert (state(queue), queue.is_over) == (("store_unavailable", WAITING_MAX + 1, False), False)
+    queue.next_write()
+    queue.failed(StoreTimeout("lost"), 0)
+    assert state(queue) == ("store_unavailable", WAITING_MAX + 1, True), "it is asked again"
+    stored = [write.entry for write in write_all(queue)]
+    queue.write(item(WAITING_MAX + 1))  # how what was being said has ended
+    stored += [write.entry for write in write_all(queue)]
+    assert stored == [encode_entry(item(number)) for number in range(WAITING_MAX + 2)]
+    assert (state(queue), queue.lost) == (("store_unavailable", 0, False), 0)
+
+
+def test_nothing_is_stored_behind_what_was_not_taken() -> None:
+    queue = filled(WAITING_MAX + CLOSING_MAX + 1)
+    assert (queue.waiting, queue.lost) == (WAITING_MAX + CLOSING_MAX, 1)
+    assert len(write_all(queue)) == WAITING_MAX + CLOSING_MAX
+    queue.write(item(0))
+    assert (queue.next_write(), queue.lost) == (None, 2)
+
+
+def test_an_outage_that_lasts_too_long_ends_what_was_still_to_be_written() -> None:
+    queue = filled(WAITING_MAX + 1)
+    queue.next_write()
+    queue.failed(StoreFull("full"), 0)
+    queue.failed(StoreFull("full"), OUTAGE_NS_MAX)
+    assert (state(queue), queue.is_over) == (("store_unavailable", 0, False), True), "the first reason stands"
+    assert queue.lost == WAITING_MAX + 1
+
+
+def test_more_than_half_is_a_crowd_while_the_store_takes_it() -> None:
+    queue = filled(CROWDED_MIN)
+    crowded = [queue.is_crowded]
+    queue.write(item(CROWDED_MIN))
+    crowded.append(queue.is_crowded)
+    queue.late()
+    crowded.append(queue.is_crowded)  # the store is behind, and does not fail
+    queue.next_write()
+    queue.failed(StoreTimeout("lost"), 0)
+    crowded.append(queue.is_crowded)  # nobody waits for a store that takes nothing
+    queue.written()
+    crowded.append(queue.is_crowded)
+    assert crowded == [False, True, True, False, False]
 
 
 def test_a_long_log_is_compacted_once() -> None:

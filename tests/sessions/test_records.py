@@ -160,20 +160,20 @@ def test_a_record_of_version_1_is_read() -> None:
     assert decode_record(bytes.fromhex(RECORD_1)) == wanted
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("entry", [ENTRIES[0], ReplySpeaking("i", "r", 1, None, 8_000, 1, 0), Compacted((A,), b"", 1)])
-def test_what_versions_2_and_3_stored_is_read(version: int, entry: TurnRecord) -> None:
+def test_what_versions_2_to_4_stored_is_read(version: int, entry: TurnRecord) -> None:
     """They differ by what they do not have."""
     assert decode_entry(msgspec.msgpack.encode((version, entry))) == entry
 
 
-def test_what_is_written_is_of_version_4() -> None:
-    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 4
+def test_what_is_written_is_of_version_5() -> None:
+    assert msgspec.msgpack.decode(encode_entry(ItemDeleted("a")))[0] == SCHEMA_VERSION == 5
 
 
 def test_a_refusal_names_the_version_and_those_that_are_read() -> None:
-    with pytest.raises(UnsupportedSchema, match="stored schema version 5; this release reads versions 1, 2, 3, 4"):
-        decode_entry(msgspec.msgpack.encode((5, {})))
+    with pytest.raises(UnsupportedSchema, match="stored schema version 6; this release reads versions 1, 2, 3, 4, 5"):
+        decode_entry(msgspec.msgpack.encode((6, {})))
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])

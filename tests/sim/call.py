@@ -238,7 +238,7 @@ class Call:
     def is_drained(self) -> bool:
         """It has ended and holds nothing any more."""
         is_awaited = self._is_at_stages and self.core.hearing.is_awaited
-        is_ours = self._is_at_stages and self.end_reason not in NOT_OURS and self.journal.queue.end_reason is None
+        is_ours = self._is_at_stages and self.end_reason not in NOT_OURS and not self.journal.queue.is_over
         is_served = is_ours and self.core.is_serving
         return bool(self.end_reason) and not (self.core.speaking.undrained or is_awaited or is_served)
 
@@ -459,7 +459,7 @@ class Call:
                 self._clock.after(0, self._do, self._tool_answered, call_id, Failure("lost"))
 
     def _tool_answered(self, call_id: str, answer: Result | Failure) -> None:
-        if self.journal.queue.end_reason is None:
+        if not self.journal.queue.is_over:
             self.carry_out(self.core.call_answered(call_id, answer, self._clock.now_ns))
 
     def _order(self, effect: do.OpenStream | do.CancelStream | do.CutStream | do.GrantCredit) -> None:

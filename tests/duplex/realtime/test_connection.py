@@ -14,6 +14,7 @@ import pytest
 
 from duplex.call import Call, Services
 from duplex.journal import Journal
+from duplex.log_queue import CROWDED_MIN, WAITING_MAX
 from duplex.metrics import Metrics
 from duplex.realtime import client_events as ask
 from duplex.realtime.connection import (
@@ -494,6 +495,26 @@ def test_a_client_that_never_stops_talking_leaves_others_their_turn() -> None:
         assert turns >= 25
         one.call.end("idle")
         assert await serving == "idle"
+
+    play(scenario)
+
+
+def test_who_sends_faster_than_the_store_takes_it_is_read_more_slowly() -> None:
+    async def scenario(one: Bench) -> None:
+        one.socket.endless = json.dumps({"type": "session.update", "session": {"type": "realtime"}})
+        serving = asyncio.create_task(one.serve())
+        await one.socket.until_sent(CROWDED_MIN + 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (one.call.journal.waiting, one.call.end_reason) == (CROWDED_MIN + 1, None)
+        writing = asyncio.create_task(one.call.write_down())
+        await one.socket.until_sent(2 * WAITING_MAX)
+        assert one.call.end_reason is None
+        one.call.end("idle")
+        assert await serving == "idle"
+        assert await one.call.flush()
+        assert one.call.journal.lost == 0
+        await stop_task(writing)
 
     play(scenario)
 

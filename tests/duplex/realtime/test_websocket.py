@@ -34,6 +34,7 @@ class FakeClient:
 
     def __init__(self, resume: str = "") -> None:
         self._query = f"extensions=1&resume={resume}" if resume else "extensions=1"
+        self.headers: list[tuple[bytes, bytes]] = []
         self.reading = Gate()
         self.has_hung_up = False  # of which there is more to read before
         self.probe: Callable[[], Probe] = Probe
@@ -48,7 +49,7 @@ class FakeClient:
             "type": "websocket",
             "path": "/v1/realtime",
             "query_string": self._query.encode(),
-            "headers": [],
+            "headers": self.headers,
             "subprotocols": [],
             "extensions": {
                 "websocket.http.response": {},

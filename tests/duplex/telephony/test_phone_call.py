@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from duplex.log_queue import CROWDED_MIN
 from duplex.realtime.connection import Limits, SocketClosedError
 from duplex.telephony import phone_call
 from duplex.telephony.asterisk import Asterisk
@@ -22,6 +23,8 @@ from duplex.telephony.outbound import MESSAGES_WAITING_MAX
 from duplex.telephony.phone_call import FAULTS_MAX, Line, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import HUNG_UP, TRANSFERRED, phone_tools
 from sessions.events import TurnHeld, TurnResumed
+from sessions.records import InputTaken
+from sessions.store import Appended, Ownership
 from tests.duplex.realtime.test_connection import NEVER_NS, S_MAX
 from tests.duplex.test_call import Bench as CallBench
 from tests.duplex.test_call import play as play_call
@@ -230,6 +233,31 @@ def test_keys_become_words_of_the_callers() -> None:
         assert (pressed.role, pressed.text) == ("user", "[keys pressed on the telephone: 4 2]")
 
     play(scenario)
+
+
+def test_keys_wait_while_much_is_to_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(bench: CallBench) -> None:
+        append, answers = bench.store.append, asyncio.Event()
+
+        async def slow_append(ownership: Ownership, seq: int, entry: bytes) -> Appended:
+            await answers.wait()
+            return await append(ownership, seq, entry)
+
+        monkeypatch.setattr(bench.store, "append", slow_append)
+        for _ in range(CROWDED_MIN + 1):
+            bench.journal.write(InputTaken(0))
+        one = Bench(bench)
+        one.socket.incoming.extend({"event": "dtmf", "dtmf": {"digit": digit}} for digit in "42#")
+        serving = asyncio.create_task(one.serve())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(one.socket.incoming) == 2
+        answers.set()
+        await one.socket.emptied.wait()
+        one.socket.gone.set()
+        assert await serving == "client_closed"
+
+    play_call(run)
 
 
 def test_a_model_hangs_up_once_it_was_heard() -> None:
