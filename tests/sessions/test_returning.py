@@ -219,7 +219,8 @@ def test_where_the_call_is_over_nothing_follows() -> None:
 # ---- what broke off --------------------------------------------------------------------------------------
 
 
-def test_a_reply_whose_call_ends_has_broken_off() -> None:
+def one_word_heard() -> Talk:
+    """Amid a reply of four words."""
     talk = Talk(recalls=True, lead_ms=200)
     talk.say("hello")
     talk.open("resp_1")
@@ -229,6 +230,11 @@ def test_a_reply_whose_call_ends_has_broken_off() -> None:
     talk.send()
     talk.later(200)
     talk.do(talk.core.heard("resp_1", WORD_SAMPLES, talk.now_ns))
+    return talk
+
+
+def test_a_reply_whose_call_ends_has_broken_off() -> None:
+    talk = one_word_heard()
     talk.do(talk.core.close(talk.now_ns))
     last = talk.core.items[-1]
     assert (last.role, last.text, last.broke_off) == ("assistant", "one", True)
@@ -238,15 +244,7 @@ def test_a_reply_whose_call_ends_has_broken_off() -> None:
 
 
 def test_one_that_its_client_has_cancelled_has_not() -> None:
-    talk = Talk(recalls=True, lead_ms=200)
-    talk.say("hello")
-    talk.open("resp_1")
-    talk.text("resp_1", "one two")
-    talk.words("resp_1", "one two")
-    talk.audio("resp_1", 2 * WORD_SAMPLES)
-    talk.send()
-    talk.later(200)
-    talk.do(talk.core.heard("resp_1", WORD_SAMPLES, talk.now_ns))
+    talk = one_word_heard()
     talk.do(talk.core.cancel_response(None, talk.now_ns))
     talk.do(talk.core.close(talk.now_ns))
     assert [item.broke_off for item in talk.core.items] == [False, False]
