@@ -22,6 +22,9 @@ from benchmarks import (  # noqa: E402
     hop,
     idle_sessions,
     leaks,
+    phone_cpu,
+    phone_drift,
+    phone_heard_error,
     resume,
     scheduler,
     series,
@@ -116,6 +119,11 @@ MEASUREMENTS: dict[str, Callable[[int, int], Coroutine[None, None, bool]]] = {
     "drain": lambda cancels, _: drain.drain(_say, cancels=cancels or drain.CANCELS),
     "cancel-leaks": lambda cancels, _: cancel_leaks.cancel_leaks(_say, cancels=cancels or cancel_leaks.CANCELS),
     "heard-error": lambda cuts, _: heard_error.heard_error(_say, cuts=cuts or heard_error.CUTS),
+    "phone-heard-error": lambda cuts, _: phone_heard_error.phone_heard_error(_say, cuts=cuts or phone_heard_error.CUTS),
+    "phone-cpu": lambda seconds, calls: phone_cpu.phone_cpu(
+        _say, seconds=seconds or phone_cpu.SECONDS, calls=calls if calls > 1 else phone_cpu.CALLS
+    ),
+    "phone-drift": lambda minutes, _: phone_drift.phone_drift(_say, minutes=minutes or phone_drift.MINUTES),
     "holds": lambda count, _: holds.holds(_say, count=count or holds.HOLDS),
     "turn-cpu": lambda seconds, _: _turn_cpu(seconds),
     "chunk-cpu": lambda _turns, _calls: chunk_cpu.chunk_cpu(_say),

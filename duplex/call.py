@@ -32,7 +32,7 @@ from duplex.checkpoints import Recorder
 from duplex.journal import Journal, JournalPorts
 from duplex.listening import Listening, ListeningPorts
 from duplex.metrics import Metrics
-from duplex.session_watch import SESSION_DELETED
+from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
 from duplex.stage_pool import SAME_LOSS, StagePool, StageUnresponsiveError
 from duplex.tool_client import ToolClient
 from duplex.transport import Client
@@ -85,7 +85,7 @@ CLOSE_FLUSH_NS_MAX = 2_000_000_000  # the last entries of a call, where the stor
 STILL_NS_MAX = 500_000_000
 INTERNAL_ERROR = "internal_error"
 # Why a call ends whose session is somebody else's, or gone.
-NOT_OURS = frozenset({"session_replaced", SESSION_DELETED})
+NOT_OURS = frozenset({SESSION_REPLACED, SESSION_DELETED})
 
 _log = structlog.get_logger("duplex.call")
 
@@ -93,13 +93,13 @@ _log = structlog.get_logger("duplex.call")
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all calls of the process share. `turn_sound`: None where words alone end turns. `doubt` finds out whether a
-    call's session is still ours, and then trusts the call or ends it. `tools`: None where the service has none."""
+    call's session is still ours, and trusts the call or ends it, as it must for a stage's refusal. `tools`: or None."""
 
     stages: Mapping[str, StagePool]
     vad: VadService
     metrics: Metrics
     turn_sound: TurnSoundService | None = None
-    doubt: Callable[[Call], None] = lambda call: call.trust()
+    doubt: Callable[[Call, str], None] = lambda call, refusal: call.end(refusal) if refusal else call.trust()
     tools: ToolClient | None = None
 
 
@@ -127,23 +127,14 @@ class Call:
         self._client: Client | None = None
         self.audience = Audience()
         self._path: Path | None = None
-        self._recorder = Recorder(
-            conversation.items,
-            conversation.settings,
-            conversation.epoch,
-            conversation.begun_calls,
-            conversation.hearing.input_from,
-        )
+        talk = conversation
+        self._recorder = Recorder(talk.items, talk.settings, talk.epoch, talk.begun_calls, talk.hearing.input_from)
         self._taken_input = TakenInput(conversation.hearing)
         journal.attach(JournalPorts(self._recorder.compacted, self._durability, self._store_failed, self._stored))
         self._encoder = conversation.route.encoder
         ports = ListeningPorts(self.carry_out, self._feed_encoder)
         self.listening = Listening(
-            conversation,
-            services.vad,
-            ports,
-            client_format=input_format,
-            turn_sound=services.turn_sound,
+            conversation, services.vad, ports, client_format=input_format, turn_sound=services.turn_sound
         )
         self.tools = CallTools(session, services.tools, self._usage.may_call_tool, self._tool_answered)
         self._takeover = Takeover(responses, services.stages)
@@ -160,6 +151,11 @@ class Call:
         # Set by who has cleaned up behind the call: nothing of it is held here any more.
         self.over = asyncio.Event()
         self._drained = asyncio.Event()
+
+    @property
+    def fence(self) -> int:
+        """Which owner of its session it is."""
+        return self.journal.fence
 
     @property
     def end_reason(self) -> str | None:
@@ -180,6 +176,11 @@ class Call:
         if path is not None and path != self._path:
             self._path = path
             self.carry_out(self.conversation.path_seen(path, now_ns))
+
+    @property
+    def arrived_ns(self) -> int:
+        """What was sent to the client by then is known to have arrived."""
+        return self._path.arrived_ns if self._path is not None else 0
 
     # ---- life --------------------------------------------------------------------------------------
 
@@ -343,12 +344,15 @@ class Call:
         self._underruns = underruns
 
     def _may_speak(self, now_ns: int) -> bool:
-        """False after this process has stood still, until it is known that the session has no other owner by now."""
+        """False in doubt, as after this process has stood still, until the session is known to have no other owner."""
         if self._paced_ns and now_ns - self._paced_ns > STILL_NS_MAX and not self._is_in_doubt:
-            self._is_in_doubt = True
             _log.warning("stood_still", session=self.session, ms=(now_ns - self._paced_ns) // 1_000_000)
-            self._services.doubt(self)
+            self._doubt()
         return not self._is_in_doubt
+
+    def _doubt(self, refusal: str = "") -> None:
+        self._is_in_doubt = True
+        self._services.doubt(self, refusal)
 
     def allowance_drawn(self) -> None:
         """More of the tenant's quotas is at hand, or it is known that there is none."""
@@ -393,8 +397,7 @@ class Call:
                 self._services.metrics.stage_service_seconds.labels(stage, kind).observe(service_ns / 1e9)
                 self._services.metrics.stage_batch_steps.labels(stage, kind).observe(batch)
             case SessionRefused(_, code, _):
-                _log.error("session_refused_by_stage", session=self.session, stage=stage, code=code)
-                self.end(f"{stage}_{code}")
+                self._doubt(f"{stage}_{code}")
         self._look_whether_drained()
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:

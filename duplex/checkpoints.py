@@ -71,6 +71,7 @@ def item_record(item: Item, previous: str | None) -> ItemRecord:
         unsure=_unsure_record(item),
         filler=item.filler,
         span=None if item.span is None else (item.span.start, item.span.end),
+        by_service=item.by_service,
     )
 
 
@@ -121,6 +122,7 @@ def _item_of(record: ItemRecord) -> Item:
         kind=record.kind,
         call_id=record.call_id,
         name="" if is_message else record.name,
+        by_service=record.by_service,
         filler=record.filler,
         span=None if record.span is None else InputSpan(*record.span),
     )

@@ -4,7 +4,9 @@ Theory of operation
     A session goes on at whichever gateway its client comes back to. The call that it still has is ended first, here or,
     by an errand, at another gateway, and all that it had to write is written: what was said last must not be lost.
 
-    A request that its client has left behind (`sessions.takeover.is_outdated`) ends nothing, and is refused.
+    A request that its client has left behind ends nothing, and is refused: one whose connection the client has closed
+    by then, and one from before the present call, which has its client (`sessions.takeover.is_outdated`): its sound
+    comes, or it has taken what it was sent.
 
 Rules
 * Who cannot show the session's token moves nobody. Whether it is that of the session at all, the store says.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,13 +27,17 @@ import msgspec
 from duplex.admission import RefusedError
 from duplex.call import Call
 from duplex.errands import Errands, Outcome, What
-from sessions.store import SessionStore, StoreError
-from sessions.takeover import is_outdated
+from duplex.session_watch import SESSION_REPLACED
+from sessions.store import SessionStore, StoredSession, StoreError
+from sessions.takeover import is_believable, is_outdated
 from stages.contracts import EPOCHS_PER_FENCE
 
 # The last entries of a call are in the store within milliseconds; who waits for them has somebody waiting.
 WAY_S_MAX = 0.5
+# A client over WebSocket is asked each second. One that was there so short a time ago has gone on with its call.
+ATTENDED_NS_MAX = 3_000_000_000
 RESUME_OUTDATED = "resume_outdated"
+CLIENT_GONE = "client_gone"
 
 
 class Claimant(msgspec.Struct, frozen=True, array_like=True):
@@ -42,16 +49,27 @@ class Claimant(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What `call` has of its session. `written`: all that it had to write is, but for what is known as it drains."""
+    """What `call` has of its session, since `since_ns`. `written`: all that it had to write is, but for what is known
+    as it drains."""
 
     call: Call
     token_digest: bytes
     written: asyncio.Event
+    since_ns: int
 
     def is_later_than(self, claimant: Claimant, now_ns: int) -> bool:
         """The client has gone on with this call since it asked."""
-        fence, is_heard = self.call.conversation.epoch // EPOCHS_PER_FENCE, self.call.listening.is_coming(now_ns)
-        return is_outdated(claimant.seen_fence, fence, is_heard=is_heard)
+        is_there = self.call.listening.is_coming(now_ns) or self._is_attended(now_ns)
+        return is_outdated(claimant.seen_fence, self.call.conversation.epoch // EPOCHS_PER_FENCE, is_there=is_there)
+
+    def _is_attended(self, now_ns: int) -> bool:
+        """What the call has sent its client has arrived there, and it was there a moment ago."""
+        return self.call.arrived_ns > max(self.since_ns, now_ns - ATTENDED_NS_MAX)
+
+
+def _check_there(is_there: Callable[[], bool]) -> None:
+    if not is_there():
+        raise RefusedError(CLIENT_GONE, "the client that asked is not there any more", retry_after_s=None)
 
 
 class Claims:
@@ -69,7 +87,7 @@ class Claims:
 
     def hold(self, call: Call, token_digest: bytes) -> Claim:
         """`call` has its session from now on."""
-        claim = self._claims[call.session] = Claim(call, token_digest, asyncio.Event())
+        claim = self._claims[call.session] = Claim(call, token_digest, asyncio.Event(), time.monotonic_ns())
         return claim
 
     def drop(self, call: Call) -> None:
@@ -85,17 +103,26 @@ class Claims:
             return any(held.lease_ms and held.tenant in ("", tenant) for held in stored)
         return False
 
-    async def make_way(self, session: str, claimant: Claimant) -> None:
+    async def make_way(self, session: str, claimant: Claimant, is_there: Callable[[], bool] = lambda: True) -> None:
         """End the session's present call, wherever it is, and wait until all of it is written; for one elsewhere not
-        for long. Raises `RefusedError` where the claim is outdated."""
-        has_way = await self._give_way(session, claimant)
+        for long. Raises `RefusedError` where the claim is outdated, or of an owner that there cannot have been, and
+        where its client is not there any more: it may have gone on elsewhere."""
+        stored: tuple[StoredSession, ...] = ()
         with suppress(StoreError):  # whoever acquires it next is told
-            for held in await self._store.describe([session]):
-                if has_way and held.lease_ms and held.owner != self._gateway:
-                    has_way = await self._ask(held.owner, session, claimant)
+            stored = await self._store.describe([session])
+        if not all(is_believable(claimant.seen_fence, held.fence) for held in stored):
+            message = "epoch is beyond any that the session can have had"
+            raise RefusedError("invalid_value", message, retry_after_s=None)
+        _check_there(is_there)
+        has_way = await self._give_way(session, claimant)
+        for held in stored:
+            if has_way and held.lease_ms and held.owner != self._gateway:
+                _check_there(is_there)
+                has_way = await self._ask(held.owner, session, claimant)
         if not has_way:
             message = "the client has gone on with the session over another connection since"
             raise RefusedError(RESUME_OUTDATED, message, retry_after_s=None)
+        _check_there(is_there)
 
     async def _ask(self, owner: str, session: str, claimant: Claimant) -> bool:
         proof = msgspec.msgpack.encode(claimant)
@@ -112,6 +139,6 @@ class Claims:
             return True
         if claim.is_later_than(claimant, time.monotonic_ns()):
             return False
-        claim.call.end("session_replaced")
+        claim.call.end(SESSION_REPLACED)
         await claim.written.wait()
         return True

@@ -41,7 +41,7 @@ from duplex.pacer import Pacer
 from duplex.pipeline import route_of
 from duplex.places import OwnPlaces, Places
 from duplex.service_tools import HttpTool
-from duplex.session_watch import SessionWatch
+from duplex.session_watch import SESSION_REPLACED, SessionWatch
 from duplex.stage_pool import PoolCallbacks
 from duplex.stage_pools import pools_of
 from duplex.store_watch import StoreWatch
@@ -67,6 +67,7 @@ from sessions.store import (
     StoreError,
     valid_session_id,
 )
+from sessions.takeover import is_overtaken
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventKind, EventLog
@@ -393,10 +394,12 @@ class Gateway:
         *,
         responses: Sequence[str] = (),
         epoch: int = 0,
+        is_there: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[Admitted]:
         """A call that goes on with the session of `token`, whose client holds `responses` open and has seen `epoch`.
 
-        Raises `RefusedError`; that of another tenant is refused as if it were not there.
+        Raises `RefusedError`; that of another tenant is refused as if it were not there. Once `is_there` says that the
+        client is gone, nothing is taken for it.
 
         `transport` None: WebSocket.
         """
@@ -407,7 +410,7 @@ class Gateway:
         tenancy.check_session(session)
         try:
             await self._look_whose(session, tenancy)
-            await self._claims.make_way(session, Claimant(digest, seen_fence))
+            await self._claims.make_way(session, Claimant(digest, seen_fence), is_there)
             ownership, snapshot = await self.store.acquire(
                 session,
                 self.name,
@@ -428,14 +431,22 @@ class Gateway:
         await self.tenancies.go_on_with(tenancy, session)
         previous = self._calls.get(session)
         if previous is not None:
-            previous.end("session_replaced")
-            previous.leave_stages()
-            self._former.setdefault(session, []).append(previous)
+            self._replace(previous, ownership)
         journal = self._journal(ownership, snapshot.entries)
         async with self._living(conversation, journal, digest, transport, tenancy, responses=responses) as call:
             with suppress(StoreError):  # whoever does not hear of it finds out by its next write
                 await self.store.notify(Notice(NoticeKind.TAKEN, session))
             yield Admitted(call, token, snapshot.went_back)
+
+    def _replace(self, previous: Call, ownership: Ownership) -> None:
+        """The session of `previous` goes over to the call that has `ownership`. Raises `RefusedError` where it had gone
+        over to `previous` after that."""
+        if is_overtaken(ownership.fence, previous.fence):
+            message = "another connection has taken the session over since"
+            raise RefusedError(SESSION_REPLACED, message, retry_after_s=None)
+        previous.end(SESSION_REPLACED)
+        previous.leave_stages()
+        self._former.setdefault(previous.session, []).append(previous)
 
     async def _look_whose(self, session: str, tenancy: Tenancy) -> None:
         """Raises `SessionUnknown` where it is another tenant's. Of a record that cannot be read, that is not known."""

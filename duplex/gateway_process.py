@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -40,8 +41,9 @@ from duplex.http_protocol import HttpProtocol
 from duplex.neighbours import Neighbours
 from duplex.pipeline import graph_of, voices_of
 from duplex.places import SharedPlaces
+from duplex.presence import is_connected
 from duplex.probe_server import ProbeServer
-from duplex.realtime.websocket import PROBE_EXTENSION
+from duplex.realtime.websocket import PRESENCE_EXTENSION, PROBE_EXTENSION
 from duplex.service_tools import HttpTool, service_tools
 from duplex.tasks import stop_task
 from duplex.telephony.routes import PHONE_PATHS
@@ -84,7 +86,7 @@ _log = structlog.get_logger("duplex.gateway_process")
 
 class _RealtimeProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol with write buffers that hold no more than two frames, and with an end. Its
-    scope tells what its pings show of the path."""
+    scope tells what its pings show of the path, and whether its client has hung up."""
 
     _arrived_ns = 0
 
@@ -99,6 +101,7 @@ class _RealtimeProtocol(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         extensions = cast("dict[str, object]", self.scope["extensions"])
         extensions[PROBE_EXTENSION] = self._probe
+        extensions[PRESENCE_EXTENSION] = partial(is_connected, self.transport)
         if self.scope["path"].startswith(PHONE_PATHS):
             self.conn.max_size = PHONE_BYTES_MAX
         await super().run_asgi()

@@ -77,6 +77,11 @@ class Journal:
         return self._ownership.session
 
     @property
+    def fence(self) -> int:
+        """That of the ownership under which it writes."""
+        return self._ownership.fence
+
+    @property
     def is_over(self) -> bool:
         """Nothing more is written."""
         return self._queue.is_over or self.failed.cancelled()

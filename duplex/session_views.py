@@ -1,12 +1,14 @@
 """What an operator is shown of a session: its figures, and its words only where they may read them.
 
 Rules
-* Never a token, nor instructions. Of what was said, its length; its words only with the right to them.
+* Never a token, nor instructions. Of what was said, its length; its words only with the right to them. An id that a
+  client has chosen may be words as well.
 * Contents are as the store has them: what a gateway that comes next would begin with.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -21,6 +23,9 @@ from sessions.store import LogLimits, Snapshot, StoredSession
 
 State = Literal["running", "ending", "stored"]
 
+# As the service names items: at random, and calls and their outputs after those. No word fits.
+_OWN_ID = re.compile(r"item_[0-9a-f]{24}(_call_\d{1,2})?(_output)?")
+
 
 class LocalCall(msgspec.Struct, frozen=True):
     """The call of a session at this gateway. `unwritten` checkpoints are not in the store yet, which has failed
@@ -32,10 +37,10 @@ class LocalCall(msgspec.Struct, frozen=True):
 
 
 class ItemView(msgspec.Struct, frozen=True):
-    """`heard_ms` None: it was not cut. `text`, and the words behind it that may have been heard, are for who may read
-    them."""
+    """`heard_ms` None: it was not cut. `text`, the words behind it that may have been heard, and ids that a client has
+    chosen (else None), are for who may read them."""
 
-    id: str
+    id: str | None
     role: str
     kind: str
     status: str
@@ -149,7 +154,7 @@ def contents(
 def _item_view(item: ItemRecord, *, with_words: bool) -> ItemView:
     unsure = item_of(item).possibly_heard
     return ItemView(
-        item.id,
+        item.id if with_words or _OWN_ID.fullmatch(item.id) else None,
         item.role,
         item.kind,
         item.status,

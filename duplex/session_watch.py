@@ -26,6 +26,7 @@ RENEWAL_S = 10.0  # a third of a lease: two may fail
 AWAY_S = 1.0  # a store that is away is tried so often
 ENDED_BY_OPERATOR = "ended_by_operator"
 SESSION_DELETED = "session_deleted"
+SESSION_REPLACED = "session_replaced"
 
 _END_REASONS = {NoticeKind.END: ENDED_BY_OPERATOR, NoticeKind.DELETED: SESSION_DELETED}
 

@@ -2,6 +2,7 @@
 
 Rules
 * It needs the operator's token, or a tenant's key; that one is answered as if there were no sessions but its own.
+* Keys are looked at, and places taken, once the request has come whole: one that comes slowly cannot outlast its key.
 * A parameter that is unknown or cannot be used is refused by name. At most `UNDER_WAY_MAX` requests are served at once.
 * An id that was never a session's and one of a session that is gone are answered alike: 404.
 """
@@ -66,7 +67,10 @@ class SessionsEndpoint:
 
         async def guarded(request: Request) -> Response:
             try:
+                await body_of(request, BODY_BYTES_MAX)
                 tenant = scope(request.headers)
+            except OfferError as error:
+                return error_response(error.status, error.code, str(error))
             except UnauthorizedError as error:
                 return refusal_response(error.refusal)
             if self._under_way >= UNDER_WAY_MAX:
@@ -92,12 +96,10 @@ class SessionsEndpoint:
         return _json(await self._operations.show(_session_of(request), tenant))
 
     async def _end(self, request: Request, tenant: str | None) -> Response:
-        await body_of(request, BODY_BYTES_MAX)
         view = await self._operations.end(_session_of(request), tenant)
         return _json(view, 200 if view.state == "stored" else 202)
 
     async def _delete(self, request: Request, tenant: str | None) -> Response:
-        await body_of(request, BODY_BYTES_MAX)
         session = _session_of(request)
         drained = await self._operations.delete(session, tenant)
         return JSONResponse({"object": "session.deleted", "id": session, "deleted": True, "drained": drained})
@@ -114,8 +116,6 @@ async def _answered(serve: _Served, request: Request, tenant: str | None) -> Res
         return await serve(request, tenant)
     except _BadParameterError as error:
         return error_response(400, "invalid_value", str(error), param=error.param)
-    except OfferError as error:
-        return error_response(error.status, error.code, str(error))
     except SessionUnknown:
         return error_response(404, "session_not_found", "there is no such session, or it is gone")
     except StoreError as error:

@@ -25,14 +25,16 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from math import ceil
 
 import structlog
 
 from duplex.admission import RefusedError
+from duplex.permissions import PERMISSION_REVOKED, Permissions
 from duplex.tasks import see_through
 from duplex.tenant_directory import TenantDirectory
-from duplex.tenants import DEFAULT_TENANT, Permission, Tenant, Tenants
+from duplex.tenants import DEFAULT_TENANT, Permission, Tenant
 from sessions.quotas import NO_QUOTAS, Account, Allowance, Amounts, OverQuota
 from sessions.store import SessionStore, StoreError
 
@@ -41,7 +43,6 @@ RENEWAL_NS = 10_000_000_000  # a third of a lease: two may fail
 DRAW_S = 0.25  # who has not been given all that was wanted asks again so soon
 IDLE_S = 1.0
 RESUME_S_MAX = 5  # a client has its token at hand; until it shows that, it has a place that may not be its own
-PERMISSION_REVOKED = "permission_revoked"
 QUOTA_EXCEEDED = "quota_exceeded"
 
 _log = structlog.get_logger("duplex.tenancies")
@@ -155,7 +156,7 @@ class Tenancies:
         self._new_session = new_session
         self._present: set[Tenancy] = set()
         self._wanted = asyncio.Event()
-        directory.changed = self._permissions_changed
+        self.permissions = Permissions(directory)
 
     def default(self) -> Tenancy:
         """For a call that nobody has to answer for."""
@@ -168,22 +169,28 @@ class Tenancies:
     @asynccontextmanager
     async def enter(self, permission: Permission, returning: str | None = None) -> AsyncIterator[Tenancy]:
         """For a call with `permission`, which comes back to the session `returning`. Raises `RefusedError`."""
-        tenants = self._directory.tenants
-        tenant = tenants.find(permission.tenant) if tenants else None
-        if tenant is None:
-            raise RefusedError("permissions_unavailable", "who may call cannot be told now")
-        tenancy = self._new(permission, tenant, returning)
+        tenancy = self._new(permission, self._permitted(permission), returning)
         if tenancy.is_counted:
             await self._open(tenancy)
         self._present.add(tenancy)
-        if tenants is not self._directory.tenants:  # it may have been taken back meanwhile
-            self._look_whether_permitted(tenancy)
         try:
-            yield tenancy
+            with self.permissions.in_use(permission, partial(tenancy.end, PERMISSION_REVOKED)):
+                yield tenancy
         finally:
             self._present.discard(tenancy)
             if tenancy.is_counted:
                 await see_through(self._close(tenancy))
+
+    def _permitted(self, permission: Permission) -> Tenant:
+        """Whose calls `permission` opens. Raises `RefusedError`: it may have waited at the door since it was given."""
+        tenants = self._directory.tenants
+        if tenants is None:
+            raise RefusedError("permissions_unavailable", "who may call cannot be told now")
+        tenant = tenants.find(permission.tenant)
+        if tenant is None or not tenants.permits(permission):
+            message = "the permission to call was revoked: its tenant, or its key, is no longer named"
+            raise RefusedError(PERMISSION_REVOKED, message, retry_after_s=None, status=401)
+        return tenant
 
     async def _open(self, tenancy: Tenancy) -> None:
         wanted, tenant = tenancy.allowance.wanted(), tenancy.tenant
@@ -251,15 +258,3 @@ class Tenancies:
         else:
             _log.warning("lease_lost", tenant=tenant.id)
             tenancy.end(QUOTA_EXCEEDED)
-
-    # ---- permissions -------------------------------------------------------------------------------
-
-    def _permissions_changed(self, _tenants: Tenants) -> None:
-        for tenancy in list(self._present):
-            self._look_whether_permitted(tenancy)
-
-    def _look_whether_permitted(self, tenancy: Tenancy) -> None:
-        tenants = self._directory.tenants
-        if tenants is not None and not tenants.permits(tenancy.permission):
-            _log.warning(PERMISSION_REVOKED, tenant=tenancy.tenant.id)
-            tenancy.end(PERMISSION_REVOKED)

@@ -112,6 +112,19 @@ class CodedEar:
             beginning = max(beginning, _beginning(word, self._sound, since)) or -last.lost_samples
         return following * WORD + beginning
 
+    def sound_end(self, sample: int) -> int:
+        """Where the sound that is heard at `sample` ends, at 24 kHz; `sample` where there is silence."""
+        loud = np.flatnonzero(np.abs(self._sound[sample:]) >= ONSET_LEVEL)
+        breaks = np.flatnonzero(np.diff(loud, prepend=-1) >= ONSET_SILENCE_SAMPLES)
+        loud = loud[: breaks[0]] if len(breaks) else loud
+        return sample + (int(loud[-1]) + 1 if len(loud) else 0)
+
+    def sound_begin(self, sample: int) -> int:
+        """Where the last sound before `sample` began, where nothing of it was made out; otherwise `sample`."""
+        onset = max((onset for onset in self._onsets if onset < sample), default=sample)
+        is_known = any(onset < word.start_sample + WORD and word.start_sample < sample for word in self.words)
+        return sample if is_known else onset
+
     def _places(self) -> list[int]:
         """Where a word may begin: behind another, and where sound begins after silence."""
         return [*(word.start_sample + WORD for word in self.words), *self._onsets]

@@ -7,13 +7,17 @@ Theory of operation
 
 Rules
 * Offsets count samples of the session's whole input, through all its connections, at the rate of the present format.
-* Before any sound has come, the input may begin anywhere behind; amid it, a gap has at most `GAP_S_MAX` seconds.
+* Before any sound has come, the input may begin up to `START_S_MAX` seconds behind; amid it, a gap has at most
+  `GAP_S_MAX`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+# What a session can have had of input that the store does not know of; what is further behind is no place in it, and
+# would make of all that follows something that has come before.
+START_S_MAX = 24 * 3_600
 GAP_S_MAX = 20  # as long as a call's ring: what is further apart has nothing to do with each other
 
 
@@ -52,8 +56,9 @@ class InputOffsets:
         """Take a piece that begins at `start`; None: where the input ends. Raises `InputGapError`."""
         begins = self._next if start is None else start
         gap = max(0, begins - self._next)
-        if self._has_begun and gap > GAP_S_MAX * self._rate:
-            raise InputGapError(f"{gap} samples are missing before that; at most {GAP_S_MAX} s can be")
+        gap_s_max = GAP_S_MAX if self._has_begun else START_S_MAX
+        if gap > gap_s_max * self._rate:
+            raise InputGapError(f"{gap} samples are missing before that; at most {gap_s_max} s can be")
         skip = min(samples, max(0, self._next - begins))
         placed = Placed(skip, gap, self._next + gap)
         self._next += gap + samples - skip

@@ -58,7 +58,7 @@ from sessions.serving import Serving
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings
 from sessions.silence import Silence
 from sessions.speaking import CALL_ENDED, Speaking
-from sessions.tool_calls import BegunCall, service_answers
+from sessions.tool_calls import BegunCall, service_answers, service_has
 from sessions.understanding import Understanding
 from stages.contracts import Event, Tag, Transcript
 from stages.event_log import EventLog
@@ -410,6 +410,8 @@ class Conversation:
     def create_item(self, item: Item, previous: str | None) -> list[Effect]:
         if item.role == "user":
             self._silence.prompts.caller_is_there()
+        if item.kind == "function_call" and self._serving.calls.knows(item.call_id):
+            return [Tell(service_has(item.call_id))]  # also where the call itself has left the history
         return self._remembered.create(item, previous)
 
     def answer_call(self, output: Item, now_ns: int) -> list[Effect]:

@@ -48,7 +48,8 @@ class Item:
     """`text` is the transcript of spoken items. `spoken` tells audio from typed text.
 
     A call of the function `name` is an item of the assistant, with its arguments for `text`; the output of one is an
-    item of nobody (`system`), with the call's `call_id`.
+    item of nobody (`system`), with the call's `call_id`. `by_service`: a reply of ours made the call, for the service
+    to carry out; no call that a client brings is so, nor one whose output it has deleted.
 
     `cut` says of a reply that it was ended before it was all said; of one that was written, what there is of it counts
     as read. `audio_samples` counts samples, at `sample_rate`, of a spoken one that were sent. Where that was cut,
@@ -72,6 +73,7 @@ class Item:
     kind: ItemKind = "message"
     call_id: str = ""
     name: str = ""
+    by_service: bool = False
     sample_rate: int = OUTPUT_RATE
     broke_off: bool = False
     unsure: Unsure | None = None
@@ -125,9 +127,13 @@ class History:
             raise ItemError(ITEM_EXISTS, f"item {item.id!r} already exists")
         place = len(self._items) if previous is None else 0 if previous == ROOT else self._index(previous) + 1
         self._items.insert(place, item)
+        return self.trim(item)
+
+    def trim(self, kept: Item | None = None) -> tuple[str, ...]:
+        """The oldest leave while there is too much, but for `kept`, wherever it stands. Gives the ids of those."""
         left = []
         while self._is_too_long():
-            oldest = 1 if self._items[0] is item else 0  # what was just asked for stays, wherever it stands
+            oldest = 1 if self._items[0] is kept else 0
             left.append(self._items.pop(oldest).id)
         return tuple(left)
 

@@ -19,7 +19,7 @@ Theory of operation
 Rules
 * Everything is stored as the msgpack array `[schema version, body]`. Versions that are not `READABLE` are refused,
   never guessed at. Version 1 has no replies under way, 2 no calls that the service carries out, and no fillers, 3 no
-  places in the input, 4 does not say which replies broke off; else they are the same.
+  places in the input, 4 does not tell whose a call is, nor which replies broke off; else they are the same.
 * A log that contradicts itself (an item twice, a change of an absent item, an epoch that falls) is refused:
   a conversation that cannot be trusted is not shown to a model.
 * The resume token is never stored, only its SHA-256 digest.
@@ -109,13 +109,13 @@ class UnsureRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One item of the conversation.
 
-    `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two
-    and `name` is the function's. `audio_ms_total` is all the audio that was made, `audio_ms_cut` where history ends
-    in it, `truncated` whether it was cut, `heard_basis` how that is known, `heard_error_ms` how far off the
-    truth may be, and `cut_word` the word that it fell into. `broke_off`: its call ended amid it. `unsure`: what may
-    have been heard beyond that. `filler`: words at its beginning that bridged a wait. `span`: from which sample of the
-    input to which a turn was said; while it has no `content`, its words are not known. `previous` is the item before
-    it, None for the first.
+    `content` is the text of a message, the arguments of a call or the output of one; `call_id` joins the latter two and
+    `name` is the function's; `by_service`: a reply made the call, for the service to carry out. `audio_ms_total` is all
+    the audio that was made, `audio_ms_cut` where history ends in it, `truncated` whether it was cut, `heard_basis` how
+    that is known, `heard_error_ms` how far off the truth may be, and `cut_word` the word that it fell into.
+    `broke_off`: its call ended amid it. `unsure`: what may have been heard beyond that. `filler`: words at its
+    beginning that bridged a wait. `span`: from which sample of the input to which a turn was said; while it has no
+    `content`, its words are not known. `previous` is the item before it, None for the first.
     """
 
     id: str
@@ -136,6 +136,7 @@ class ItemRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     unsure: UnsureRecord | None = None
     filler: str = ""
     span: tuple[int, int] | None = None
+    by_service: bool = False
 
 
 class SpokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

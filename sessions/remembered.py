@@ -90,11 +90,13 @@ class Remembered:
         return next((item for item in counts if item.kind == "message" or item.status == "completed"), None)
 
     def take_over(self) -> list[Effect]:
-        """Enter what was being said when another gateway died; what its client reports of that is heeded."""
+        """Enter what was being said when another gateway died; what its client reports of that is heeded. Where it died
+        between an item and the leaving of others for that, these leave now."""
+        left = self._history.trim()
         broken = [item for item in self._history.items if item.unsure]
         for item in broken:
             self._speaking.broke_off(item)
-        return [SaveItem(item, self._history.previous_of(item.id)) for item in broken]
+        return [*self._left(left), *(SaveItem(item, self._history.previous_of(item.id)) for item in broken)]
 
     # ---- prompts -----------------------------------------------------------------------------------
 
@@ -163,10 +165,19 @@ class Remembered:
 
     def delete(self, item_id: str) -> list[Effect]:
         try:
+            answered = self._answered_by(self._history.find(item_id))
             self._delete(item_id)
         except ItemError as error:
             return self._refused(error, item_id)
-        return [Tell(ItemDeleted(item_id)), SaveDeletion(item_id)]
+        # A call whose answer is gone is not one that was never answered.
+        over = [effect for call in answered for effect in self._replaced(replace(call, by_service=False))]
+        return [Tell(ItemDeleted(item_id)), *over, SaveDeletion(item_id)]
+
+    def _answered_by(self, output: Item) -> list[Item]:
+        """The call that the service has carried out and of which `output` came."""
+        if output.kind != "function_call_output":
+            return []
+        return [item for item in self.items if item.by_service and item.call_id == output.call_id]
 
     def _delete(self, item_id: str) -> None:
         """Raises `ItemError` where there is no such item."""
@@ -234,7 +245,7 @@ class Remembered:
         """Enter a call that has ended, whole or not. The client has been told of its own."""
         item = called.item
         saved = self._saved(item, self._history.add(item, self._place_behind(called.after)))
-        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *saved] if called.by_service else saved
+        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *saved] if item.by_service else saved
 
     def settle(self, settled: Settled) -> list[Effect]:
         """Enter what came of a call that the service has carried out. Where the call is gone, nobody asks any more."""

@@ -170,7 +170,7 @@ class Run:
 
     def _called(self, item: Item, *, by_service: bool) -> Called:
         place = self.calls.called(item, self.plan.previous_item)
-        return replace(place, spec=self.plan.spec, by_service=by_service)
+        return replace(place, item=replace(item, by_service=by_service), spec=self.plan.spec)
 
     def terminal(self, done: Done, cut: Cut, sent: int, *, was_cut: bool) -> ResponseView:
         """The response as it ended, with the words that history has of it. `sent`: samples of its sound."""

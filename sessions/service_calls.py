@@ -7,7 +7,7 @@ Theory of operation
     says so, so a log holds both or neither. So whoever takes a session over finds which calls may have been carried
     out. A *safe* call does no harm when it is repeated, or cancelled: it is begun again, under its key. Any other is
     followed, where the process that has begun it is this one; else nobody knows what came of it, and that is what the
-    history says. So it does of one that the history has, and that was not written down any more.
+    history says. So it does of one that a reply has made, and that was not written down any more.
 
         LEFT ──► READY ──► RUNNING ──► SETTLED        LEFT: written down, for another owner or by one
         SAVING ──┘
@@ -16,6 +16,7 @@ Rules
 * Every transition stands in `_TRANSITIONS`; what it does not name changes nothing.
 * A call that is not safe is begun once, by whoever has written it down, and never cancelled once it was begun.
 * An interruption cancels safe calls; others go on, and their answers ask for no response any more.
+* Only calls that a reply has made are carried out, with the arguments that it wrote; what a client brings never is.
 * Arguments that do not fit the tool's schema are answered with what is wrong, and nothing is written down or begun.
 * At most `AT_ONCE_MAX` calls of a conversation run, and `PENDING_MAX` are pending; more are answered as refused.
 """
@@ -204,7 +205,7 @@ class ServiceCalls:
     def call(self, item: Item, spec: ResponseSpec, now_ns: int) -> list[Effect]:
         """`item` is a whole call of one of the tools, made by a response of `spec`."""
         tool = self._tools[item.name]
-        begun = _begun(item, tool)
+        begun = _begun(item, safe=tool.safe)
         if len(self._calls) >= PENDING_MAX:
             return self._refuse(begun, "busy", _FAILURES["busy"], spec)
         fault = misfit(item.text, tool.tool)
@@ -299,8 +300,8 @@ class ServiceCalls:
         effects = [
             effect
             for item in calls.values()
-            if item.status == "completed" and item.name in self._tools and not self.knows(item.call_id)
-            if item.call_id not in answered
+            if item.by_service and item.status == "completed"
+            if item.call_id not in answered and not self.knows(item.call_id)
             for effect in self._take_up(item, now_ns)
         ]
         for call in [each for each in self._calls.values() if each.phase is Phase.LEFT]:
@@ -309,7 +310,8 @@ class ServiceCalls:
             if not call.begun.safe:
                 call.move(Step.FOLLOW)
                 effects.append(FollowTool(call.begun.id))
-            elif item is None or tool is None:
+            elif item is None or tool is None or _digest(item) != call.begun.digest:
+                # Once it has left the history, a client may have brought another of its id.
                 call.move(Step.GIVE_UP)
                 self._settle(call, "failed", _error("not_available", f"{_NOT_DONE}there is no such tool any more."))
             else:
@@ -320,11 +322,11 @@ class ServiceCalls:
     def _take_up(self, item: Item, now_ns: int) -> list[Effect]:
         """A call that history has and that is not written down: its owner is gone, or a store that went back has
         forgotten it."""
-        tool = self._tools[item.name]
-        if tool.safe:
+        tool = self._tools.get(item.name)
+        if tool is not None and tool.safe:
             return self.call(item, ResponseSpec(), now_ns)
         text = _error("lost", _FAILURES["lost"])
-        self._settled.append(Settled(_begun(item, tool), "unknown", text, ResponseSpec(), is_begun=False))
+        self._settled.append(Settled(_begun(item, safe=False), "unknown", text, ResponseSpec(), is_begun=False))
         return []
 
     # ---- the caller waits --------------------------------------------------------------------------
@@ -347,9 +349,12 @@ class ServiceCalls:
         return filler, call.spec
 
 
-def _begun(item: Item, tool: ServiceTool) -> BegunCall:
-    digest = hashlib.sha256(item.text.encode()).digest()
-    return BegunCall(item.call_id, item.id, item.name, digest, tool.safe)
+def _begun(item: Item, *, safe: bool) -> BegunCall:
+    return BegunCall(item.call_id, item.id, item.name, _digest(item), safe)
+
+
+def _digest(item: Item) -> bytes:
+    return hashlib.sha256(item.text.encode()).digest()
 
 
 def _error(code: str, message: str) -> str:

@@ -64,7 +64,7 @@ class Serving:
 
     def called(self, called: Called, now_ns: int) -> list[Effect]:
         """A call has ended that the history has now; those of the client are none of ours."""
-        if not called.by_service or called.item.status != "completed":
+        if not called.item.by_service or called.item.status != "completed":
             return []
         return self.calls.call(called.item, called.spec, now_ns)
 

@@ -3,7 +3,7 @@
 Theory of operation
     A client that has gone on already may have left another request behind, at a gateway that stood still and finds it
     as it wakes. Such a request is *outdated*: its client had seen no more than an owner before the present one, and is
-    heard at that one.
+    there at that one.
 
     Ends of responses went with the connection that had them. The client that comes back names those that it holds open.
     Nobody else knows of them any more, so each is ended, once, as failed; what was stored of it is history all the
@@ -23,11 +23,26 @@ from sessions.effects import Tell
 from sessions.events import ResponseDrained, ResponseLost
 from sessions.response import Deadlines
 
+# Owners: a fail-over loses seconds, in which no client comes back more often.
+FORGOTTEN_MAX = 1_000
 
-def is_outdated(seen_fence: int, fence: int, *, is_heard: bool) -> bool:
+
+def is_outdated(seen_fence: int, fence: int, *, is_there: bool) -> bool:
     """A client that had seen `seen_fence` (0: it does not say) when it asked has gone on with the owner `fence` since,
-    which hears it."""
-    return is_heard and 0 < seen_fence < fence
+    at which it is there."""
+    return is_there and 0 < seen_fence < fence
+
+
+def is_believable(seen_fence: int, stored_fence: int) -> bool:
+    """A client can have seen the owner `seen_fence` of a session of which the store knows `stored_fence`: a store that
+    has gone back has forgotten a few."""
+    return seen_fence - stored_fence <= FORGOTTEN_MAX
+
+
+def is_overtaken(fence: int, present_fence: int) -> bool:
+    """Who has taken a session over as the owner `fence` has lost it already: to `present_fence`, who took it later and
+    heard of that sooner, as answers of a store come in any order."""
+    return present_fence > fence
 
 
 class Takeover:

@@ -40,12 +40,11 @@ class CallError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Called:
     """A call that has ended. It stands behind the last of the items `after` that there is. `spec`: of the response that
-    has made it. `by_service`: the service carries it out, and its client knows nothing of it yet."""
+    has made it. Of one that the service carries out (`item.by_service`), its client knows nothing yet."""
 
     item: Item
     after: tuple[str | None, ...]
     spec: ResponseSpec = field(default_factory=ResponseSpec)
-    by_service: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +167,11 @@ def check_call(call: Item, items: Iterable[Item], *, is_taken: bool) -> None:
 def service_answers(call_id: str) -> CommandRefused:
     """Why its client cannot say what came of a call."""
     return CommandRefused(CALL_SERVED, f"the service itself carries out call {call_id!r}", "item.call_id")
+
+
+def service_has(call_id: str) -> CommandRefused:
+    """Why its client cannot bring a call of this id."""
+    return CommandRefused(CALL_EXISTS, f"the service itself carries out call {call_id!r}", "item.call_id")
 
 
 def place_of(output: Item, items: tuple[Item, ...]) -> str:

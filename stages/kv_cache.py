@@ -14,9 +14,9 @@ Theory of operation
 Rules
 * An identity that differs in anything is another KV, and is never found. Where two of them are of one session it is
   counted as a mismatch, and the older one goes.
-* What is pinned is never taken away. Where all places are, a response waits for one, behind those that came before it;
-  where as many wait as there are places, it is refused with the code `capacity`. Who reads ahead begins no step while a
-  response waits, and takes no place that another reads ahead in.
+* What is pinned is never taken away. Where all places are, a response waits for one, behind those that came before it,
+  for as long as its owner has it wait; where as many wait as there may be sessions, it is refused with the code
+  `capacity`. Who reads ahead begins no step while a response waits, and takes no place that another reads ahead in.
 * Where a claim got no place, `waits` is true until it did, or is gone: who runs the streams asks all of them again when
   a step has come back. `at` tells the time, and is called before anything else is: there is no timer.
 * Tokens are those that the engine says; bytes are tokens times `token_bytes`.
@@ -195,7 +195,7 @@ class KvCache(Generic[T]):
         """A stream of `session`, which is open, begins. Raises `StageFailure("capacity")`."""
         identity = KvIdentity(self._tenants[session], session, *self._revisions)
         waiting = self._responses_waiting
-        if not ahead and waiting >= self._limits.places:
+        if not ahead and waiting >= self._limits.sessions_max:
             places = self._limits.places
             raise StageFailure("capacity", f"all {places} places for KV are in use, and {waiting} responses wait")
         for place in self._of(session):

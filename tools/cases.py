@@ -38,7 +38,8 @@ KINDS = {
     *("admission", "hang", "memory", "session-leak", "slow-consumer", "stale-audio", "work-after-cancel"),
     *("clock", "echo", "false-interrupt", "heard-context", "input-loss", "interrupt-context", "interrupt-policy"),
     *("interrupt-protocol", "interrupt-stop", "interrupt-telephony", "playback-ack", "truncate-protocol"),
-    *("audio-loss", "close", "latency", "reconnect", "recording", "resample", "resume", "stuck-silent"),
+    *("audio-click", "audio-loss", "audio-robotic", "close", "latency", "reconnect", "recording", "resample", "resume"),
+    *("state", "stuck-silent", "telephony-marks"),
 }
 
 Rows = frozenset[str] | None

@@ -15,15 +15,21 @@ from dataclasses import dataclass
 
 from benchmarks.heard_error.line import Spoken
 from benchmarks.heard_error.plan import CallPlan
-from loadtest.coded_ear import SHORTEST_SAMPLES, CodedEar, WordHeard
+from loadtest.coded_ear import EVIDENCE_SAMPLES, SHORTEST_SAMPLES, CodedEar, WordHeard
 from media.chunk import ms_to_samples
-from media.coded_tones import EAR_RATE
+from media.coded_tones import EAR_RATE, EDGE_SAMPLES, WORD
+from media.fade import FADE_MS
 from sessions.records import ItemRecord
 
 # Two neighbouring pieces of a word may each be reported a little long (`media.coded_tones`).
 REPEATED_MS_MAX = 3
+# Of a word that follows another, and of one that is the first, so much may go unnoticed where it breaks off.
+UNNOTICED_MS = (EVIDENCE_SAMPLES + EDGE_SAMPLES) * 1_000 / EAR_RATE
+UNNOTICED_FIRST_MS = SHORTEST_SAMPLES * 1_000 / EAR_RATE
+# What sounded last before a clear was thrown away by it: it ends there, or with the frame that it left whole.
+NEAR_SAMPLES = ms_to_samples(50, EAR_RATE)
 # The ear may take so much for the end of a word that is no more than like it; a frame that came too late is longer.
-BEYOND_MS_MAX = SHORTEST_SAMPLES * 1_000 / EAR_RATE
+BEYOND_MS_MAX = UNNOTICED_FIRST_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,12 @@ class Finding:
         return reports == "acks" or (reports == "truncates" and self.spoken.cut.deed != "hang_up")
 
     @property
+    def ms_unsure(self) -> float:
+        """How much more may have been heard than the ear has made out: what fades out in a hold is soon too soft."""
+        fade_ms = FADE_MS if self.spoken.cut.deed == "speak" else 0
+        return fade_ms + (UNNOTICED_MS if self.heard else UNNOTICED_FIRST_MS)
+
+    @property
     def presumes(self) -> bool:
         """History has a word that was not played."""
         return self.words_error > 0
@@ -54,11 +66,12 @@ class Finding:
 def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar) -> Finding:
     """Compare what `ear` heard of the reply with its `item` in the store, None where there is none."""
     heard = ear.words_of(spoken.response)
-    heard_ms = ear.samples_of(spoken.response) * 1_000 / EAR_RATE
+    heard_ms = _samples_heard(spoken, heard, ear) * 1_000 / EAR_RATE
     said = [] if item is None else words_in(item.content)
     said_ms = 0 if item is None else item.audio_ms_cut if item.truncated else item.audio_ms_total
     faults = [*_faults_of_words(heard), *_faults_of_history(said)]
-    if spoken.stale_samples:
+    end = spoken.cleared_sample
+    if spoken.stale_samples or (end is not None and any(word.start_sample > end + EDGE_SAMPLES for word in heard)):
         faults.append("came after its end")
     if heard_ms > (0 if item is None else item.audio_ms_total) + BEYOND_MS_MAX:
         faults.append("more heard than sent")
@@ -66,6 +79,22 @@ def judge(plan: CallPlan, spoken: Spoken, item: ItemRecord | None, ear: CodedEar
     basis = "" if item is None else item.heard_basis
     lost = tuple((word.word, word.lost_samples) for word in heard)
     return Finding(plan, spoken, basis, len(said) - words, said_ms - heard_ms, tuple(faults), lost)
+
+
+def _samples_heard(spoken: Spoken, heard: Sequence[WordHeard], ear: CodedEar) -> int:
+    """Of the response. Where its sound was thrown away, all that sounded from its last word on was of it, also where
+    that is too short to be made out."""
+    made_out = ear.samples_of(spoken.response)
+    if spoken.cleared_sample is None:
+        return made_out
+    if heard:
+        last = heard[-1]
+        before, since = (last.word + last.whole) * WORD, last.start_sample + last.whole * WORD
+    else:
+        before, since = 0, ear.sound_begin(spoken.cleared_sample)
+        if ear.sound_end(since) < spoken.cleared_sample - NEAR_SAMPLES:
+            return made_out
+    return max(made_out, before + min(ear.sound_end(since), spoken.cleared_sample) - since)
 
 
 def words_in(content: str) -> list[int]:

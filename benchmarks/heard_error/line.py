@@ -57,17 +57,25 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A reply that was cut, or was to be: it may have been over before."""
+    """A reply that was cut, or was to be: it may have been over before.
+
+    `stop_ms`: from the deed to its last sample; `cleared_sample`: from where on in the recording, at the ear's rate,
+    nothing of it may be heard. None: not known. `late`: the machine did not keep up then, of which the service need not
+    be the cause.
+    """
 
     response: str
     item: str
     cut: Cut
     stale_samples: int
+    stop_ms: float | None = None
+    cleared_sample: int | None = None
+    late: bool = False
 
 
 @dataclass(slots=True)
 class CallHeard:
-    """`pcm` at `rate` is what was played in the call."""
+    """`pcm` at `rate` is what was played in the call. `resume_token`: the session's id alone where there is none."""
 
     plan: CallPlan
     resume_token: str
@@ -87,7 +95,8 @@ class Conversing:
     def run(self) -> CallHeard:
         """Carry the plan out. Raises `NoAnswerError`."""
         line = self._line
-        heard = CallHeard(self._plan, line.events[0]["session"]["resume_token"], line.rate)
+        session = line.events[0]["session"]
+        heard = CallHeard(self._plan, session.get("resume_token", session["id"]), line.rate)
         begun = []
         for cut in self._plan.cuts:
             begun.append((self._begin(), cut))
@@ -97,8 +106,11 @@ class Conversing:
         if self._plan.cuts[-1].deed != "hang_up":
             line.listen_for(line.unplayed_ms + FINISH_MS)
         heard.pcm = line.hang_up()
-        heard.replies = [Spoken(one, self._item(one), cut, line.stale_samples(one)) for one, cut in begun]
+        heard.replies = [self._spoken(number, one, cut) for number, (one, cut) in enumerate(begun)]
         return heard
+
+    def _spoken(self, _number: int, response: str, cut: Cut) -> Spoken:
+        return Spoken(response, self._item(response), cut, self._line.stale_samples(response))
 
     # ---- replies -------------------------------------------------------------------------------------
 
@@ -136,6 +148,8 @@ class Conversing:
         elif cut.deed == "clear":
             line.flush()
             line.send("output_audio_buffer.clear")
+        elif cut.deed == "key":
+            self._press()
         else:
             if cut.deed == "stop":
                 line.flush()
@@ -145,6 +159,9 @@ class Conversing:
         updated = self._number_of("session.updated")
         line.send("session.update", session={"type": "realtime"})
         self._until(lambda: self._number_of("session.updated") > updated)
+
+    def _press(self) -> None:
+        raise NotImplementedError("only telephones have keys")
 
     # ---- what was told -------------------------------------------------------------------------------
 

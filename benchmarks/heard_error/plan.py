@@ -18,22 +18,41 @@ from tests.live.coded_caller import Delay, Network, Reports, at_once
 
 CUTS_PER_CALL = 5
 
-Transport = Literal["websocket", "webrtc"]
+Transport = Literal["websocket", "webrtc", "twilio", "asterisk"]
 Conditions = Literal["prompt", "uneven", "slow"]
 # `cancel`: the caller plays on until the cancel is answered; `stop`, `clear`: it throws away at once what it has not
-# played, and cancels or clears; `speak`: by voice.
-Deed = Literal["cancel", "stop", "clear", "speak", "hang_up"]
+# played, and cancels or clears; `speak`: by voice; `key`: by one of a telephone,
+# where commands come by a second connection.
+Deed = Literal["cancel", "stop", "clear", "speak", "key", "hang_up"]
 # `before` the first word, `inside` the reply, about its `end`, and `after_done`, while sound is unplayed.
 Moment = Literal["before", "inside", "end", "after_done"]
 
-REPORTS: dict[Transport, tuple[Reports, ...]] = {"websocket": ("acks", "truncates", "none"), "webrtc": ("acks", "none")}
-CONDITIONS: tuple[Conditions, ...] = ("prompt", "uneven", "slow")
+# A carrier reports by its marks, and by the length of its queue.
+REPORTS: dict[Transport, tuple[Reports, ...]] = {
+    "websocket": ("acks", "truncates", "none"),
+    "webrtc": ("acks", "none"),
+    "twilio": ("acks",),
+    "asterisk": ("acks",),
+}
+CONDITIONS: dict[Transport, tuple[Conditions, ...]] = {
+    "websocket": ("prompt", "uneven", "slow"),
+    "webrtc": ("prompt", "uneven", "slow"),
+    "twilio": ("prompt",),
+    "asterisk": ("prompt",),
+}
 MOMENTS: tuple[Moment, ...] = ("before", "inside", "inside", "inside", "end", "after_done")
 DEEDS: dict[Transport, tuple[Deed, ...]] = {
     "websocket": ("cancel", "stop", "clear", "speak"),
     "webrtc": ("cancel", "clear", "speak"),
+    "twilio": ("cancel", "clear", "speak", "key"),
+    "asterisk": ("cancel", "clear", "speak", "key"),
 }
-DEEDS_AFTER_DONE: dict[Transport, tuple[Deed, ...]] = {"websocket": ("clear", "speak"), "webrtc": ("speak",)}
+DEEDS_AFTER_DONE: dict[Transport, tuple[Deed, ...]] = {
+    "websocket": ("clear", "speak"),
+    "webrtc": ("speak",),
+    "twilio": ("clear", "speak", "key"),
+    "asterisk": ("clear", "speak", "key"),
+}
 
 BUFFER_MS = 40  # the least that players have
 DOWN_MS, DOWN_MORE_MS, BUFFER_UNEVEN_MS = 100, 80, 80
@@ -80,7 +99,7 @@ def _stalls(dice: random.Random) -> Delay:
 
 def plan_calls(transport: Transport, cuts: int, seed: int) -> list[CallPlan]:
     """Calls with `cuts` cuts in all, rounded up to whole calls."""
-    kinds = itertools.cycle(itertools.product(REPORTS[transport], CONDITIONS))
+    kinds = itertools.cycle(itertools.product(REPORTS[transport], CONDITIONS[transport]))
     calls = -(-cuts // CUTS_PER_CALL)
     return [
         CallPlan(transport, conditions, reports, tuple(_cuts(transport, number, seed + number)), seed + number)

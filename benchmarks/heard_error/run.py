@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.heard_error.judge import Finding, judge
 from benchmarks.heard_error.line import WORDS, CallHeard, Conversing, NoAnswerError
+from benchmarks.heard_error.phone import over_telephone
 from benchmarks.heard_error.plan import CallPlan, Transport, plan_calls
 from benchmarks.heard_error.report import is_good, report
 from benchmarks.turns import Say
@@ -26,7 +27,7 @@ WEBRTC_SHARE = 0.4
 SEED = 20261130
 SHOWN_MS = 50  # of sound that was not heard, where the client reports
 # As many as leave half of two cores idle: a caller that gets no CPU in time plays late.
-CALLS_AT_ONCE: dict[Transport, int] = {"websocket": 12, "webrtc": 5}
+CALLS_AT_ONCE: dict[Transport, int] = {"websocket": 12, "webrtc": 5, "twilio": 3, "asterisk": 3}
 
 # However long a caller speaks, it is one word: more would make two short sounds an interruption.
 PROFILE = """
@@ -43,13 +44,13 @@ concurrency = 32
 
 
 @contextmanager
-def oracle_service(words: int = WORDS) -> Iterator[Service]:
-    """A service whose every reply has so many words of coded tones."""
+def oracle_service(words: int = WORDS, **settings: str) -> Iterator[Service]:
+    """A service whose every reply has so many words of coded tones; of `settings`, see `Service`."""
     with tempfile.TemporaryDirectory(prefix="duplex-") as folder:
         profile = Path(folder, "profile.toml")
         profile.write_text(PROFILE.format(words=words))
-        settings = {"synthetic_profile": str(profile), "calls_max": "32", "log_level": "warning"}
-        with serving(Path(folder, "data"), settings, engine="synthetic") as service:
+        usual = {"synthetic_profile": str(profile), "calls_max": "32", "log_level": "warning"}
+        with serving(Path(folder, "data"), usual | settings, engine="synthetic") as service:
             yield service
 
 
@@ -100,6 +101,8 @@ async def _call(say: Say, service: Service, plan: CallPlan, threads: ThreadPoolE
     try:
         if plan.transport == "websocket":
             return await loop.run_in_executor(threads, _over_websocket, service, plan)
+        if plan.transport != "webrtc":
+            return await over_telephone(service, plan, threads)
         async with coded_rtc_calling(service, plan.network(), reports=plan.reports == "acks") as caller:
             return await loop.run_in_executor(threads, Conversing(RtcLine(caller, loop), plan).run)
     except NoAnswerError as error:

@@ -255,7 +255,13 @@ def _heard_on(line: _Connection, before: frozenset[str]) -> Iterator[ReplyHeard]
         late = [event["samples"] for event in own if response in before or event["epoch"] < epoch]
         stale = line.stale_samples(response) + sum(late)
         ends = [_end_of(e["response"]) for e in line.of_type("response.done") if e["response"]["id"] == response]
-        yield ReplyHeard(line.item_of(response), tuple(ear.words_of(response)), stale, "".join(ends))
+        words = tuple(ear.words_of(response))
+        yield ReplyHeard(line.item_of(response), words, stale, "".join(ends), gapless=_is_gapless(own))
+
+
+def _is_gapless(sounds: list[Message]) -> bool:
+    ends = [0, *(event["start_sample"] + event["samples"] for event in sounds)]
+    return all(event["start_sample"] == end for event, end in zip(sounds, ends, strict=False))
 
 
 def kept(item: Message) -> Kept:

@@ -4,6 +4,7 @@ Rules
 * A checkpoint is an item that the store had when something was killed: it stays. What the client was told is complete,
   and was not stored yet, is counted apart (`told_lost`): no more is promised than what the store has acknowledged.
 * A word counts as heard when nothing of it is missing but what the ear cannot tell (`EDGE_SAMPLES`).
+* Sound that comes late on a machine that is full tears words, and loses none of them.
 * A turn is answered once: by one message, and one more for what came of each call, which may come turns later.
 * *Stale* is sound of a response whose end the client had been told, or that belongs to a connection before.
 """
@@ -38,12 +39,14 @@ class Kept:
 @dataclass(frozen=True, slots=True)
 class ReplyHeard:
     """What reached the ear of one response, whose item is `item`. `end`: how it ended, as the client was told on the
-    same connection; empty where it was not."""
+    same connection; empty where it was not. `gapless`: all that came of it follows on each other, so what the ear lacks
+    came too late, in pieces too short to be told."""
 
     item: str
     words: tuple[WordHeard, ...]
     stale_samples: int = 0
     end: str = ""
+    gapless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def judge(call: CallTold, asked: Sequence[str]) -> Finding:
         "checkpoints lost": len(call.checkpoints - by_id.keys()),
         "out of order": _out_of_order(call),
         "words in no history": sum(unaccounted),
-        "heard twice or with a gap": sum(map(_is_broken, spoken)),
+        "heard twice or with a gap": sum(map(_is_broken, spoken, call.replies)),
         "duplicate turns": _duplicates(call.history),
         "stale samples": sum(reply.stale_samples for reply in call.replies),
         "repeated side effects": _repeated(call.history, asked),
@@ -125,9 +128,12 @@ def _missed(reply: ReplyHeard, kept: Kept | None) -> str:
     return f"{reply.item}, {reply.end or 'not ended'}: heard (word, samples lost) {heard}, in history {kept}"
 
 
-def _is_broken(words: Sequence[WordHeard]) -> bool:
+def _is_broken(words: Sequence[WordHeard], reply: ReplyHeard) -> bool:
     repeated = any(word.repeated_samples > ms_to_samples(REPEATED_MS_MAX, EAR_RATE) for word in words)
-    return repeated or [word.word for word in words] != list(range(len(words)))
+    numbers = [word.word for word in words]
+    if reply.gapless:
+        return repeated or numbers != sorted(set(numbers))
+    return repeated or numbers != list(range(len(words)))
 
 
 # ---- turns and calls ---------------------------------------------------------------------------------------

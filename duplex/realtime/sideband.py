@@ -9,43 +9,66 @@ Theory of operation
 Rules
 * A key of the call's own tenant is needed; a client secret, which is good for one call, joins none.
 * It sends no sound, resumes nothing and reports nothing heard: these are refused, and the rest is obeyed as ever.
-* A call has a few of them (`OBSERVERS_MAX`). One that does not read in time is closed; the call goes on.
-* It ends with the call, for the same reason; its own end ends nothing.
+* A call has a few of them (`OBSERVERS_MAX`); a gateway `SIDEBANDS_MAX`, with those that it passes on, and half as many
+  of one tenant. One that does not read in time is closed; the call goes on.
+* It ends with the call, for the same reason, or once its key is no longer named; its own end ends nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
 import structlog
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketState
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.frames import CloseCode
 
 from duplex.admission import RefusedError
 from duplex.audience import TooManyObserversError
-from duplex.auth import Authority, UnauthorizedError
-from duplex.call import Call
+from duplex.auth import Authority, Refusal, UnauthorizedError
+from duplex.call import INTERNAL_ERROR, Call
 from duplex.gateway import Gateway, new_id
 from duplex.neighbours import Neighbour, Neighbours, is_passed_on, passed_on
+from duplex.permissions import PERMISSION_REVOKED
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import Limits, Outbox, RealtimeConnection, SocketClosedError
 from duplex.realtime.dialect import RealtimeDialect
 from duplex.realtime.session_config import session_dict
-from duplex.realtime.sockets import StarletteSocket, close, deny, limits_of, refuse, say_goodbye, subprotocol_of
+from duplex.realtime.sockets import (
+    CLOSE_CODES,
+    CLOSE_FAULT,
+    StarletteSocket,
+    close,
+    deny,
+    limits_of,
+    refuse,
+    say_goodbye,
+    subprotocol_of,
+)
+from duplex.tasks import stop_task
+from duplex.tenants import Permission
 from duplex.webrtc.visit import gateway_of
 from sessions.store import StoreError, valid_session_id
 
+SIDEBANDS_MAX = 256  # at a gateway: each has a descriptor, two where it is passed on, and calls need some as well
+OF_TENANT_MAX = SIDEBANDS_MAX // 2
 CONNECT_S_MAX = 2.0  # a neighbour that takes longer stands still
 MESSAGES_AHEAD_MAX = 16  # of one side, which the other has not taken yet
 BUSY_RETRY_S = 5
 
+# Codes of ends that nobody has sent, nor may send: RFC 6455, section 7.4.1.
+_NEVER_SENT = (CloseCode.NO_STATUS_RCVD, CloseCode.ABNORMAL_CLOSURE, CloseCode.TLS_HANDSHAKE)
+
 _INPUT = (ask.InputAppend, ask.InputCommit, ask.InputClear)
 _NOT_HERE = (*_INPUT, ask.PlaybackAck, ask.TurnHold, ask.SessionResume, ask.Bye)
+_REVOKED = Refusal(401, PERMISSION_REVOKED, "the key was revoked")
 _NOT_FOUND = RefusedError("call_not_found", "there is no such call, or it is over", None, status=404)
 
 _log = structlog.get_logger("duplex.realtime")
@@ -85,6 +108,29 @@ class SidebandConnection(RealtimeConnection):
             await super()._follow(command)
 
 
+class Seats:
+    """How many sidebands each tenant has at one gateway."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def taken(self, tenant: str) -> Iterator[None]:
+        """One more of `tenant`. Raises `RefusedError` where there may be none."""
+        if self._taken[tenant] >= OF_TENANT_MAX:
+            message = f"this tenant has {OF_TENANT_MAX} second connections here, which is all that it may have"
+            raise RefusedError("too_many_sidebands", message, BUSY_RETRY_S, status=429)
+        if self._taken.total() >= SIDEBANDS_MAX:
+            message = f"there are {SIDEBANDS_MAX} second connections here, which is all that there may be"
+            raise RefusedError("too_many_sidebands", message, BUSY_RETRY_S)
+        self._taken[tenant] += 1
+        try:
+            yield
+        finally:
+            self._taken[tenant] -= 1
+            self._taken += Counter()  # whoever has none is forgotten
+
+
 class SidebandEndpoint:
     """`rtc_call` gives the call of a WebRTC connection here, by its id."""
 
@@ -99,23 +145,38 @@ class SidebandEndpoint:
         self._authority = authority
         self._rtc_call = rtc_call
         self._neighbours = neighbours
+        self._seats = Seats()
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""
-        call_id = websocket.query_params["call_id"]
         try:
-            tenant = self._authority.permission(websocket.headers).tenant
-            call = self._call_here(call_id)
-            if call is None:
-                await self._pass_on(websocket, await self._owner_of(websocket, call_id))
-            elif call.conversation.tenant != tenant:
-                raise _NOT_FOUND
-            else:
-                await self._join(websocket, call)
+            permission = self._authority.permission(websocket.headers)
+            with self._seats.taken(permission.tenant):
+                await self._serve_while_permitted(websocket, permission)
         except UnauthorizedError as error:
             await refuse(websocket, error.refusal)
         except RefusedError as error:
             await deny(websocket, error.status, error.code, str(error), error.retry_after_s)
+
+    async def _serve_while_permitted(self, websocket: WebSocket, permission: Permission) -> None:
+        serving = asyncio.create_task(self._serve(websocket, permission.tenant))
+        try:
+            with self._gateway.tenancies.permissions.in_use(permission, serving.cancel):
+                await asyncio.wait({serving})
+        finally:
+            await stop_task(serving)
+        if serving.cancelled():
+            await _dismiss(websocket)
+
+    async def _serve(self, websocket: WebSocket, tenant: str) -> None:
+        call_id = websocket.query_params["call_id"]
+        call = self._call_here(call_id)
+        if call is None:
+            await self._pass_on(websocket, await self._owner_of(websocket, call_id))
+        elif call.conversation.tenant != tenant:
+            raise _NOT_FOUND
+        else:
+            await self._join(websocket, call)
 
     # ---- here ----------------------------------------------------------------------------------------
 
@@ -188,6 +249,13 @@ class SidebandEndpoint:
             await _pipe(websocket, far)
 
 
+async def _dismiss(websocket: WebSocket) -> None:
+    """Raises `UnauthorizedError` where it has not been accepted yet."""
+    if websocket.application_state is WebSocketState.CONNECTING:
+        raise UnauthorizedError(_REVOKED)
+    await close(websocket, CLOSE_CODES[PERMISSION_REVOKED], PERMISSION_REVOKED)
+
+
 def _patient(limits: Limits) -> Limits:
     """Who only looks on says nothing for as long as a call may last."""
     return replace(limits, idle_ns_max=limits.call_ns_max)
@@ -215,8 +283,14 @@ async def _pipe(websocket: WebSocket, far: ClientConnection) -> None:
     for end in ends:
         if isinstance(end, Exception):
             _log.error("sideband_failed", exc_info=end)
-    if far.close_code is not None:
-        await close(websocket, far.close_code, far.close_reason or "")
+    await close(websocket, *_end_of(far))
+
+
+def _end_of(far: ClientConnection) -> tuple[int, str]:
+    """Code and reason, a fault of the service where it has ended without a word."""
+    if far.close_code is None or far.close_code in _NEVER_SENT:
+        return CLOSE_FAULT, INTERNAL_ERROR
+    return far.close_code, far.close_reason or ""
 
 
 async def _there(near: StarletteSocket, far: ClientConnection) -> None:

@@ -1,8 +1,9 @@
 """A WebSocket of the Realtime API: how it is refused, served to a connection, and closed.
 
 Close codes: 1000 the call ended as asked; 1001 shutdown (clients reconnect on it); 1008 a limit or a rule;
-1011 a fault of the service; 1013 the store is away or full, try again later; 4001 another connection took the session;
-4002 an operator ended the call; 4003 the session was deleted; 4004 the permission to call was revoked.
+1011 a fault of the service; 1013 the store is away or full, or a ping has no answer, try again later;
+4001 another connection took the session; 4002 an operator ended the call; 4003 the session was deleted;
+4004 the permission to call was revoked.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ CLOSE_CODES = {
     "quota_exceeded": 1008,
     "store_unavailable": 1013,
     "store_full": 1013,
+    "client_gone": 1013,  # or so it seemed
     "refused": 1008,
 }
 CLOSE_FAULT = 1011
@@ -89,10 +91,11 @@ async def say_goodbye(websocket: WebSocket, outbox: Outbox, reason: str) -> None
 
 
 async def close(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close it with these, unless it is closed."""
+    """Close it with these, unless it is closed, or its client takes nothing more."""
     if is_open(websocket):
-        with suppress(RuntimeError, WebSocketDisconnect):
-            await websocket.close(code, reason)
+        with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await websocket.close(code, reason)
 
 
 def is_open(websocket: WebSocket) -> bool:

@@ -15,8 +15,10 @@ from starlette.websockets import WebSocket
 from duplex.admission import RefusedError
 from duplex.auth import Authority, UnauthorizedError
 from duplex.call import INTERNAL_ERROR, Call
+from duplex.claims import CLIENT_GONE
 from duplex.client_secrets import Grant, TransportName
 from duplex.gateway import Admitted, Gateway, new_id
+from duplex.presence import until_seen
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import (
@@ -31,7 +33,7 @@ from duplex.realtime.dialect import Message, RealtimeDialect, error_message, ite
 from duplex.realtime.replay import Replays
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from duplex.realtime.sockets import CLOSE_CODES, StarletteSocket, deny, limits_of, refuse, say_goodbye, subprotocol_of
-from duplex.session_watch import SESSION_DELETED
+from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
 from duplex.tenancies import Tenancy
 from media.heard_estimate import Probe
 from sessions.settings import SessionSettings, TurnDetection
@@ -39,6 +41,7 @@ from stages.contracts import EPOCHS_PER_FENCE
 
 TRANSPORT: TransportName = "websocket"
 PROBE_EXTENSION = "duplex.probe"  # of the ASGI scope: what the server's pings show of the path
+PRESENCE_EXTENSION = "duplex.presence"  # of the same: whether the client has hung up, of which we may read only later
 NS_PER_S = 1_000_000_000
 
 _log = structlog.get_logger("duplex.realtime")
@@ -79,8 +82,8 @@ class _Visit:
         self._socket = StarletteSocket(websocket)
         self._dialect = RealtimeDialect(new_id, extensions=websocket.query_params.get("extensions") == "1")
         config = gateway.config
-        probe: Callable[[], Probe] = websocket.scope.get("extensions", {}).get(PROBE_EXTENSION, Probe)
-        self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S, probe)
+        self._probe: Callable[[], Probe] = websocket.scope.get("extensions", {}).get(PROBE_EXTENSION, Probe)
+        self._outbox = Outbox(self._dialect, config.client_stall_s * NS_PER_S, self._probe)
         self._limits = limits_of(config)
 
     async def serve(self) -> None:
@@ -121,8 +124,14 @@ class _Visit:
                 return
         await self._gateway.forget(admitted.call.session)
         self._dialect.answered = first.event_id
+        if not await until_seen(self._probe):
+            raise RefusedError(CLIENT_GONE, "no ping was answered since the request was sent", retry_after_s=1)
         async with self._gateway.resumed_call(
-            first.token, tenancy=self._tenancy, responses=first.responses, epoch=first.epoch
+            first.token,
+            tenancy=self._tenancy,
+            responses=first.responses,
+            epoch=first.epoch,
+            is_there=self._websocket.scope.get("extensions", {}).get(PRESENCE_EXTENSION, lambda: True),
         ) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
@@ -189,7 +198,7 @@ class _Visit:
 
     async def _close(self, reason: str) -> None:
         """Say why, and where the session went, unless the client is gone."""
-        if reason == "session_replaced" and self._dialect.extensions:
+        if reason == SESSION_REPLACED and self._dialect.extensions:
             self._outbox.post({"type": "session.replaced"})
         await say_goodbye(self._websocket, self._outbox, reason)
 

@@ -76,8 +76,9 @@ class Asterisk:
         self._early_bytes = 0
         self._marks = Marks()
         self._is_paused = False
-        # What was sent when each status was asked for, and whether a flush followed.
-        self._asked: deque[tuple[int, int, bool]] = deque(maxlen=STATUSES_MAX)
+        # What was sent when each status was asked for, and whether a flush followed; None: one of nothing.
+        self._asked: deque[tuple[int, int, bool | None]] = deque(maxlen=STATUSES_MAX)
+        self._flushed = 0
         self._readers: Mapping[str, Callable[[Fields], list[Event]]] = {
             "MEDIA_START": self._start,
             "MEDIA_MARK_PROCESSED": self._mark,
@@ -144,6 +145,8 @@ class Asterisk:
         if frames is None or self._format is None or not self._asked:
             raise CarrierError("unexpected_status", "a STATUS that nobody has asked for, or without queue_length")
         epoch, offset, is_flush = self._asked.popleft()
+        if is_flush is None:
+            return [Flushed(epoch, offset, None)]
         unplayed = min(offset, frames * (self._frame_bytes // _sample_bytes(self._format)))
         return [Flushed(epoch, offset, unplayed) if is_flush else Played(epoch, offset - unplayed)]
 
@@ -163,7 +166,9 @@ class Asterisk:
 
     def flush(self, epoch: int, offset: int, /) -> list[Message]:
         stop = [] if self._is_paused else [_command("PAUSE_MEDIA")]
-        self._asked.append((epoch, offset, True))
+        # Of what was thrown away before it says nothing, though it all lies before it.
+        self._asked.append((epoch, offset, True if offset > self._flushed else None))
+        self._flushed = offset
         self._marks.flushed(offset, dropped=True)
         self._is_paused = False
         return [*stop, _command("GET_STATUS"), _command("FLUSH_MEDIA"), _command("CONTINUE_MEDIA")]

@@ -2,12 +2,13 @@
 
 Theory of operation
     The last mark that came back says where the carrier was when it sent it. From then on it has gone on in real time,
-    as far as anybody knows: up to the next mark that has not come back, and up to what was sent. That errs low by the
-    way of the mark, since the carrier played on meanwhile, and never passes what could have been played. Before the
-    first mark nothing is known.
+    as far as anybody knows: up to the next mark that has not come back, and up to what it can have played since it was
+    sent. That errs low by the way of the mark, since the carrier played on meanwhile. Before the first mark nothing is
+    known.
 
     How full its queue is follows from what it was sent, and the clock. A pause stops both. What was held up on its way
-    comes in a burst, and then waits there longer than the clock knows: the marks show that.
+    comes in a burst, and then waits there longer than the clock knows; a carrier whose clock is faster than ours has
+    less than that says. The marks show both.
 
 Rules
 * Offsets are samples of the line; what is heard never goes back.
@@ -34,6 +35,8 @@ class CarrierQueue:
         self._played: int | None = None  # by the last mark
         self._played_ns = 0
         self._paused_ns: int | None = None
+        self.gained_ns = 0
+        """How much more than our clock's time it has played since it had nothing to play."""
 
     @property
     def end(self) -> int:
@@ -48,6 +51,8 @@ class CarrierQueue:
     def sent(self, end: int, now_ns: int) -> None:
         """What was sent ends at `end`."""
         samples = end - self._sent
+        if not self.is_playing:
+            self.gained_ns = 0
         self._play_end_ns = max(self._play_end_ns, self._clock(now_ns)) + samples * NS_PER_S // self._rate
         self._sent = end
 
@@ -64,6 +69,7 @@ class CarrierQueue:
         self._marks.clear()
         self._play_end_ns = now_ns
         self._paused_ns = None
+        self.gained_ns = 0
 
     def marked(self) -> None:
         """A mark was sent behind all that was."""
@@ -78,9 +84,13 @@ class CarrierQueue:
         answered; None: not known."""
         if offset <= self._begins:
             return
+        unplayed_ns = max(0, self._sent - offset) * NS_PER_S // self._rate
+        gained_ns = max(0, self._play_end_ns - self._clock(now_ns) - unplayed_ns)
+        self._play_end_ns -= gained_ns
+        self.gained_ns += gained_ns
         if round_trip_ns is not None:
-            unplayed_ns = (self._sent - offset) * NS_PER_S // self._rate - round_trip_ns - TICK_NS
-            self._play_end_ns = max(self._play_end_ns, self._clock(now_ns) + unplayed_ns)
+            least_ns = self._clock(now_ns) + unplayed_ns - round_trip_ns - TICK_NS
+            self._play_end_ns = max(self._play_end_ns, least_ns)
         while self._marks and self._marks[0] <= offset:
             self._marks.popleft()
         if self._played is None or offset >= self._played:
@@ -92,7 +102,9 @@ class CarrierQueue:
             return None
         since_ns = max(0, self._clock(now_ns) - self._played_ns)
         most = self._marks[0] if self._marks else self._sent
-        return min(self._played + since_ns * self._rate // NS_PER_S, most)
+        # A queue that had run dry has stood still: no sample is played before it was sent.
+        most = min(most, self._sent - self.lead_ns(now_ns) * self._rate // NS_PER_S)
+        return max(self._played, min(self._played + since_ns * self._rate // NS_PER_S, most))
 
     def lead_ns(self, now_ns: int) -> int:
         """How much it has yet to play, by the clock."""

@@ -3,11 +3,13 @@
 Theory of operation
     A frame of a reply becomes frames of the line. Behind each `MARK_FRAMES` of them a mark is sent, and behind the last
     of a reply. What came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported each slot.
+    Frames are asked for by the carrier's clock, which may be faster than ours.
     The end of an epoch takes back what has not left and flushes the rest. So does a turn of the caller's where we
     believe that all was heard: the carrier may play on for seconds.
 
 Rules
-* Nothing of what was flushed is ever sent, or counted as heard by a mark that comes back later.
+* Nothing of what was flushed is ever sent, or counted as heard by a mark that comes back later. What had been heard of
+  it is told again: until then it may have been believed to be heard whole.
 * In a hold the carrier is paused where it can be; whatever ends the hold lets it go on.
 * A carrier whose queue is full is sent nothing.
 * Half a frame waits for what follows for `REST_NS_MAX`, and is then filled with silence.
@@ -63,6 +65,7 @@ class PhoneLine:
         self._sent: tuple[str, int] | None = None  # the response that sounds, and up to where
         self._before: tuple[str, int] | None = None  # the one that it follows without a flush
         self._reported: tuple[str, int] | None = None
+        self._flushed: tuple[str, int] | None = None  # what had been heard of what was flushed
 
     @property
     def is_playing(self) -> bool:
@@ -76,13 +79,16 @@ class PhoneLine:
         self._outbound.pace(now_ns)
         if self._sound.is_waiting and now_ns - self._rest_ns >= REST_NS_MAX:
             self._send(self._sound.pad(), ends=True)
+        flushed, self._flushed = self._flushed, None
+        if flushed is not None:
+            self._ports.heard(*flushed)
         self._report()
 
     def next_frame_ns(self, now_ns: int) -> int | None:
         self._now_ns = now_ns
         lead_ns = self._can_do.lead_ms * 1_000_000
         may_send = not self._is_full and self._outbound.has_room and self._queue.lead_ns(now_ns) < lead_ns
-        return now_ns if may_send else None
+        return now_ns + self._queue.gained_ns if may_send else None
 
     def path(self, now_ns: int) -> Path:
         return path_of(TELEPHONE_LATENCY, self._ports.probe(), now_ns)
@@ -145,6 +151,8 @@ class PhoneLine:
 
     def drop_audio(self) -> Position | None:
         """Also where nothing of it is known to sound: the carrier may know more than its marks have told."""
+        self._report()
+        self._flushed, self._reported = self._reported, None
         unsent = self._outbound.drop_sound()
         left = self._sound.position if unsent is None else unsent
         dropped = self._sound.take_back(left)

@@ -259,7 +259,12 @@ class RtcVisit:
         self._outbox.clear()
         token, responses = asked.token, asked.responses
         async with self._gateway.resumed_call(
-            token, TRANSPORT, self._tenancy, responses=responses, epoch=asked.epoch
+            token,
+            TRANSPORT,
+            self._tenancy,
+            responses=responses,
+            epoch=asked.epoch,
+            is_there=lambda: not self._peer.over.is_set(),
         ) as admitted:
             self._begin(admitted.call)
             self._dialect.transcription = admitted.call.conversation.settings.transcription

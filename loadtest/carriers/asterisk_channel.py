@@ -203,8 +203,10 @@ class AsteriskChannel:
 
     def receive(self, message: str | bytes, _now_ns: int) -> list[Effect]:
         """Take in what the service has sent."""
-        if self._phase in (Phase.NEW, Phase.DOWN):
-            return self._ignore("a message outside a call")
+        if self.is_over:
+            return []  # it was on its way when the call ended
+        if self._phase is Phase.NEW:
+            return self._ignore("a message before the call")
         if len(message) > MESSAGE_BYTES_MAX:
             complaint = Complaint("", f"a message of more than {MESSAGE_BYTES_MAX} bytes")
             return [complaint, *self._go_down("a message was too long")]

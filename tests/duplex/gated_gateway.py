@@ -37,7 +37,7 @@ class Gate:
 
 
 class GatedStore(MemorySessionStore):
-    """Waits at the gate that has the operation's name."""
+    """Waits at the gate that has the operation's name; at `acquired` with the answer of that."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 0)
@@ -60,9 +60,11 @@ class GatedStore(MemorySessionStore):
         retention_ms: int | None = None,
     ) -> tuple[Ownership, Snapshot]:
         await self.gates["acquire"].passage()
-        return await super().acquire(
+        acquired = await super().acquire(
             session, owner, token_digest, lease_ttl_ms, seen_fence=seen_fence, retention_ms=retention_ms
         )
+        await self.gates["acquired"].passage()
+        return acquired
 
 
 class GatedGateway:

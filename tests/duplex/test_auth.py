@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from duplex.auth import Authority, UnauthorizedError
 from duplex.client_secrets import Bounds, ClientSecrets, Grant
 from duplex.config import load
+from duplex.tenant_directory import TenantDirectory
 from sessions.memory_store import MemorySessionStore
+from tests.duplex.test_tenants import KEY, TWO, replace
 
 HOST = "127.0.0.1:8080"
 
@@ -196,3 +199,13 @@ def test_a_ticket_is_a_client_secret_or_a_key_and_nothing_else(settings: dict[st
             assert (await of.spend_ticket("right", "telephony")).session is None
 
     asyncio.run(scenario())
+
+
+def test_with_tenants_a_page_that_may_not_ask_is_told_that_and_nothing_of_keys(tmp_path: Path) -> None:
+    replace(tmp_path / "tenants.toml", TWO)
+    guarded = Authority(load({}), None, TenantDirectory(tmp_path / "tenants.toml"))
+    assert code(guarded, authorization=f"Bearer {KEY}") is None
+    assert code(guarded) == "missing_token"
+    assert code(guarded, authorization="Bearer dk_x") == "invalid_token"
+    for key in ("", "Bearer dk_x", f"Bearer {KEY}"):
+        assert code(guarded, authorization=key, origin="https://evil.example") == "origin_not_allowed"

@@ -93,7 +93,7 @@ def test_a_call_in_which_nobody_speaks_leaves_at_once_and_not_while_its_caller_s
 def test_after_standing_still_nothing_is_said_until_the_session_is_known_to_be_ours() -> None:
     async def scenario(one: Bench) -> None:
         doubted: list[Call] = []
-        one.call._services = replace(one.call._services, doubt=doubted.append)
+        one.call._services = replace(one.call._services, doubt=lambda call, _refusal: doubted.append(call))
         one.client.has_room = False
         tag = one.start_reply()
         await one.written()
@@ -115,7 +115,7 @@ def test_after_standing_still_nothing_is_said_until_the_session_is_known_to_be_o
 def test_what_comes_first_after_standing_still_may_be_a_stages_sound() -> None:
     async def scenario(one: Bench) -> None:
         doubted: list[Call] = []
-        one.call._services = replace(one.call._services, doubt=doubted.append)
+        one.call._services = replace(one.call._services, doubt=lambda call, _refusal: doubted.append(call))
         one.call.pace(1)  # long ago
         one.start_reply()
         assert doubted == [one.call]

@@ -77,6 +77,7 @@ ITEMS = st.builds(
     cut=st.booleans(),
     filler=st.sampled_from(["", "One moment, please."]),
     broke_off=st.booleans(),
+    by_service=st.booleans(),
 ).map(_as_cut)
 SETTINGS = st.builds(
     SessionSettings,

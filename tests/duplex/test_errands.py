@@ -73,6 +73,16 @@ def test_of_a_gateway_that_is_no_more_nothing_is_awaited(gateway: str) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("gateway", ["", "gw 1", "*", "x" * 300])
+def test_of_what_names_no_gateway_the_store_is_not_asked(gateway: str) -> None:
+    async def scenario(house: House) -> None:
+        house.faults["send"] = Fault.UNAVAILABLE
+        assert await house.ask(gateway="gw_2") is Outcome.NO_ANSWER
+        assert await house.ask(gateway=gateway) is Outcome.NOBODY
+
+    play(scenario)
+
+
 def test_one_that_stands_still_is_waited_for_so_long() -> None:
     async def scenario(house: House) -> None:
         may_go_on = asyncio.Event()

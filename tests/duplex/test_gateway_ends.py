@@ -176,3 +176,15 @@ def test_a_fault_of_ours_in_writing_ends_the_call_and_leaves_nothing(
             assert again.call.end_reason is None
 
     play(tmp_path, scenario)
+
+
+def test_a_call_that_is_over_gives_its_session_back_to_whoever_comes(tmp_path: Path) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as admitted:
+            session = admitted.call.session
+            (held,) = await one.store.describe([session])
+            assert held.lease_ms > 0
+        (held,) = await one.store.describe([session])
+        assert held.lease_ms == 0
+
+    play(tmp_path, scenario)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from duplex import claims, operations, waiting_room
 from duplex.admission import RefusedError
@@ -21,6 +22,7 @@ from duplex.tasks import stop_task
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.planner import ReplyDefaults
 from sessions.settings import SessionSettings
+from stages.messages import SessionRefused
 from tests.duplex.test_gateway import Deaf, say, texts
 from tests.duplex.test_operations import WORDS, Visit
 
@@ -265,6 +267,44 @@ def test_a_call_in_doubt_learns_whose_its_session_is(play: Play, befell: str, re
             await asyncio.gather(*house.here._doubts.asking)
             assert call.end_reason == reason
             assert call._is_in_doubt is (reason is not None)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("befell", "reason"),
+    [
+        ("nothing", "encoder_stale_epoch"),
+        ("store away", "encoder_stale_epoch"),
+        ("taken", "session_replaced"),
+        ("taken here", "session_replaced"),
+        ("deleted", "session_deleted"),
+    ],
+)
+def test_a_call_that_a_stage_refuses_is_told_whether_its_session_has_gone(
+    play: Play,
+    befell: str,
+    reason: str,
+) -> None:
+    async def scenario(house: House) -> None:
+        async with house.here.new_call(SessionSettings()) as admitted:
+            call = admitted.call
+            house.here._session_watch._calls_of = lambda _session: ()
+            if befell.startswith("taken"):
+                digest = house.here._claims._claims[call.session].token_digest
+                owner = house.here.name if befell == "taken here" else "gw_other"
+                await house.store.acquire(call.session, owner, digest, 10_000)
+            if befell == "deleted":
+                await house.store.delete(call.session)
+            if befell == "store away":
+                house.faults["describe"] = Fault.UNAVAILABLE
+            with capture_logs() as logs:
+                house.here._frame("encoder", SessionRefused(call.session, "stale_epoch", "the session is at 9"))
+                assert not call._may_speak(1)
+                await asyncio.gather(*house.here._doubts.asking)
+            assert call.end_reason == reason
+            errors = [log["refusal"] for log in logs if log["log_level"] == "error"]
+            assert errors == ([reason] if reason == "encoder_stale_epoch" else [])
 
     play(scenario)
 

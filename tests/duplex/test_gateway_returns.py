@@ -15,7 +15,8 @@ from duplex.places import SPARE_PLACES
 from duplex.tenants import DEFAULT_TENANT, Permission
 from sessions.settings import SessionSettings
 from sessions.store import StoredSession, StoreUnavailable
-from tests.duplex.gated_gateway import GatedGateway
+from tests.duplex.gated_gateway import Gate, GatedGateway
+from tests.duplex.test_operations import Visit
 
 S_MAX = 10
 ANYBODY, ANOTHER = Permission(DEFAULT_TENANT), Permission("another")
@@ -149,5 +150,45 @@ def test_who_is_refused_leaves_no_session(play: Play) -> None:
             async with one.gateway.new_call(SessionSettings()) as admitted:
                 raise RefusedError("refused", "at once")
         assert await one.store.describe([admitted.call.session]) == ()
+
+    play(scenario)
+
+
+# ---- two at once --------------------------------------------------------------------------------------------
+
+
+async def resume_with_swapped_answers(one: GatedGateway, token: str) -> tuple[Visit, Visit]:
+    """Two resume; who has the session last hears of it before the other one does."""
+    earlier_gate = one.store.gates["acquired"] = Gate()
+    earlier_gate.shut()
+    earlier = Visit(one.gateway, token, says="")
+    await earlier_gate.reached.wait()
+    one.store.gates["acquired"] = Gate()
+    later = Visit(one.gateway, token, says="")
+    await later.begin()
+    earlier_gate.open.set()
+    return earlier, later
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["a call is there", "nobody has it"])
+def test_of_two_that_come_back_at_once_the_last_owner_stays(play: Play, *, is_there: bool) -> None:
+    async def scenario(one: GatedGateway) -> None:
+        first = Visit(one.gateway)
+        admitted = await first.begin()
+        if not is_there:
+            admitted.call.end("client_closed")
+            await first.task
+        earlier, later = await resume_with_swapped_answers(one, admitted.resume_token)
+        call = (await later.begin()).call
+        with pytest.raises(RefusedError) as refused:
+            await earlier.task
+        assert (refused.value.code, refused.value.retry_after_s) == ("session_replaced", None)
+        assert await first.task == ("session_replaced" if is_there else "client_closed")
+        await call.flush()
+        call.look_after_session()
+        await one.store.describe([call.session])
+        assert (call.end_reason, one.gateway.call_of(call.session), call.fence) == (None, call, 3)
+        call.end("client_closed")
+        assert await later.task == "client_closed"
 
     play(scenario)

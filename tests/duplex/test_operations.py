@@ -15,10 +15,12 @@ import pytest
 
 from duplex import operations
 from duplex.config import Config
+from duplex.errands import Outcome, What
 from duplex.gateway import Admitted, Gateway
 from duplex.operations import Operations
 from duplex.pipeline import graph_of
 from duplex.tasks import stop_task
+from duplex.tenants import DEFAULT_TENANT
 from sessions.memory_store import Fault, MemorySessionStore
 from sessions.planner import ReplyDefaults
 from sessions.records import SessionRecord
@@ -234,6 +236,62 @@ def test_a_deletion_ends_the_silent_call_of_another_gateway(tmp_path: Path) -> N
         session = (await visit.begin()).call.session
         assert await house.operations.delete(session) is True
         assert await visit.task == "session_deleted"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "drained"),
+    [(Outcome.DONE, True), (Outcome.NOBODY, True), (Outcome.NOT_DONE, False), (Outcome.NO_ANSWER, False)],
+)
+def test_a_deletion_has_drained_where_the_gateway_that_had_it_says_so_or_is_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, *, drained: bool
+) -> None:
+    async def scenario(house: House) -> None:
+        asked: list[tuple[str, What, str]] = []
+
+        async def ask(gateway: str, what: What, of: str, *, s_max: float) -> Outcome:
+            assert s_max > operations.END_S_MAX
+            asked.append((gateway, what, of))
+            return outcome
+
+        monkeypatch.setattr(house.here.errands, "ask", ask)
+        await house.store.create(SessionRecord("sess_away", "t", 0, b"{}", b"x"), "gw_far", 30_000)
+        assert await house.operations.delete("sess_away") is drained
+        assert asked == [("gw_far", What.DRAIN, "sess_away")]
+
+    play(tmp_path, scenario)
+
+
+def test_whoever_had_a_session_before_is_not_asked_as_it_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(house: House) -> None:
+        async def ask(*_what: object, **_more: object) -> Outcome:
+            raise AssertionError
+
+        monkeypatch.setattr(house.here.errands, "ask", ask)
+        await house.store.create(SessionRecord("sess_past", "t", 0, b"{}", b"x"), "gw_far", 30_000)
+        house.now_ms += 30_001
+        (held,) = await house.store.describe(["sess_past"])
+        assert (held.owner, held.lease_ms) == ("gw_far", 0)
+        assert await house.operations.delete("sess_past") is True
+
+    play(tmp_path, scenario)
+
+
+def test_for_a_tenant_there_are_its_own_sessions_alone(tmp_path: Path) -> None:
+    async def scenario(house: House) -> None:
+        visit = Visit(house.here)
+        call = (await visit.begin()).call
+        for act in (house.operations.show, house.operations.end, house.operations.delete):
+            with pytest.raises(SessionUnknown):
+                await act(call.session, "other")
+        assert (await house.operations.here("other")).sessions == ()
+        assert call.end_reason is None
+        assert (await house.operations.show(call.session, DEFAULT_TENANT)).id == call.session
+        assert await house.operations.delete(call.session, DEFAULT_TENANT) is True
+        await visit.task
 
     play(tmp_path, scenario)
 

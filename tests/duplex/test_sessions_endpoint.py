@@ -11,8 +11,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive
 
-from duplex.auth import Authority
+from duplex.auth import Authority, Refusal, UnauthorizedError
 from duplex.config import Config
 from duplex.operations import Operations, Page
 from duplex.session_views import SessionView
@@ -212,6 +213,33 @@ def test_more_requests_at_once_than_are_served_are_told_to_come_again() -> None:
     asyncio.run(scenario())
 
 
+def test_a_key_is_looked_at_once_the_request_has_come_whole() -> None:
+    """One that was begun with a key which is revoked while it comes does nothing, and keeps no place meanwhile."""
+    operations, goes_on = FakeOperations(), asyncio.Event()
+
+    def scope(_headers: object) -> str:
+        if goes_on.is_set():
+            raise UnauthorizedError(Refusal(401, "invalid_token", "this is no key, or it was revoked"))
+        return "acme"
+
+    async def slowly() -> Message:
+        await goes_on.wait()
+        return await _nothing()
+
+    async def scenario() -> None:
+        endpoint = SessionsEndpoint(operations, Authority(Config()))
+        serve = endpoint._guarded(lambda _request, _tenant: _delete(operations), scope)
+        waiting = [asyncio.create_task(_status(serve(_request(slowly)))) for _ in range(UNDER_WAY_MAX)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (await serve(_request())).status_code == 200
+        goes_on.set()
+        assert await asyncio.gather(*waiting) == [401] * UNDER_WAY_MAX
+        assert len(operations.asked) == 1
+
+    asyncio.run(scenario())
+
+
 async def _delete(operations: FakeOperations) -> Response:
     await operations.delete("sess_1")
     return Response()
@@ -222,6 +250,11 @@ async def _status(serving: Any) -> int:
     return response.status_code
 
 
-def _request() -> Request:
+def _request(receive: Receive | None = None) -> Request:
     headers = [(b"authorization", f"Bearer {OPERATOR}".encode())]
-    return Request({"type": "http", "method": "DELETE", "path": "/", "headers": headers, "query_string": b""})
+    scope = {"type": "http", "method": "DELETE", "path": "/", "headers": headers, "query_string": b""}
+    return Request(scope, receive or _nothing)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}

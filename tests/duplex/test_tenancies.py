@@ -160,6 +160,26 @@ def test_a_permission_that_is_taken_back_while_the_store_is_asked_begins_no_call
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize(("old", "new"), [(key_digest(KEY), key_digest("dk_next")), ('id = "acme"', 'id = "apex"')])
+@pytest.mark.usefixtures("ordered")
+def test_a_permission_that_is_taken_back_at_the_door_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    async def scenario(house: House) -> None:
+        async def until_room() -> None:
+            house.rewrite(old, new)
+
+        monkeypatch.setattr(house.here, "until_room", until_room)
+        with pytest.raises(RefusedError) as refused:
+            async with house.here.place(ACME):
+                pass
+        assert (refused.value.code, refused.value.status) == ("permission_revoked", 401)
+        assert refused.value.retry_after_s is None
+        assert (house.here.calls, account(house)[0]) == (0, 0), "no quota was asked for it"
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.usefixtures("ordered")
 def test_while_permissions_are_not_known_calls_go_on_and_none_begins(tmp_path: Path) -> None:
     async def scenario(house: House) -> None:
@@ -243,6 +263,26 @@ def test_a_tenancy_that_is_over_is_held_by_nobody_until_the_next_turn(tmp_path: 
         del tenancy
         assert gone() is None
         keeping.cancel()
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.usefixtures("ordered")
+def test_nothing_is_drawn_for_a_call_that_must_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(house: House) -> None:
+        drawn: list[str] = []
+        draw = house.store.draw
+
+        async def noted(tenant: str, lease: str, *asked: object) -> object:
+            drawn.append(lease)
+            return await draw(tenant, lease, *asked)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(house.store, "draw", noted)
+        async with house.here.place(ACME) as one, house.here.place(ACME) as other:
+            one.renewed_ns = other.renewed_ns = -(1 << 62)  # the leases of both are to be renewed
+            one.end("permission_revoked")
+            await house.here.tenancies._keep_all()
+            assert drawn == [other.lease]
 
     play(tmp_path, scenario)
 

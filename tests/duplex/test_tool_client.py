@@ -80,6 +80,29 @@ def answered(server: ToolServer, *, time_limit_s: float = S_MAX, path: str = "/l
     return answers[0]
 
 
+def answered_by(serve: Callable[[socket.socket], object], *, time_limit_s: float = S_MAX) -> Result | Failure:
+    """What comes of a request to a server that does this with its connection, and then closes it."""
+    answers: list[Result | Failure] = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve_one() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(ConnectionError):
+                serve(connection)
+
+        thread = threading.Thread(target=serve_one, daemon=True)
+        thread.start()
+
+        async def scenario(bench: Bench) -> None:
+            answers.append(await bench.answer())
+
+        play(scenario, tool(f"http://127.0.0.1:{listener.getsockname()[1]}/", time_limit_s))
+        thread.join(S_MAX)
+    return answers[0]
+
+
 # ---- what is sent -------------------------------------------------------------------------------------
 
 
@@ -132,6 +155,38 @@ def test_no_redirect_is_followed() -> None:
         assert other.asked == []
 
 
+def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tool_server() as server, tool_server() as proxy:
+        for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://{proxy.host}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        assert answered(server) == Result("sunny")
+        assert (len(server.asked), proxy.asked) == (1, [])
+
+
+def test_no_connection_is_used_twice() -> None:
+    async def scenario(bench: Bench) -> None:
+        for number in range(2):
+            bench.told.clear()
+            bench.has_come.clear()
+            assert await bench.answer(replace(REQUEST, call_id=f"call_{number}")) == Result("sunny")
+
+    with tool_server() as server:
+        play(scenario, tool(f"http://{server.host}/"))
+        assert len(set(server.ports)) == 2
+
+
+def test_of_an_answer_that_has_no_end_no_more_is_read_than_counts() -> None:
+    def go_on_until_hung_up(connection: socket.socket) -> None:
+        connection.recv(1)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + bytes(ANSWER_BYTES_MAX + 1))
+        while connection.recv(4_096):
+            pass
+
+    assert answered_by(go_on_until_hung_up, time_limit_s=5.0) == Failure("answer_too_large")
+
+
 def test_what_is_packed_is_not_unpacked() -> None:
     with tool_server() as server:
         server.answer = lambda _: (200, gzip.compress(bytes(1 << 20)))
@@ -158,23 +213,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_connection_that_breaks_leaves_the_outcome_open() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def hang_up() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1)
-
-        thread = threading.Thread(target=hang_up, daemon=True)
-        thread.start()
-
-        async def scenario(bench: Bench) -> None:
-            assert await bench.answer() == Failure("broken")
-
-        play(scenario, tool(f"http://127.0.0.1:{listener.getsockname()[1]}/"))
-        thread.join(S_MAX)
+    assert answered_by(lambda connection: connection.recv(1)) == Failure("broken")
 
 
 def test_what_comes_is_measured_by_tool_and_outcome() -> None:
@@ -237,6 +276,27 @@ def test_of_what_is_cancelled_nobody_is_told() -> None:
         assert bench.told == [("call_2", Result("sunny"))]
 
     held(scenario)
+
+
+def test_an_answer_that_came_as_its_call_was_cancelled_is_none_to_the_next_under_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        loop, answers = asyncio.get_running_loop(), [Result("late"), Result("sunny")]
+
+        def begin_again() -> None:
+            bench.client.cancel("call_1")
+            bench.client.request(REQUEST, bench.deliver)
+
+        async def carry_out(*_: object) -> Result:
+            if len(answers) == 2:
+                loop.call_soon(begin_again)  # once this has ended, and before anybody is told of that
+            return answers.pop(0)
+
+        monkeypatch.setattr(bench.client, "_carry_out", carry_out)
+        assert await bench.answer() == Result("sunny")
+
+    play(scenario, tool("http://127.0.0.1/"))
 
 
 def test_the_end_leaves_nothing_behind() -> None:

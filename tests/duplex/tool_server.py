@@ -42,6 +42,7 @@ class ToolServer:
         self.answer: Callable[[Asked], Answer] = lambda asked: (200, b"sunny")
         self.headers: dict[str, str] = {}
         self.asked: list[Asked] = []
+        self.ports: list[int] = []  # from which it was asked
         self.done: Counter[str] = Counter()  # how often each key was carried out
         self._changed = threading.Condition()
         server = self
@@ -51,6 +52,7 @@ class ToolServer:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                server.ports.append(self.client_address[1])
                 status, answer = server.take(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
                 try:
                     self.send_response(status)

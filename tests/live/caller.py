@@ -109,6 +109,10 @@ class Caller:
         except ConnectionClosed as closed:
             return (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else BROKEN
 
+    def break_off(self) -> None:
+        """Close the connection without a close frame, as the end of a process does."""
+        self.socket.socket.shutdown(socket.SHUT_RDWR)
+
     def settle(self, **session: Any) -> Message:
         """Change the session, and wait for the answer: then all that was asked before has been acted on."""
         self.send("session.update", session={"type": "realtime", **session})

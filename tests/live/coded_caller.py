@@ -298,11 +298,12 @@ def stored_items(service: Service, created: Message) -> dict[str, ItemRecord]:
 
 
 async def read_items(service: Service, resume_token: str) -> dict[str, ItemRecord]:
-    """What the store holds of a session, by item: it is taken over, so its call must be over."""
+    """What the store holds of a session, by item: it is taken over, so its call must be over. Who has no token names
+    the session."""
     session, _, secret = resume_token.partition(".")
     store = RedisSessionStore(f"unix://{service.data_dir / 'store' / 'valkey.sock'}")
     try:
-        _, snapshot = await store.acquire(session, "reader", token_digest(secret), LEASE_MS)
+        _, snapshot = await store.acquire(session, "reader", token_digest(secret) if secret else None, LEASE_MS)
     finally:
         await store.close()
     conversation = replay(snapshot.record, map(decode_entry, snapshot.entries))

@@ -24,14 +24,12 @@ from loadtest.carriers.effects import Cleared, Complaint, Effect, HungUp, Send
 from loadtest.carriers.media_stream import MediaStream
 from loadtest.coded_ear import WordHeard, words_heard
 from loadtest.playout_model import Heard
-from sessions.log import replay
-from sessions.records import ItemRecord, decode_entry
-from sessions.redis_store import RedisSessionStore
+from sessions.records import ItemRecord
+from tests.live.coded_caller import read_items
 from tests.live.service import EVENT_S_MAX, Service
 
 FRAME_NS = 20_000_000
 LOUD = 0.3
-LEASE_MS = 1_000
 
 Core = MediaStream | AsteriskChannel
 Connection = ClientConnection | ServerConnection
@@ -163,13 +161,4 @@ def telling(pcm: bytes, *, at_ms: int) -> Say:
 def items_of(service: Service, session: str) -> list[ItemRecord]:
     """What the store has of a session that is over."""
     service.wait_for_calls(0)
-
-    async def read() -> list[ItemRecord]:
-        store = RedisSessionStore(f"unix://{service.data_dir / 'store' / 'valkey.sock'}")
-        try:
-            _, snapshot = await store.acquire(session, "reader", None, LEASE_MS)
-        finally:
-            await store.close()
-        return list(replay(snapshot.record, map(decode_entry, snapshot.entries)).items)
-
-    return asyncio.run(read())
+    return list(asyncio.run(read_items(service, session)).values())

@@ -212,6 +212,20 @@ def test_a_gateway_that_stands_still_holds_up_nobody_and_when_it_goes_on_it_has_
     assert service.alone(ONE).metric("duplex_undrained_responses") == 0
 
 
+def test_what_a_client_has_left_behind_at_a_gateway_that_stands_still_takes_nothing(service: Service) -> None:
+    with calling(service.alone(OTHER)) as first:
+        token = converse(first)
+    with ExitStack() as calls:
+        left_behind = calls.enter_context(calling(service.alone(ONE)))
+        with service.stopped(ONE):
+            left_behind.send("session.resume", token=token)
+            left_behind.break_off()
+            caller = calls.enter_context(calling(service.alone(OTHER)))
+            assert resume(caller, token) == SAID
+        service.alone(ONE).wait_for_calls(0)
+        goes_on(caller)
+
+
 # ---- what belongs to a call ---------------------------------------------------------------------------------
 
 

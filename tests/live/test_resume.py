@@ -129,6 +129,23 @@ def test_what_was_said_of_a_reply_before_a_takeover_is_kept(service: Service) ->
     assert resumed["items"][2]["status"] == "incomplete"
 
 
+def test_pipecat_3872_what_was_being_said_is_over_though_nothing_may_interrupt_it(service: Service) -> None:
+    with calling(service) as old, calling(service) as new:
+        old.settle(audio={"input": {"turn_detection": {"type": "server_vad", "interrupt_response": False}}})
+        token = converse(old)
+        old.send("response.create")
+        response = old.until("response.created")["response"]["id"]
+        old.until("response.output_audio.delta")
+        resume(new, token)
+        new.type_text("Go on.")
+        new.send("response.create")
+        new.until("response.drained")
+    assert {event["response_id"] for event in new.of_type("response.output_audio.delta")} == {
+        new.of_type("response.created")[0]["response"]["id"]
+    }
+    assert response not in {event.get("response_id") for event in new.events}
+
+
 UNKNOWN = ["", "x", "sess_ffffffffffffffffffffffff.secret", "a b.c", "." * 1_000, "sess_\u0000.x"]
 
 

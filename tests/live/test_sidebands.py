@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from duplex.audience import OBSERVERS_MAX
+from duplex.tenants import key_digest
 from tests.duplex.test_tenants import KEY, OTHER_KEY, TWO, replace
 from tests.live.caller import Caller, calling
 from tests.live.rtc_caller import rtc_calling
@@ -22,6 +24,9 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 ONE, OTHER = GATEWAYS = ("gateway-1", "gateway-2")
 REPLY = " ".join(f"word{number}" for number in range(30))
 JSON = {"Content-Type": "application/json"}
+SECOND_KEY = "dk_" + "c" * 43
+ONE_KEY = TWO.replace("sessions = 4, tokens_per_day = 1000", "sessions = 100, tokens_per_day = 100000")
+TWO_KEYS = ONE_KEY.replace(f'"{key_digest(KEY)}"', f'"{key_digest(KEY)}", "{key_digest(SECOND_KEY)}"')
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -29,10 +34,14 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tenants") / "tenants.toml"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, tenants: Path) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("sidebands")
-    tenants = folder / "tenants.toml"
-    replace(tenants, TWO.replace("sessions = 4", "sessions = 100"))
+    replace(tenants, TWO_KEYS)
     settings = {"gateways": "2", "tenants_file": str(tenants), "scripted_replies": REPLY, "max_output_tokens": "200"}
     with serving(folder / "data", settings) as running:
         yield running
@@ -120,6 +129,21 @@ def test_only_a_key_of_the_tenant_opens_it(service: Service, door: str) -> None:
         for nobody in ("sess_none", "rtc_1.gw_none", "x" * 300, ""):
             status, code = refusal(at, nobody, headers=bearer(KEY))
             assert (status, code) in [(404, "call_not_found"), (404, "call_elsewhere")]
+
+
+def test_it_ends_with_its_own_key_at_whichever_gateway(service: Service, tenants: Path) -> None:
+    with mine(service.alone(ONE)) as caller, ExitStack() as sides:
+        one, other = (
+            sides.enter_context(joining(service.alone(door), caller.session, SECOND_KEY)) for door in GATEWAYS
+        )
+        of_mine = sides.enter_context(joining(service.alone(OTHER), caller.session))
+        try:
+            replace(tenants, ONE_KEY)
+            assert one.until_closed() == other.until_closed() == (4004, "permission_revoked")
+        finally:
+            replace(tenants, TWO_KEYS)
+        caller.settle()
+        of_mine.until("session.updated")
 
 
 def test_there_are_a_few_of_them_and_their_places_come_back(service: Service) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from media.input_offsets import GAP_S_MAX, InputGapError, InputOffsets, Placed
+from media.input_offsets import GAP_S_MAX, START_S_MAX, InputGapError, InputOffsets, Placed
 
 RATE = 24_000
 
@@ -34,7 +34,7 @@ def test_what_is_missing_is_told_and_counts_as_come() -> None:
     assert offsets.next_sample == 200
 
 
-def test_the_input_may_begin_anywhere_and_leave_out_no_more_than_can_be_filled() -> None:
+def test_the_input_may_begin_far_behind_and_leave_out_no_more_than_can_be_filled() -> None:
     offsets = InputOffsets(0, RATE)
     far = (GAP_S_MAX + 1) * RATE
     assert offsets.place(far, 10) == Placed(0, far, far)
@@ -43,6 +43,16 @@ def test_the_input_may_begin_anywhere_and_leave_out_no_more_than_can_be_filled()
     with pytest.raises(InputGapError, match=f"{far} samples are missing before that; at most {GAP_S_MAX} s can be"):
         offsets.place(before + far, 10)
     assert offsets.next_sample == before
+
+
+def test_what_begins_where_no_session_can_be_is_refused_and_changes_nothing() -> None:
+    offsets = InputOffsets(1_000, RATE)
+    furthest = 1_000 + START_S_MAX * RATE
+    with pytest.raises(InputGapError, match=f"at most {START_S_MAX} s can be"):
+        offsets.place(furthest + 1, 10)
+    assert (offsets.next_sample, offsets.has_begun) == (1_000, False)
+    assert offsets.place(1_000, 480) == Placed(0, 0, 1_000)
+    assert InputOffsets(1_000, RATE).place(furthest, 10).start == furthest
 
 
 def test_another_rate_counts_from_where_the_sound_is() -> None:

@@ -30,3 +30,17 @@ def test_a_reply_whose_place_has_left_a_full_history_is_the_oldest() -> None:
     effects = talk.send()
     assert talk.core.items[0].text == "hi you"
     assert of(effects, SaveDeletion) == [SaveDeletion("0")]
+
+
+def test_who_takes_over_amid_the_leaving_of_the_oldest_ends_it() -> None:
+    """The owner before died when the store had the newest item, and not yet that the oldest had left for it."""
+    talk = Talk(items=tuple(typed(str(number)) for number in range(ITEMS_MAX + 2)))
+    effects = talk.do(talk.core.warm_up())
+    assert of(effects, SaveDeletion) == [SaveDeletion("0"), SaveDeletion("1")]
+    assert told(effects, HistoryTrimmed) == [HistoryTrimmed(("0", "1"))]
+    assert [len(talk.core.items), talk.core.items[0].id] == [ITEMS_MAX, "2"]
+
+
+def test_who_takes_over_what_is_not_too_much_leaves_it_as_it_is() -> None:
+    talk = Talk(items=tuple(typed(str(number)) for number in range(ITEMS_MAX)))
+    assert of(talk.do(talk.core.warm_up()), SaveDeletion) == []

@@ -7,6 +7,7 @@ import itertools
 from random import Random
 
 import pytest
+from redis.asyncio import Redis
 
 from sessions.memory_quotas import MemoryQuotas
 from sessions.memory_store import MemorySessionStore
@@ -18,6 +19,7 @@ from sessions.quota_scripts import (
     SESSION_RETRY_MS,
 )
 from sessions.quotas import Account, Amounts, OverQuota, Quotas
+from sessions.redis_store import account_keys
 from sessions.store import LogLimits, SessionStore
 from tests.sessions.store_backends import HOUR_MS, START_MS, Backend
 
@@ -111,6 +113,40 @@ def test_starts_are_counted_by_the_minute(backend: Backend) -> None:
         assert isinstance(refused, OverQuota)
         assert refused.quota == "starts_per_minute"
         assert 0 < refused.retry_ms <= MINUTE_MS
+
+    backend.run(scenario)
+
+
+def test_what_is_older_than_a_minute_or_of_another_day_counts_no_more(backend: Backend) -> None:
+    tenant, quotas = new_tenant(), Quotas(starts_per_minute=2, tokens_per_day=5)
+    if not backend.url:
+        return  # see `test_a_day_and_a_minute_end`
+
+    async def scenario(store: SessionStore) -> None:
+        _, starts, used, returns = account_keys(tenant)
+        begun, returned = ["sess_a:0", "sess_b:1"], [f"sess_a:x{number}" for number in range(RETURNS_PER_MINUTE_MAX)]
+        for lease in begun:
+            opened = await store.open_account(tenant, lease, HOUR_MS, quotas, {"tokens": 2})
+            assert isinstance(opened, Account)
+        for lease in returned:
+            assert await enters(store, tenant, lease, quotas)
+            await store.close_account(tenant, lease, 0, {})
+        refused = await store.open_account(tenant, "sess_a:next", HOUR_MS, quotas, {})
+        assert isinstance(refused, OverQuota), "all its returns are used up, and all starts"
+        async with Redis.from_url(backend.url) as server:
+            await server.zincrby(starts, -MINUTE_MS // 2, "sess_a:0")
+            assert not await enters(store, tenant, "sess_a:next", quotas)
+            for key, names in ((starts, begun), (returns, returned)):
+                for name in names:
+                    await server.zincrby(key, -MINUTE_MS, name)
+            assert await enters(store, tenant, "sess_a:next", quotas), "as one that comes back"
+            assert (await server.zcard(starts), await server.zcard(returns)) == (0, 1)
+            assert await enters(store, tenant, "sess_c:2", quotas)
+            assert await enters(store, tenant, "sess_d:3", quotas)
+            assert not await enters(store, tenant, "sess_e:4", quotas)
+            await server.hincrby(used, "day", -1)
+            drawn = await store.draw(tenant, "sess_c:2", HOUR_MS, quotas, {"tokens": 5})
+            assert told(drawn) == {"tokens": 5}
 
     backend.run(scenario)
 

@@ -160,9 +160,9 @@ def test_a_record_of_version_1_is_read() -> None:
     assert decode_record(bytes.fromhex(RECORD_1)) == wanted
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("entry", [ENTRIES[0], ReplySpeaking("i", "r", 1, None, 8_000, 1, 0), Compacted((A,), b"", 1)])
-def test_what_versions_2_and_3_stored_is_read(version: int, entry: TurnRecord) -> None:
+def test_what_versions_2_to_4_stored_is_read(version: int, entry: TurnRecord) -> None:
     """They differ by what they do not have."""
     assert decode_entry(msgspec.msgpack.encode((version, entry))) == entry
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -190,7 +191,7 @@ def test_a_cough_puts_it_off() -> None:
 
 def test_a_call_of_the_services_own_goes_first_and_is_answered() -> None:
     call = call_item("c", "call_1", "get_weather", CITY)
-    begun = BegunCall("call_1", "c", "get_weather", b"", True)
+    begun = BegunCall("call_1", "c", "get_weather", hashlib.sha256(CITY.encode()).digest(), True)
     talk = back(ASKED, call, calls=(begun,), tools=(ServiceTool(WEATHER, safe=True, filler=""),))
     assert tick(talk) == []
     talk.do(talk.core.call_answered("call_1", Result("sunny"), talk.now_ns))
@@ -201,7 +202,7 @@ def test_a_call_of_the_services_own_goes_first_and_is_answered() -> None:
 
 def test_a_call_that_runs_behind_the_turn_puts_it_off() -> None:
     call = call_item("c", "call_1", "get_weather", CITY)
-    begun = BegunCall("call_1", "c", "get_weather", b"", True)
+    begun = BegunCall("call_1", "c", "get_weather", hashlib.sha256(CITY.encode()).digest(), True)
     talk = back(call, ASKED, calls=(begun,), tools=(ServiceTool(WEATHER, safe=True, filler=""),))
     tick(talk)
     assert talk.started() == []

@@ -34,7 +34,8 @@ DIGEST = hashlib.sha256(b"{}").digest()
 
 
 def item(number: int = 1, name: str = "look") -> Item:
-    return call_item(f"item_{number}", f"call_{number}", name, "{}")
+    """A call that a reply has made."""
+    return replace(call_item(f"item_{number}", f"call_{number}", name, "{}"), by_service=True)
 
 
 def begun(number: int = 1, name: str = "look") -> BegunCall:
@@ -170,6 +171,14 @@ def test_at_the_end_nobody_waits_for_what_goes_on() -> None:
     assert [one.spec for one in core.take_settled()] == [None]
 
 
+def test_what_is_called_behind_the_end_is_written_down_and_not_begun() -> None:
+    core = calls()
+    core.close()
+    assert core.call(item(name="book"), SPEC, 0) == [SaveCallBegun(begun(name="book"))]
+    assert core.stored("call_1") == []
+    assert [call.id for call in core.pending] == ["call_1"]
+
+
 # ---- what another owner has left --------------------------------------------------------------------------
 
 
@@ -192,12 +201,33 @@ def test_what_was_left_and_is_gone_is_not_done_again() -> None:
 
 def test_what_history_has_and_nobody_has_written_down_is_not_left_open() -> None:
     core = calls()
-    history = (item(1), item(2, "book"), item(3, "of_the_client"), replace(item(4), status="incomplete"), item(5))
+    history = (item(1), item(2, "book"), item(3, "gone"), replace(item(4), status="incomplete"), item(5))
     (saved,) = core.recover((*history, output_item("out_5", "call_5", "done")), 7)
     assert isinstance(saved, SaveCallBegun)
     assert saved.call.id == "call_1", "what is safe is made as if it were new"
-    assert [(one.call.id, one.outcome, one.is_begun) for one in core.take_settled()] == [("call_2", "unknown", False)]
+    settled = [(one.call.id, one.outcome, one.is_begun) for one in core.take_settled()]
+    assert settled == [("call_2", "unknown", False), ("call_3", "unknown", False)], (
+        "also where there is no such tool now"
+    )
     assert core.stored("call_1") == [RequestTool("call_1", "look", "{}")]
+
+
+def test_what_a_client_brings_along_is_never_carried_out() -> None:
+    core = calls()
+    assert core.recover([replace(item(1), by_service=False), replace(item(2, "book"), by_service=False)], 7) == []
+    assert (core.take_settled(), core.pending) == ([], ())
+
+
+def test_a_clients_call_under_the_id_of_one_that_was_left_is_not_taken_for_it() -> None:
+    core = calls(begun(1))
+    assert core.recover([call_item("item_of_client", "call_1", "look", '{"of": "client"}')], 7) == []
+    assert errors(core) == [("failed", "not_available")]
+
+
+def test_what_an_earlier_release_has_begun_is_gone_on_with() -> None:
+    """Its items do not say who has made a call, but what it wrote down does."""
+    core = calls(begun(1))
+    assert core.recover([replace(item(1), by_service=False)], 7) == [RequestTool("call_1", "look", "{}")]
 
 
 def test_what_was_left_may_be_left_again() -> None:

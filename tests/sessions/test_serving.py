@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
 import pytest
 
+from duplex.checkpoints import Recorder, encode_settings, item_of, item_record
 from media.turn_events import Saying
 from sessions.effects import (
     CancelTool,
@@ -15,6 +17,7 @@ from sessions.effects import (
     FollowTool,
     Measured,
     RequestTool,
+    Save,
     SaveCallBegun,
     SaveCallSettled,
     SaveItem,
@@ -29,6 +32,8 @@ from sessions.events import (
     ResponseFinished,
 )
 from sessions.filler import FILLER_AFTER_NS
+from sessions.log import replay
+from sessions.records import SessionRecord
 from sessions.service_calls import PENDING_MAX, STORE_NS_MAX, Failure, Result, ServiceTool
 from sessions.serving import FOLLOW_UPS_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
@@ -231,6 +236,15 @@ def test_no_client_answers_for_the_service() -> None:
 
 
 # ---- what follows --------------------------------------------------------------------------------------------
+
+
+def test_no_client_takes_the_place_of_a_call_that_is_carried_out() -> None:
+    talk = asked()
+    talk.do(talk.core.delete_item("item_2_call_0"))
+    effects = talk.do(talk.core.create_item(call_item("item_c", CALL, "get_weather", '{"city": "Rome"}'), None))
+    (refused,) = told(effects, CommandRefused)
+    assert (refused.code, refused.param) == ("tool_call_id_exists", "item.call_id")
+    assert talk.core.items[-1].id != "item_c"
 
 
 def test_what_follows_is_what_the_first_was_to_be_but_calls_if_it_wants() -> None:
@@ -473,7 +487,7 @@ def test_what_comes_after_the_call_has_ended_is_kept() -> None:
 def left(*, safe: bool) -> Talk:
     """A conversation whose gateway died while a call was being carried out."""
     items = (*asked().core.items[:1], call_item("item_2_call_0", CALL, "get_weather", CITY))
-    begun = BegunCall(CALL, "item_2_call_0", "get_weather", b"", safe)
+    begun = BegunCall(CALL, "item_2_call_0", "get_weather", hashlib.sha256(CITY.encode()).digest(), safe)
     talk = Talk(items=items, calls=(begun,), service_tools=(ServiceTool(WEATHER, safe),), ids_from=50)
     assert talk.core.begun_calls == (begun,)
     return talk
@@ -495,6 +509,33 @@ def test_of_anything_else_nobody_knows_whether_it_was_done() -> None:
     assert talk.started() == ["resp_50"]
     assert "not known" in talk.prompt("resp_50")[-1].content
     assert of(talk.effects, RequestTool) == []
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_whoever_comes_next_goes_on_with_what_a_reply_called_and_not_with_what_a_client_did(safe: bool) -> None:
+    """Nothing of either was written down but the items."""
+    before = asked(safe=safe)
+    before.do(before.core.create_item(call_item("item_c", "call_of_client", "get_weather", '{"city": "Rome"}'), None))
+    items = tuple(item_of(item_record(item, None)) for item in before.core.items)
+    talk = Talk(items=items, service_tools=(ServiceTool(WEATHER, safe),), ids_from=50)
+    effects = talk.do(talk.core.recover(talk.now_ns))
+    assert [effect.call.id for effect in of(effects, SaveCallBegun)] == ([CALL] if safe else [])
+    assert [event.call_id for event in told(effects, CallUnknown)] == ([] if safe else [CALL])
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_call_whose_answer_its_client_has_deleted_is_not_taken_up_again(safe: bool) -> None:
+    before = asked(safe=safe)
+    answer(before)
+    recorder = Recorder((), SessionSettings(), before.core.epoch)
+    before.do(before.core.delete_item("item_2_call_0_output"))
+    saves = [effect for effect in before.effects if isinstance(effect, Save)]
+    entries = [recorder.saved(effect) for effect in saves]
+    stored = replay(SessionRecord("sess", "", 0, encode_settings(SessionSettings()), b""), entries)
+    items = tuple(map(item_of, stored.items))
+    assert [item.kind for item in items] == ["message", "function_call"]
+    talk = Talk(items=items, service_tools=(ServiceTool(WEATHER, safe),), ids_from=50)
+    assert talk.do(talk.core.recover(talk.now_ns)) == []
 
 
 def test_what_still_runs_here_is_followed() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sessions.effects import Tell
 from sessions.events import ResponseDrained, ResponseLost
 from sessions.response import Deadlines
-from sessions.takeover import Takeover, is_outdated
+from sessions.takeover import FORGOTTEN_MAX, Takeover, is_believable, is_outdated, is_overtaken
 
 STAGES = ("encoder", "thinker", "vocoder")
 MS = 1_000_000
@@ -22,12 +22,25 @@ def drained(response: str, status: str, lag_ms: float) -> Tell:
 
 
 @pytest.mark.parametrize(
-    ("seen", "is_heard", "expected"), [(4, True, True), (4, False, False), (5, True, False), (0, True, False)]
+    ("seen", "is_there", "expected"), [(4, True, True), (4, False, False), (5, True, False), (0, True, False)]
 )
-def test_a_request_from_before_the_owner_that_hears_the_client_is_outdated(
-    seen: int, is_heard: bool, expected: bool
+def test_a_request_from_before_the_owner_that_has_the_client_is_outdated(
+    seen: int, is_there: bool, expected: bool
 ) -> None:
-    assert is_outdated(seen, 5, is_heard=is_heard) is expected
+    assert is_outdated(seen, 5, is_there=is_there) is expected
+
+
+@pytest.mark.parametrize("seen", [0, 5, 5 + FORGOTTEN_MAX])
+def test_a_store_may_have_forgotten_a_few_owners_and_no_more(seen: int) -> None:
+    assert is_believable(seen, 5)
+    assert not is_believable(5 + FORGOTTEN_MAX + 1, 5)
+
+
+@pytest.mark.parametrize(("fence", "present", "expected"), [(2, 3, True), (3, 2, False), (3, 3, False)])
+def test_who_took_a_session_over_before_its_present_owner_did_has_lost_it(
+    fence: int, present: int, expected: bool
+) -> None:
+    assert is_overtaken(fence, present) is expected
 
 
 def test_each_is_ended_when_the_client_is_there_and_drains_with_the_last_stage() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from duplex.checkpoints import Recorder
+from duplex.doubts import reason_to_end
 from duplex.encoder_feed import EncoderFeed
 from duplex.log_queue import LogQueue
 from duplex.stage_pool import SAME_LOSS, StagePool
@@ -24,7 +25,7 @@ from sessions.events import Event
 from sessions.records import CallBegun, Compacted, ReplySpeaking, TurnRecord
 from sessions.service_calls import Failure, Result
 from sessions.settings import INPUT_RATE, SessionSettings
-from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoreError, StoreWentBack
+from sessions.store import Ownership, SessionUnknown, Snapshot, StaleOwner, StoredSession, StoreError, StoreWentBack
 from stages.contracts import Item, Tag
 from stages.messages import (
     Cancel,
@@ -104,6 +105,11 @@ class Journal:
     def renew(self) -> None:
         self._renewal_due = True
         self._go_on()
+
+    def ask_whose(self, then: Callable[[tuple[StoredSession, ...] | StoreError], None]) -> None:
+        """What the store says of the session."""
+        store, session = self._line.store, self.ownership.session
+        self._line.ask(lambda: store.describe(session), lambda result: self._shell.do(then, result))
 
     def release(self) -> None:
         """Give the lease back, once nothing runs here any more."""
@@ -300,7 +306,14 @@ class Call:
                 failure = (SAME_LOSS.get(code, code), message) if outcome == "failed" else None
                 self.carry_out(core.closed(tag, stage, released, failure, now_ns))
             case SessionRefused(_, code):
-                self.end(f"{stage}_{code}")
+                self.journal.ask_whose(lambda stored: self._refused(f"{stage}_{code}", stored))
+
+    def _refused(self, refusal: str, stored: tuple[StoredSession, ...] | StoreError) -> None:
+        """A stage has refused the session, of which the store says this."""
+        self.watch.counts["sessions refused by a stage"] += 1
+        owner = self.journal.ownership
+        gone = None if isinstance(stored, StoreError) else reason_to_end(stored, owner.owner, owner.fence)
+        self.end(gone or refusal)
 
     def _stream_gone(self, stage: str, tag: Tag) -> None:
         self.watch.let_go(stage, tag)

@@ -18,7 +18,8 @@ from tests.sim import commands
 from tests.sim.call import Call
 from tests.sim.clock import MS, Clock
 from tests.sim.gateway import Gateway
-from tests.sim.plan import Headset
+from tests.sim.plan import PLAIN, RESUME_TWICE, Headset
+from tests.sim.rival import Rival
 from tests.sim.visit import Visit
 
 RETRY_MS_MIN, RETRY_MS_MAX = 50, 400
@@ -73,6 +74,7 @@ class Caller:
             "stop reading for good": lambda pick: self._stop_reading(FOR_GOOD_MS),
             "move to another gateway": lambda pick: self._lose("caller moved", pick, elsewhere=True),
             "lose the connection": lambda pick: self._lose("connection lost", pick),
+            RESUME_TWICE: lambda pick: self._resume_twice(),
         }
         self._connect(None)
 
@@ -163,6 +165,19 @@ class Caller:
         if self.call is not None:
             self._scene.count(how)
             self._drop(NOTICE_MS[int(pick * len(NOTICE_MS))], elsewhere=elsewhere)
+
+    def _resume_twice(self) -> None:
+        """They come back, and at the same gateway and moment so does another client that has their token."""
+        if self.call is None:
+            return
+        self._drop(self._random.choice(NOTICE_MS))
+        self._connect(None)
+        if self._visit is not None:
+            self._scene.count("resumed twice")
+            gateway = self._visit.gateway
+            rival = Visit(Rival(self, self._ways), gateway, PLAIN, self._ways, self._reports_until_ns)
+            token = f"token of {self.session}"
+            gateway.do(gateway.resume_call, self.session, token, rival, self._epoch, self.session)
 
     def gateway_died(self, gateway: Gateway) -> None:
         if self._visit is not None and self._visit.gateway is gateway:
@@ -312,4 +327,5 @@ class Caller:
         core = call.core
         is_called = self._answering or core.begun_calls
         busy = core.hearing.current or core.hearing.is_awaited or core.speaking.undrained or is_called
-        return not busy and not call.journal.queue.waiting and not call.feed.turns and self._visit.player.is_quiet
+        is_awaited = core.next_deadline_ns() is not None  # something is to be said by itself
+        return not (busy or is_awaited) and not call.journal.queue.waiting and not call.feed.turns and self._visit.player.is_quiet

@@ -16,6 +16,7 @@ from typing import Protocol
 from duplex.checkpoints import Restored, encode_settings, restored
 from duplex.log_queue import LogQueue
 from duplex.stage_pool import PoolCallbacks, StagePool
+from sessions import takeover
 from sessions.conversation import Conversation
 from sessions.planner import Identity, ReplyDefaults
 from sessions.records import SessionRecord, token_digest
@@ -23,7 +24,6 @@ from sessions.response import Deadlines
 from sessions.route import Route as ReplyRoute
 from sessions.settings import SessionSettings
 from sessions.store import Ownership, Snapshot, StoreError
-from sessions.takeover import is_outdated
 from stages.contracts import EPOCHS_PER_FENCE, Tag
 from stages.edges import GATEWAY
 from stages.event_log import EventLog
@@ -261,7 +261,7 @@ class Gateway:
         if call is None or not self.is_alive or self._stopped:
             return False
         fence, seen_fence = call.core.epoch // EPOCHS_PER_FENCE, epoch // EPOCHS_PER_FENCE
-        return is_outdated(seen_fence, fence, is_heard=call.client.is_heard)
+        return takeover.is_outdated(seen_fence, fence, is_there=call.client.is_heard)
 
     def _make_way(self, session: str, then: Callable[[], None]) -> None:
         """End the session's present call here, and go on once all of it is written."""
@@ -283,16 +283,28 @@ class Gateway:
             self.tenancies.go_on_with(tenancy, session)
             present = self.calls.get(session)
             if present is not None:
-                del self.calls[ownership.session]
-                self.former.append(present)
-                present.end("session_replaced")
-                present.leave_stages()
+                if takeover.is_overtaken(ownership.fence, present.journal.ownership.fence):
+                    self.tenancies.leave(tenancy)
+                    self._counts["resumes overtaken"] += 1
+                    visitor.refused("session_replaced")
+                    return
+                self._replace(present, ownership)
             self._begin(ownership, restored(snapshot), snapshot.entries, visitor, tenancy)
 
         self._ways.line.ask(
             lambda: store.acquire(session, self.name, token_digest(token), seen_fence=epoch // EPOCHS_PER_FENCE),
             lambda result: self.do(answered, result),
         )
+
+    def _replace(self, present: Call, ownership: Ownership) -> None:
+        before = present.journal.ownership.fence
+        assert before < ownership.fence, (
+            f"a session goes from an owner to a later one, not from {before} to {ownership}"
+        )
+        del self.calls[ownership.session]
+        self.former.append(present)
+        present.end("session_replaced")
+        present.leave_stages()
 
     def _refuse(self, visitor: Visitor, error: StoreError, tenancy: Tenancy) -> None:
         self.tenancies.leave(tenancy)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from duplex.stage_pool import StagePool
 from media.heard_estimate import Path
 from media.playout import Playout
 from sessions import response as life
+from sessions import takeover
 from sessions.conversation import Conversation
 from sessions.heard import Heard
 from sessions.items import Item
@@ -254,7 +256,12 @@ def _goes_on_waiting(conversation: Conversation, now_ns: int) -> list[Any]:
     return []
 
 
-GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+def _never_overtaken(fence: int, present_fence: int) -> bool:
+    """In place of: who took a session over before its present owner has lost it."""
+    return False
+
+
+GUARDS: dict[str, tuple[type | ModuleType, str, Callable[..., Any]]] = {
     "staleness": (Owners, "owns", _anybody),
     "staleness, late output": (Speaking, "published", _takes_what_is_late),
     "credit return": (Credit, "give_back", _nothing),
@@ -267,6 +274,7 @@ GUARDS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "release, credit": (Outbox, "close", _keeps_its_credit),
     "release, session": (Stage, "_release_session", _keeps_the_session),
     "release, place": (Pool, "end", _keeps_the_place),
+    "takeover, the last": (takeover, "is_overtaken", _never_overtaken),
     "fence": (MemorySessionStore, "_owned", _any_owner),
     "deletion": (MemorySessionStore, "append", _brings_back),
     "sequence": (LogQueue, "written", _number_again),

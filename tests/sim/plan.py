@@ -33,7 +33,7 @@ JITTER_MS = (0, 0, 20, 80)
 # A jitter buffer of a quarter of a second is more than anybody is told of.
 BUFFER_MS = (0, 40, 100, 250)
 FOR_EVER_MS = 1_000_000
-TOOLS_SHARE, TENANTS_SHARE, PLACES_SHARE = 0.3, 0.2, 0.2  # of all plans
+TOOLS_SHARE, TENANTS_SHARE, PLACES_SHARE, RIVALS_SHARE = 0.3, 0.2, 0.2, 0.1  # of all plans
 REVOKE_PAUSE_MS = 2_500
 BUFFER_MS_MIN_RTP = 50  # as measured in a browser
 
@@ -84,6 +84,8 @@ DIE_AT_CALL = "kill a gateway at a call"
 SHOCKS = ("kill a gateway", DIE_AT_CALL, "lose the connection", "speak", "speak")
 SHOCKS_PAUSE_MS = 700
 REVOKE = "revoke a permission"
+RESUME_TWICE = "resume twice"
+RIVALS_PAUSE_MS = 900
 # What may go wrong at any time, and with which chance at the most.
 CHANCES = {
     "short guesses": 0.3,
@@ -222,6 +224,7 @@ def draw(seed: int) -> Plan:
         deeds += _shocks(offered, sessions, trouble_ms)
     if offers.tenants:
         deeds += [Deed(at_ms, REVOKE, -1, offered.random()) for at_ms in _moments(offered, trouble_ms, REVOKE_PAUSE_MS)]
+    deeds += _rivals(seed, sessions, trouble_ms)
     return Plan(
         seed,
         sessions,
@@ -252,6 +255,15 @@ def _shocks(random: Random, sessions: int, trouble_ms: int) -> Iterator[Deed]:
     for at_ms in _moments(random, trouble_ms, SHOCKS_PAUSE_MS):
         kind = random.choice(SHOCKS)
         yield Deed(at_ms, kind, random.randrange(sessions) if kind in CALLER_DEEDS else -1, random.random())
+
+
+def _rivals(seed: int, sessions: int, trouble_ms: int) -> list[Deed]:
+    """Two clients of one session, in some plans. Drawn apart as well."""
+    random = Random(f"rivals of {seed}")
+    if random.random() >= RIVALS_SHARE:
+        return []
+    moments = _moments(random, trouble_ms, RIVALS_PAUSE_MS)
+    return [Deed(at_ms, RESUME_TWICE, random.randrange(sessions), random.random()) for at_ms in moments]
 
 
 def _headsets(seed: int, sessions: int, trouble_ms: int) -> tuple[Headset, ...]:

@@ -41,6 +41,7 @@ from sessions.store import (
     Ownership,
     Snapshot,
     StaleOwner,
+    StoredSession,
     StoreError,
     StoreFull,
     StoreTimeout,
@@ -209,6 +210,9 @@ class Store:
 
     def renew(self, ownership: Ownership) -> None:
         _now(self.model.renew(ownership))
+
+    def describe(self, session: str) -> tuple[StoredSession, ...]:
+        return _now(self.model.describe([session]))
 
     def delete(self, session: str) -> bool:
         existed = _now(self.model.delete(session))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim import plan
 from tests.sim.mishaps import Mishaps
-from tests.sim.plan import CALLER_DEEDS, CHANCES, DIE_AT_CALL, REVOKE, WORLD_DEEDS, draw
+from tests.sim.plan import CALLER_DEEDS, CHANCES, DIE_AT_CALL, RESUME_TWICE, REVOKE, WORLD_DEEDS, draw
 from tests.sim.run import Played, main, play, play_many, play_some
 from tests.sim.world import World
 
@@ -29,7 +29,6 @@ SEEN = (
     "call ended quota_exceeded",
     "call ended session_deleted",
     "call ended session_replaced",
-    "call ended thinker_stale_epoch",
     "caller moved",
     "calls refused SessionUnknown",
     "calls refused StoreFull",
@@ -78,11 +77,15 @@ SEEN = (
     "replies broken off",
     "replies presumed whole",
     "replies told whole",
+    "resumed twice",
     "resumes outdated",
+    "resumes overtaken",
+    "rivals in",
     "sessions begun anew",
     "sessions deleted",
     "sessions gone back",
     "sessions lost by a fail-over",
+    "sessions refused by a stage",
     "side effects",
     "slow client",
     "speech resumed",
@@ -172,7 +175,7 @@ def test_plans_ask_for_nothing_that_nobody_can_do() -> None:
     world = World(draw(0))
     assert {*WORLD_DEEDS, DIE_AT_CALL, REVOKE} == set(Mishaps(world.house, list)._deeds)
     world._begin()
-    for kind in CALLER_DEEDS:
+    for kind in (*CALLER_DEEDS, RESUME_TWICE):
         world._callers[0].do(kind, 0.5)
 
 

@@ -20,7 +20,8 @@ MS = EAR_RATE // 1_000
 
 
 def speech(*words: int) -> FloatSamples:
-    return np.concatenate([encode(response_number(RESPONSE), word, EAR_RATE) for word in words])
+    silence = np.zeros(0, dtype=np.float32)
+    return np.concatenate([silence, *(encode(response_number(RESPONSE), word, EAR_RATE) for word in words)])
 
 
 def item(words: int, cut_ms: int, *, sent_ms: int = 2_000) -> ItemRecord:
@@ -35,9 +36,10 @@ def judged(
     stale_samples: int = 0,
     reports: Reports = "acks",
     deed: Deed = "cancel",
+    stop: tuple[float | None, int | None] = (None, None),
 ) -> Finding:
-    """What is found of one reply whose `sound` was played."""
+    """What is found of one reply whose `sound` was played. `stop`: of a telephone, as `Spoken` has it."""
     cut = Cut(deed, "inside", 0.5)
     ear = CodedEar(float_to_pcm16(np.concatenate((sound, np.zeros(WORD, dtype=np.float32)))), EAR_RATE)
     plan = CallPlan("websocket", "prompt", reports, (cut,), 1)
-    return judge(plan, Spoken(RESPONSE, "item", cut, stale_samples), stored, ear)
+    return judge(plan, Spoken(RESPONSE, "item", cut, stale_samples, *stop), stored, ear)

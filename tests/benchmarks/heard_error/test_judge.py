@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from media.coded_tones import EDGE_SAMPLES
+from benchmarks.heard_error.plan import Deed
+from media.coded_tones import EAR_RATE, EDGE_SAMPLES, encode, response_number
+from media.fade import FADE_MS
 from tests.benchmarks.heard_error.spoken import MS, WORD, WORD_MS, item, judged, speech
 
 ALL = range(8)
+DEEDS: tuple[Deed, Deed] = ("speak", "cancel")
 
 
 @pytest.mark.parametrize(("words", "ms"), [(0, 100), (2, 430), (3, 650), (4, 800)])
@@ -60,3 +63,30 @@ def test_history_itself_must_be_in_order() -> None:
     stored = item(0, 600)
     broken = type(stored)("item", "assistant", content="w0 w2", audio_ms_total=600)
     assert "history out of order" in judged(speech(0, 1, 2), broken).faults
+
+
+@pytest.mark.parametrize(("words", "ms"), [(0, 40), (3, 640)])
+def test_what_sounds_up_to_a_clear_was_heard_though_it_cannot_be_made_out(words: int, ms: int) -> None:
+    sound = speech(*ALL)[: ms * MS]
+    sound[words * WORD :] *= -1  # as a word is that the ear does not know
+    cleared = judged(sound, item(words, ms), stop=(5.0, len(sound)))
+    assert abs(cleared.ms_error) <= EDGE_SAMPLES / MS
+    assert judged(sound, item(words, ms)).ms_error > 20
+
+
+def test_of_a_reply_that_never_sounded_the_one_before_is_no_part() -> None:
+    others = encode(response_number("resp_other"), 0, EAR_RATE)
+    assert judged(others, item(0, 0), stop=(None, 2 * len(others))).ms_error == 0
+
+
+def test_words_behind_a_clear_are_a_fault() -> None:
+    assert judged(speech(0, 1, 2), item(3, 600), stop=(0.0, 2 * WORD - EDGE_SAMPLES - 1)).faults == (
+        "came after its end",
+    )
+    assert judged(speech(0, 1, 2), item(3, 600), stop=(0.0, 3 * WORD)).faults == ()
+
+
+def test_what_fades_out_in_a_hold_is_not_made_out_to_its_end() -> None:
+    by_voice, asked = (judged(speech(0), item(1, 200), deed=deed) for deed in DEEDS)
+    assert by_voice.ms_unsure == asked.ms_unsure + FADE_MS
+    assert judged(speech(), None).ms_unsure > asked.ms_unsure, "a reply that has just begun"

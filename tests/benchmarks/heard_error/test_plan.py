@@ -8,14 +8,15 @@ import pytest
 
 from benchmarks.heard_error.plan import CONDITIONS, CUTS_PER_CALL, MOMENTS, REPORTS, Transport, plan_calls
 
-TRANSPORTS: tuple[Transport, ...] = ("websocket", "webrtc")
+TRANSPORTS: tuple[Transport, ...] = ("websocket", "webrtc", "twilio", "asterisk")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_way_to_call_and_to_cut_is_there(transport: Transport) -> None:
     plans = plan_calls(transport, 600, seed=1)
     assert len(plans) * CUTS_PER_CALL == 600
-    assert {(one.reports, one.conditions) for one in plans} == {(r, c) for r in REPORTS[transport] for c in CONDITIONS}
+    kinds = {(reports, conditions) for reports in REPORTS[transport] for conditions in CONDITIONS[transport]}
+    assert {(one.reports, one.conditions) for one in plans} == kinds
     cuts = [cut for one in plans for cut in one.cuts]
     assert {cut.moment for cut in cuts} == set(MOMENTS)
     assert Counter(cut.deed for cut in cuts)["hang_up"] == len(plans) // 2

@@ -20,8 +20,8 @@ def words(*numbers: int, lost: int = 0, repeated: int = 0) -> tuple[WordHeard, .
     return tuple(WordHeard(7, number, place * WORD, lost, repeated) for place, number in enumerate(numbers))
 
 
-def call(*history: Kept, heard: tuple[WordHeard, ...] = (), stale: int = 0) -> CallTold:
-    replies = (ReplyHeard("a1", heard, stale),)
+def call(*history: Kept, heard: tuple[WordHeard, ...] = (), stale: int = 0, gapless: bool = False) -> CallTold:
+    replies = (ReplyHeard("a1", heard, stale, gapless=gapless),)
     return CallTold(("u1",), frozenset({"u1"}), replies, history or (ASK, ANSWER))
 
 
@@ -53,6 +53,13 @@ def test_a_word_that_broke_off_was_not_heard() -> None:
 @pytest.mark.parametrize("heard", [words(0, 2), words(1, 0), words(0, 1, repeated=480)])
 def test_words_twice_or_with_a_gap(heard: tuple[WordHeard, ...]) -> None:
     assert faults(call(heard=heard)) == {"heard twice or with a gap": 1}
+
+
+@pytest.mark.parametrize(("heard", "broken"), [(words(0, 2), 0), (words(1, 0), 1), (words(0, 1, repeated=480), 1)])
+def test_where_all_came_without_a_gap_a_word_may_be_torn_and_none_is_heard_twice(
+    heard: tuple[WordHeard, ...], broken: int
+) -> None:
+    assert faults(call(heard=heard, gapless=True)).get("heard twice or with a gap", 0) == broken
 
 
 def test_what_the_store_had_stays_and_what_it_had_not_was_not_promised() -> None:

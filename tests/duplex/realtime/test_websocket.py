@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,13 +14,14 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 from structlog.testing import capture_logs
 
-from duplex import tenancies
+from duplex import presence, tenancies
 from duplex.auth import Authority
 from duplex.listening import Listening
 from duplex.realtime import client_events as ask
 from duplex.realtime import sockets, websocket
-from duplex.realtime.websocket import RealtimeEndpoint
+from duplex.realtime.websocket import PRESENCE_EXTENSION, PROBE_EXTENSION, RealtimeEndpoint
 from duplex.waiting_room import ROOM_S_MAX
+from media.heard_estimate import Probe
 from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import Gate, GatedGateway
 
@@ -32,7 +34,10 @@ class FakeClient:
 
     def __init__(self, resume: str = "") -> None:
         self._query = f"extensions=1&resume={resume}" if resume else "extensions=1"
+        self.headers: list[tuple[bytes, bytes]] = []
         self.reading = Gate()
+        self.has_hung_up = False  # of which there is more to read before
+        self.probe: Callable[[], Probe] = Probe
         self.sent: list[Message] = []
         self._took = asyncio.Event()
         self._coming: asyncio.Queue[Message] = asyncio.Queue(MESSAGES_MAX)
@@ -44,9 +49,13 @@ class FakeClient:
             "type": "websocket",
             "path": "/v1/realtime",
             "query_string": self._query.encode(),
-            "headers": [],
+            "headers": self.headers,
             "subprotocols": [],
-            "extensions": {"websocket.http.response": {}},
+            "extensions": {
+                "websocket.http.response": {},
+                PRESENCE_EXTENSION: lambda: not self.has_hung_up,
+                PROBE_EXTENSION: self.probe,
+            },
         }
         return WebSocket(scope, self._coming.get, self._send)
 
@@ -421,6 +430,41 @@ def test_who_comes_back_goes_on_where_all_places_are_taken(play: Play) -> None:
         again.say("bye")
         await resuming
         assert again.close == (1000, "client_closed")
+
+    play(scenario)
+
+
+def test_a_request_to_resume_whose_client_has_hung_up_disturbs_nobody(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as present:
+            one.client.say("session.resume", token=present.resume_token)
+            one.client.has_hung_up = True
+            await one.connect()
+            assert present.call.end_reason is None
+        assert one.client.events() == ["session.created", "error"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_client_that_was_not_seen_for_a_while_has_to_answer_a_ping_before_it_takes_a_session(
+    play: Play, monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
+) -> None:
+    monkeypatch.setattr(presence, "LOOK_S", 0)
+
+    async def scenario(one: Bench) -> None:
+        unseen = [Probe(alive_ns=time.monotonic_ns() - presence.UNSEEN_NS_MAX)] * (presence.LOOKS_MAX - is_answered)
+        looks = iter(unseen)
+        one.client.probe = lambda: next(looks, Probe(alive_ns=time.monotonic_ns()))
+        token = await one.another_session()
+        serving = one.connect()
+        one.client.say("session.resume", token=token)
+        if is_answered:
+            await one.client.until_told("session.resumed")
+            one.client.vanish()
+        await serving
+        assert one.client.events()[1] == ("session.resumed" if is_answered else "error")
+        assert is_answered or one.client.close == (1013, "client_gone")
 
     play(scenario)
 

@@ -150,6 +150,16 @@ def test_an_interruption_asks_what_was_not_played_before_it_is_thrown_away() -> 
     assert receive(carrier, event="STATUS", queue_length=7) == [Flushed(3, 8_000, 7 * 160)]
 
 
+def test_a_flush_of_nothing_tells_nothing_of_what_was_flushed_before() -> None:
+    carrier = started()
+    carrier.flush(3, 8_000)
+    carrier.flush(4, 8_000)
+    assert receive(carrier, event="STATUS", queue_length=4) == [Flushed(3, 8_000, 640)]
+    assert receive(carrier, event="STATUS", queue_length=0) == [Flushed(4, 8_000, None)]
+    carrier.flush(5, 8_160)
+    assert receive(carrier, event="STATUS", queue_length=0) == [Flushed(5, 8_160, 0)]
+
+
 def test_frames_of_linear_sound_are_counted_in_samples() -> None:
     carrier = started(format="slin16", optimal_frame_size=640)
     carrier.flush(3, 8_000)

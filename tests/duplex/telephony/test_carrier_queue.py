@@ -50,6 +50,13 @@ def test_it_goes_on_to_what_was_sent_where_no_mark_follows() -> None:
     assert [heard_ms(queue, at) for at in (150, 900)] == [140, 200]
 
 
+def test_a_queue_that_had_run_dry_has_played_nothing_meanwhile() -> None:
+    queue = sending(120)
+    queue.played(120 * PER_MS, 130 * MS)
+    queue.sent(240 * PER_MS, 900 * MS)
+    assert [heard_ms(queue, at) for at in (900, 960, 2_000)] == [120, 180, 240]
+
+
 def test_a_mark_of_long_ago_moves_nothing_back() -> None:
     queue = sending(120, 240)
     queue.played(240 * PER_MS, 250 * MS)
@@ -102,6 +109,23 @@ def test_asterisk_2115_a_burst_that_waits_at_the_carrier_shows_by_its_marks() ->
     assert queue.lead_ns(300 * MS) == 50 * MS
     queue.played(160 * PER_MS, 380 * MS, 10 * MS)
     assert queue.lead_ns(380 * MS) == 0
+
+
+def test_a_carrier_that_plays_faster_than_our_clock_shows_by_its_marks() -> None:
+    queue = sending(120, 240)
+    queue.played(120 * PER_MS, 115 * MS)
+    assert (queue.lead_ns(115 * MS), queue.gained_ns) == (120 * MS, 5 * MS)
+    queue.played(240 * PER_MS, 230 * MS)
+    assert (queue.lead_ns(230 * MS), queue.gained_ns) == (0, 10 * MS)
+    queue.sent(360 * PER_MS, 230 * MS)
+    assert queue.gained_ns == 0, "it begins anew"
+
+
+def test_what_a_carrier_has_gained_is_gone_with_a_flush() -> None:
+    queue = sending(120, 240)
+    queue.played(120 * PER_MS, 115 * MS)
+    queue.flush(120 * MS)
+    assert queue.gained_ns == 0
 
 
 def test_a_mark_that_comes_in_time_changes_nothing() -> None:

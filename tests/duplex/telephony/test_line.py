@@ -149,6 +149,15 @@ def test_frames_go_while_there_is_room() -> None:
     assert not bench.line.pad()
 
 
+def test_a_carrier_with_a_fast_clock_is_sent_as_much_as_it_plays() -> None:
+    bench = Bench()
+    bench.speak(2 * MARK_FRAMES)
+    bench.written()
+    bench.pass_ms(115)
+    bench.told(Played(7, 160 * MARK_FRAMES))
+    assert bench.line.next_frame_ns(bench.now_ns) == bench.now_ns + 5 * MS
+
+
 def test_asterisk_2115_no_more_than_the_lead_waits_at_the_carrier() -> None:
     bench = Bench(ASTERISK)
     for _ in range(4):
@@ -271,6 +280,29 @@ def test_a_reply_that_was_flushed_is_not_heard_whole_when_the_next_is() -> None:
     bench.speak(1, "b", epoch=8, final=True)
     bench.told(Played(8, 480))
     assert bench.reports == [("b", 160)]
+
+
+def test_what_was_heard_of_what_is_flushed_is_told_again() -> None:
+    bench = Bench()
+    bench.speak(MARK_FRAMES + 1, final=True)
+    bench.written()
+    bench.told(Played(7, 160 * MARK_FRAMES))
+    bench.reports.clear()
+    bench.line.drop_audio()
+    assert bench.reports == [], "whoever flushes has yet to note that it does"
+    bench.pass_ms(20)
+    bench.pass_ms(20)
+    assert bench.reports == [("a", 160 * MARK_FRAMES)]
+
+
+def test_an_exact_count_is_told_also_where_it_is_no_news() -> None:
+    bench = Bench(ASTERISK)
+    bench.speak(2)
+    bench.written()
+    bench.told(Played(7, 160))
+    bench.line.drop_audio()
+    bench.told(Flushed(7, 320, 160))
+    assert bench.reports[-2:] == [("a", 160), ("a", 160)]
 
 
 def test_a_place_that_is_forgotten_reports_nothing() -> None:

@@ -267,6 +267,20 @@ def test_aplisay_llm_agent_181_a_hang_up_while_another_session_is_taken_up_ends_
     play(scenario)
 
 
+def test_for_a_browser_that_is_gone_no_session_is_taken_up(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        async with one.gateway.new_call(SessionSettings()) as earlier:
+            running = await one.talk()
+            one.peer.says.put_nowait(
+                json.dumps({"type": "session.resume", "token": earlier.resume_token}),
+            )
+            one.peer.over.set()
+            await running
+            assert earlier.call.end_reason is None
+
+    play(scenario)
+
+
 def test_packets_use_what_the_tenant_may_send(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[int] = []
 
