@@ -98,12 +98,14 @@ class SessionResume(ClientEvent, frozen=True, tag="session.resume"):
     """Extension: go on with an earlier session. Must be the first event of a connection.
 
     `responses`: those of which the client has seen the beginning and not the end. `epoch`: the greatest that it has
-    seen; the session goes on above it, also where the store has forgotten it.
+    seen; the session goes on above it, also where the store has forgotten it. `last_event_seq`: the last event that it
+    has seen of the connection before; what has followed is told again.
     """
 
     token: str
     responses: Annotated[list[EventId], Meta(max_length=OPEN_RESPONSES_MAX)] = []
     epoch: Annotated[int, Meta(ge=0, le=EPOCH_SEEN_MAX)] = 0
+    last_event_seq: Annotated[int, Meta(ge=0)] | None = None
 
 
 class InputAppend(ClientEvent, frozen=True, tag="input_audio_buffer.append"):

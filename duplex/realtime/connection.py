@@ -20,7 +20,7 @@ import asyncio
 import base64
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ from duplex.call import Call
 from duplex.realtime import client_events as ask
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.dialect import AUDIO_DELTA, Message, RealtimeDialect, acknowledged_message, error_message
+from duplex.realtime.replay import SentEvents
 from duplex.realtime.session_config import apply_patch, check_line, check_medium, item_of, response_spec, session_dict
 from duplex.transport import Client
 from media.heard_estimate import WEBSOCKET_LATENCY, Path, Probe, path_of
@@ -131,6 +132,7 @@ class Outbox:
         self._still_since_ns: int | None = None
         self._waiting: deque[_Waiting] = deque()
         self._unsent: str | None = None
+        self._sent: SentEvents | None = None
         self._audio = 0
         self._wake = asyncio.Event()
         self.overflowed = asyncio.Event()
@@ -209,7 +211,38 @@ class Outbox:
         entry = self._waiting.popleft()
         self._moves = True
         self._audio -= entry.sound is not None
-        return _json.encode(self._dialect.stamp(entry.message)).decode()
+        return self._numbered(entry.message)
+
+    def _numbered(self, message: Message) -> str:
+        if "server_event_seq" in message:  # it was numbered by the connection before
+            return _json.encode(message).decode()
+        message = self._dialect.stamp(message)
+        encoded = _json.encode(message)
+        if self._sent is not None:
+            self._sent.keep(message, len(encoded))
+        return encoded.decode()
+
+    def keep_sent(self) -> None:
+        """From now on, what is sent can be handed over to the next connection of the session."""
+        if self._sent is None:
+            self._sent = SentEvents(self._dialect.seq)
+
+    def hand_over(self) -> SentEvents | None:
+        """What was sent, and all that waits, numbered; nothing of that is sent here any more. None where some was
+        dropped, or nothing was kept."""
+        while self._waiting:
+            entry = self._waiting.popleft()
+            if entry.sound is None:
+                self._numbered(entry.message)
+        self.clear()
+        sent, self._sent = self._sent, None
+        return None if self.overflowed.is_set() else sent
+
+    def go_on_from(self, sent: SentEvents, missed: Sequence[Message]) -> None:
+        """Send what was `missed` of the connection before, as that had `sent` it, and count on from there."""
+        self._dialect.seq, self._sent = sent.last, sent
+        for message in missed:
+            self.post(message)
 
     def put_back(self, text: str) -> None:
         """`text` was not handed over after all: it is the next again."""
@@ -508,10 +541,13 @@ def created_message(call: Call, settings: SessionSettings, resume_token: str, di
     return {"type": "session.created", "session": body}
 
 
-def resumed_message(call: Call, resume_token: str, items: list[Message], *, history_lost: bool = False) -> Message:
+def resumed_message(
+    call: Call, resume_token: str, items: list[Message], *, history_lost: bool = False, resync: bool | None = None
+) -> Message:
     """`session.resumed`: the session as it stands, its items, and what was received of the input.
 
-    `history_lost`: the store has lost the last of them.
+    `history_lost`: the store has lost the last of them. `resync`: what the client has missed is not told again; None:
+    it has not asked for that.
     """
     body = session_dict(call.session, call.conversation.settings, call.tools.tools) | {"resume_token": resume_token}
     received = {
@@ -520,4 +556,5 @@ def resumed_message(call: Call, resume_token: str, items: list[Message], *, hist
         "epoch": call.conversation.epoch,
     }
     lost = {"history_lost": True} if history_lost else {}
-    return {"type": "session.resumed", "session": body, "items": items, **received, **lost}
+    told = {} if resync is None else {"resync": resync}
+    return {"type": "session.resumed", "session": body, "items": items, **received, **lost, **told}

@@ -51,12 +51,12 @@ class RealtimeDialect:
         self.transcription = True
         # The client's id of the command that is being followed: what refuses it names it.
         self.answered: str | None = None
-        self._seq = 0
+        self.seq = 0  # of the last message that has left
 
     def stamp(self, message: Message) -> Message:
         """Give `message`, which is the next to leave, its id and its place in the order of this connection."""
-        self._seq += 1
-        return {**message, "event_id": self.new_id("event"), "server_event_seq": self._seq}
+        self.seq += 1
+        return {**message, "event_id": self.new_id("event"), "server_event_seq": self.seq}
 
     def encode(self, event: events.Event) -> list[Message]:  # noqa: PLR0911, PLR0912 - the table, one line per event
         """The messages that tell `event`, to be stamped when they leave."""

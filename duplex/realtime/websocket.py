@@ -30,12 +30,14 @@ from duplex.realtime.connection import (
     write_next,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
+from duplex.realtime.replay import Replays
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from duplex.realtime.sockets import CLOSE_CODES, StarletteSocket, deny, limits_of, refuse, say_goodbye, subprotocol_of
-from duplex.session_watch import SESSION_REPLACED
+from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
 from duplex.tenancies import Tenancy
 from media.heard_estimate import Probe
 from sessions.settings import SessionSettings, TurnDetection
+from stages.contracts import EPOCHS_PER_FENCE
 
 TRANSPORT: TransportName = "websocket"
 PROBE_EXTENSION = "duplex.probe"  # of the ASGI scope: what the server's pings show of the path
@@ -49,6 +51,7 @@ class RealtimeEndpoint:
     def __init__(self, gateway: Gateway, authority: Authority) -> None:
         self._gateway = gateway
         self._authority = authority
+        self._replays = Replays()
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""
@@ -58,7 +61,7 @@ class RealtimeEndpoint:
                 grant = await self._authority.spend(websocket.headers, TRANSPORT)
                 tenancy.bind(grant.bounds.session)
                 await websocket.accept(subprotocol=subprotocol_of(websocket))
-                await _Visit(self._gateway, websocket, grant, tenancy).serve()
+                await _Visit(self._gateway, websocket, grant, tenancy, self._replays).serve()
         except RefusedError as error:
             await deny(websocket, error.status, error.code, str(error), error.retry_after_s)
         except UnauthorizedError as error:
@@ -68,8 +71,11 @@ class RealtimeEndpoint:
 class _Visit:
     """One accepted connection: which session it serves, and how it ends."""
 
-    def __init__(self, gateway: Gateway, websocket: WebSocket, grant: Grant, tenancy: Tenancy) -> None:
+    def __init__(
+        self, gateway: Gateway, websocket: WebSocket, grant: Grant, tenancy: Tenancy, replays: Replays
+    ) -> None:
         self._gateway = gateway
+        self._replays = replays
         self._grant = grant
         self._tenancy = tenancy
         self._websocket = websocket
@@ -129,10 +135,20 @@ class _Visit:
         ) as admitted:
             self._dialect.answered = None
             self._dialect.transcription = admitted.call.conversation.settings.transcription
-            items = [item_dict(item) for item in admitted.call.conversation.items]
-            lost = admitted.history_lost
-            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items, history_lost=lost))
+            self._tell_resumed(admitted, first)
             await self._converse(admitted, None)
+
+    def _tell_resumed(self, admitted: Admitted, asked: ask.SessionResume) -> None:
+        """And what its client has missed, where that is known and it wants to be told."""
+        call, seen, lost = admitted.call, asked.last_event_seq, admitted.history_lost
+        sent = None if seen is None or lost else self._replays.take(call.session, _fence(call))
+        missed = None if sent is None or seen is None else sent.since(seen)
+        resync = None if seen is None else missed is None
+        items = [item_dict(item) for item in call.conversation.items]
+        resumed = resumed_message(call, admitted.resume_token, items, history_lost=lost, resync=resync)
+        self._outbox.post(self._dialect.stamp(resumed))
+        if sent is not None and missed is not None:
+            self._outbox.go_on_from(sent, [message for message in missed if not _ends(message, asked.responses)])
 
     async def _first_command(self, call: Call, created: Message) -> ask.Command | None:
         """What answers `created` and is a command, or None where `call` ended before that came. Raises TimeoutError."""
@@ -160,10 +176,21 @@ class _Visit:
                 await self._send_now(refusal)
 
     async def _converse(self, admitted: Admitted, first: ask.Command | None) -> None:
-        connection = RealtimeConnection(self._socket, admitted.call, self._outbox, self._dialect, self._limits)
-        reason = await connection.serve(first)
-        admitted.call.end(reason)
+        call, connection = admitted.call, self._connection(admitted.call)
+        if self._dialect.extensions:
+            self._outbox.keep_sent()
+            self._replays.hold(call.session, _fence(call), self._outbox)
+        try:
+            reason = await connection.serve(first)
+        finally:
+            self._replays.ended(call.session, self._outbox)
+        call.end(reason)
+        if reason == SESSION_DELETED:
+            self._replays.forget(call.session, self._outbox)
         await self._close(reason)
+
+    def _connection(self, call: Call) -> RealtimeConnection:
+        return RealtimeConnection(self._socket, call, self._outbox, self._dialect, self._limits)
 
     async def _send_now(self, message: Message) -> None:
         self._outbox.post(message)
@@ -174,3 +201,15 @@ class _Visit:
         if reason == SESSION_REPLACED and self._dialect.extensions:
             self._outbox.post({"type": "session.replaced"})
         await say_goodbye(self._websocket, self._outbox, reason)
+
+
+def _fence(call: Call) -> int:
+    """That of its owner."""
+    return call.conversation.epoch // EPOCHS_PER_FENCE
+
+
+def _ends(message: Message, responses: list[str]) -> bool:
+    """It is the end of one of `responses`, which is told anew."""
+    if message["type"] == "response.done":
+        return message["response"]["id"] in responses
+    return message["type"] == "response.drained" and message["response_id"] in responses

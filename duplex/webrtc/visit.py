@@ -270,7 +270,10 @@ class RtcVisit:
             self._dialect.transcription = admitted.call.conversation.settings.transcription
             items = _newest([item_dict(item) for item in admitted.call.conversation.items])
             lost = admitted.history_lost
-            self._outbox.post(resumed_message(admitted.call, admitted.resume_token, items, history_lost=lost))
+            resync = None if asked.last_event_seq is None else True
+            self._outbox.post(
+                resumed_message(admitted.call, admitted.resume_token, items, history_lost=lost, resync=resync)
+            )
             await self._converse(admitted)
 
     async def _converse(self, admitted: Admitted) -> ask.SessionResume | None:

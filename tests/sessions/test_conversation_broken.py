@@ -9,7 +9,7 @@ from media.heard_estimate import Path
 from sessions.effects import Effect, Save, SaveDeletion, SaveHeard, SaveItem, SaveLate, SaveSpeaking
 from sessions.events import ItemRefined, ReplyAudio
 from sessions.items import Item
-from sessions.prompt import CUT_OFF, INTERRUPTED, PromptWindow, broke_off
+from sessions.prompt import CUT_OFF, LINE_BROKE, PromptWindow, broke_off
 from sessions.records import SessionRecord, encode_entry, token_digest
 from sessions.reply import SpokenWord, Unsure
 from sessions.saving import HEARD_NS, SAVE_NS_MAX, Part
@@ -259,7 +259,7 @@ def test_what_the_client_reports_settles_it(ms: int, text: str, how: str, recall
     assert (item.heard_samples, item.heard_basis) == (min(ms * 24, 4 * WORD_SAMPLES), "acked")
     assert item.heard_error_samples == 0
     talk.say("again")
-    said = [Message("assistant", text + CUT_OFF), INTERRUPTED] if text else []
+    said = [Message("assistant", text + CUT_OFF), LINE_BROKE] if text else []
     assert list(talk.prompt(talk.active)[2:-1]) == said
 
 

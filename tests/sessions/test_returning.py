@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -190,7 +191,7 @@ def test_a_cough_puts_it_off() -> None:
 
 def test_a_call_of_the_services_own_goes_first_and_is_answered() -> None:
     call = call_item("c", "call_1", "get_weather", CITY)
-    begun = BegunCall("call_1", "c", "get_weather", b"", True)
+    begun = BegunCall("call_1", "c", "get_weather", hashlib.sha256(CITY.encode()).digest(), True)
     talk = back(ASKED, call, calls=(begun,), tools=(ServiceTool(WEATHER, safe=True, filler=""),))
     assert tick(talk) == []
     talk.do(talk.core.call_answered("call_1", Result("sunny"), talk.now_ns))
@@ -201,7 +202,7 @@ def test_a_call_of_the_services_own_goes_first_and_is_answered() -> None:
 
 def test_a_call_that_runs_behind_the_turn_puts_it_off() -> None:
     call = call_item("c", "call_1", "get_weather", CITY)
-    begun = BegunCall("call_1", "c", "get_weather", b"", True)
+    begun = BegunCall("call_1", "c", "get_weather", hashlib.sha256(CITY.encode()).digest(), True)
     talk = back(call, ASKED, calls=(begun,), tools=(ServiceTool(WEATHER, safe=True, filler=""),))
     tick(talk)
     assert talk.started() == []
@@ -219,7 +220,8 @@ def test_where_the_call_is_over_nothing_follows() -> None:
 # ---- what broke off --------------------------------------------------------------------------------------
 
 
-def test_a_reply_whose_call_ends_has_broken_off() -> None:
+def one_word_heard() -> Talk:
+    """Amid a reply of four words."""
     talk = Talk(recalls=True, lead_ms=200)
     talk.say("hello")
     talk.open("resp_1")
@@ -229,6 +231,11 @@ def test_a_reply_whose_call_ends_has_broken_off() -> None:
     talk.send()
     talk.later(200)
     talk.do(talk.core.heard("resp_1", WORD_SAMPLES, talk.now_ns))
+    return talk
+
+
+def test_a_reply_whose_call_ends_has_broken_off() -> None:
+    talk = one_word_heard()
     talk.do(talk.core.close(talk.now_ns))
     last = talk.core.items[-1]
     assert (last.role, last.text, last.broke_off) == ("assistant", "one", True)
@@ -238,15 +245,7 @@ def test_a_reply_whose_call_ends_has_broken_off() -> None:
 
 
 def test_one_that_its_client_has_cancelled_has_not() -> None:
-    talk = Talk(recalls=True, lead_ms=200)
-    talk.say("hello")
-    talk.open("resp_1")
-    talk.text("resp_1", "one two")
-    talk.words("resp_1", "one two")
-    talk.audio("resp_1", 2 * WORD_SAMPLES)
-    talk.send()
-    talk.later(200)
-    talk.do(talk.core.heard("resp_1", WORD_SAMPLES, talk.now_ns))
+    talk = one_word_heard()
     talk.do(talk.core.cancel_response(None, talk.now_ns))
     talk.do(talk.core.close(talk.now_ns))
     assert [item.broke_off for item in talk.core.items] == [False, False]

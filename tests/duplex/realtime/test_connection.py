@@ -592,7 +592,8 @@ def test_a_session_is_resumed_as_it_stands() -> None:
         assert message["session"]["resume_token"] == "sess_1.x"
         assert (message["items"], message["epoch"]) == ([{"id": "item_1"}], EPOCH)
         assert message["input_samples_received"] == 0
-        assert "history_lost" not in message
+        assert not {"history_lost", "resync"} & message.keys()
         assert resumed_message(one.call, "sess_1.x", [], history_lost=True)["history_lost"] is True
+        assert resumed_message(one.call, "sess_1.x", [], resync=False)["resync"] is False
 
     play(scenario)

@@ -188,3 +188,49 @@ def test_a_full_outbox_takes_no_more_and_says_so() -> None:
         assert one.outbox.waiting == MESSAGES_WAITING_MAX
 
     play(scenario)
+
+
+async def messages(outbox: Outbox) -> list[tuple[str, int]]:
+    """All that waits, as it is written."""
+    told = [json.loads(await outbox.next()) for _ in range(outbox.waiting)]
+    return [(one["type"], one["server_event_seq"]) for one in told]
+
+
+def test_what_was_sent_and_what_waits_is_handed_over_numbered() -> None:
+    async def scenario(one: Bench) -> None:
+        one.outbox.post({"type": "before"})
+        await one.outbox.next()
+        one.outbox.keep_sent()
+        one.outbox.keep_sent()  # it goes on
+        one.outbox.post({"type": "sent"})
+        one.outbox.put_back(await one.outbox.next())
+        one.outbox.tell(sound())
+        one.outbox.post({"type": "waiting"})
+        sent = one.outbox.hand_over()
+        assert sent is not None
+        assert (one.outbox.waiting, has_room(one.outbox)) == (0, True)
+        missed = sent.since(1)
+        assert missed is not None
+        assert [(m["type"], m["server_event_seq"]) for m in missed] == [("sent", 2), ("waiting", 3)]
+        another = Bench()
+        another.outbox.post(another.dialect.stamp({"type": "greeting"}))
+        another.outbox.go_on_from(sent, missed)
+        another.outbox.keep_sent()
+        another.outbox.post({"type": "new"})
+        assert await messages(another.outbox) == [("greeting", 1), ("sent", 2), ("waiting", 3), ("new", 4)]
+        kept = another.outbox.hand_over()
+        assert kept is sent
+        assert [m["type"] for m in kept.since(3) or ()] == ["new"]
+
+    play(scenario)
+
+
+def test_what_was_dropped_or_never_kept_is_not_handed_over() -> None:
+    async def scenario(one: Bench) -> None:
+        assert one.outbox.hand_over() is None
+        one.outbox.keep_sent()
+        for _ in range(MESSAGES_WAITING_MAX + 1):
+            one.outbox.post({"type": "of_our_own"})
+        assert one.outbox.hand_over() is None
+
+    play(scenario)

@@ -18,7 +18,7 @@ from duplex import presence, tenancies
 from duplex.auth import Authority
 from duplex.listening import Listening
 from duplex.realtime import client_events as ask
-from duplex.realtime import sockets
+from duplex.realtime import sockets, websocket
 from duplex.realtime.websocket import PRESENCE_EXTENSION, PROBE_EXTENSION, RealtimeEndpoint
 from duplex.waiting_room import ROOM_S_MAX
 from media.heard_estimate import Probe
@@ -73,6 +73,9 @@ class FakeClient:
     def events(self) -> list[str]:
         return [json.loads(message["text"])["type"] for message in self.sent if message["type"] == "websocket.send"]
 
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(message["text"]) for message in self.sent if message["type"] == "websocket.send"]
+
     async def until_told(self, kind: str) -> None:
         while kind not in self.events():
             self._took.clear()
@@ -93,11 +96,11 @@ class FakeClient:
 class Bench(GatedGateway):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, monkeypatch)
-        self._endpoint = RealtimeEndpoint(self.gateway, Authority(self.gateway.config))
+        self.endpoint = RealtimeEndpoint(self.gateway, Authority(self.gateway.config))
         self.client = FakeClient()
 
     def connect(self, client: FakeClient | None = None) -> asyncio.Task[None]:
-        return asyncio.create_task(self._endpoint.serve((client or self.client).socket))
+        return asyncio.create_task(self.endpoint.serve((client or self.client).socket))
 
     async def another_session(self) -> str:
         """The token of one that nobody is using."""
@@ -223,7 +226,7 @@ def test_livekit_agents_3202_the_door_answers_whatever_the_store_is_doing(play: 
         serving = await amid_the_store(one)
         one.gateway.admit()
         refused = FakeClient()
-        await one._endpoint.serve(refused.socket)
+        await one.endpoint.serve(refused.socket)
         start, body = refused.sent
         assert (start["status"], dict(start["headers"])[b"retry-after"]) == (503, b"15")
         assert json.loads(body["body"])["error"]["code"] == "capacity_exceeded"
@@ -308,6 +311,99 @@ def test_a_fault_of_ours_before_the_conversation_is_told_too(play: Play, monkeyp
             await serving
         assert one.client.close == (1011, "internal_error")
         assert [type(log["exc_info"]) for log in logs if log["event"] == "connection_failed"] == [ZeroDivisionError]
+
+    play(scenario)
+
+
+# ---- what was missed ---------------------------------------------------------------------------------------
+
+
+async def one_who_was_away(one: Bench) -> FakeClient:
+    """The bench's client was told of three items, and its network is gone; another one comes back for it."""
+    serving = await before_the_first_command(one)
+    for number in range(3):
+        text = {"type": "input_text", "text": "hello"}
+        item = {"type": "message", "id": f"item_{number}", "role": "user", "content": [text]}
+        one.client.say("conversation.item.create", item=item)
+    one.client.say("session.update", session={"type": "realtime"})
+    await one.client.until_told("session.updated")
+    one.client.vanish()
+    await serving
+    return FakeClient()
+
+
+async def told_again(one: Bench, client: FakeClient, **asked: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """What `session.resumed` said to `client`, which comes back, and what it was told behind that."""
+    resuming = one.connect(client)
+    client.say("session.resume", token=one.client.created["resume_token"], **asked)
+    client.say("conversation.item.retrieve", item_id="item_2")
+    await client.until_told("conversation.item.retrieved")
+    client.say("bye")
+    await resuming
+    _, resumed, *behind = client.messages()
+    return resumed, behind
+
+
+def test_who_comes_back_is_told_what_they_have_missed(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        again = await one_who_was_away(one)
+        before = one.client.messages()
+        resumed, behind = await told_again(one, again, last_event_seq=3)
+        assert (resumed["resync"], resumed["server_event_seq"]) == (False, 2)
+        *missed, retrieved = behind
+        assert missed == before[3:]
+        assert len(missed) == 5
+        assert retrieved["server_event_seq"] == before[-1]["server_event_seq"] + 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seen", [0, 9], ids=["before the first", "never sent"])
+def test_where_not_all_is_known_the_client_is_told_so(play: Play, seen: int) -> None:
+    async def scenario(one: Bench) -> None:
+        again = await one_who_was_away(one)
+        resumed, behind = await told_again(one, again, last_event_seq=seen)
+        assert resumed["resync"] is True
+        assert [item["id"] for item in resumed["items"]] == ["item_0", "item_1", "item_2"]
+        assert [(message["type"], message["server_event_seq"]) for message in behind] == [
+            ("conversation.item.retrieved", 3)
+        ]
+
+    play(scenario)
+
+
+def test_who_does_not_ask_is_told_nothing_again(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        again = await one_who_was_away(one)
+        resumed, behind = await told_again(one, again)
+        assert "resync" not in resumed
+        assert [message["type"] for message in behind] == ["conversation.item.retrieved"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("message", "is_left_out"),
+    [
+        ({"type": "response.done", "response": {"id": "a"}}, True),
+        ({"type": "response.done", "response": {"id": "b"}}, False),
+        ({"type": "response.drained", "response_id": "a"}, True),
+        ({"type": "response.drained", "response_id": "b"}, False),
+        ({"type": "response.output_item.done", "response_id": "a"}, False),
+    ],
+)
+def test_the_end_of_a_response_that_is_named_comes_once(message: dict[str, Any], is_left_out: bool) -> None:
+    assert websocket._ends(message, ["a"]) == is_left_out
+
+
+def test_of_a_session_that_was_deleted_nothing_is_kept(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        serving = await amid_the_conversation(one)
+        call = one.gateway.call_of(one.client.created["id"])
+        assert call is not None
+        call.end("session_deleted")
+        await serving
+        assert one.endpoint._replays.take(call.session, 2) is None
 
     play(scenario)
 

@@ -304,8 +304,8 @@ def test_who_comes_back_goes_on_with_the_session_that_they_have_named(play: Play
         async with one.gateway.new_call(SessionSettings()) as earlier:
             session, token = earlier.call.session, earlier.resume_token
         running = await one.talk(session)
-        one.peer.says.put_nowait(json.dumps({"type": "session.resume", "token": token}))
-        await one.until_told("session.resumed")
+        one.peer.says.put_nowait(json.dumps({"type": "session.resume", "token": token, "last_event_seq": 7}))
+        assert (await one.until_told("session.resumed"))["resync"] is True
         assert one.visit.call is not None
         assert one.visit.call.session == session
         one.visit.hang_up()
