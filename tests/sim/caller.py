@@ -327,6 +327,6 @@ class Caller:
         core = call.core
         is_called = self._answering or core.begun_calls
         busy = core.hearing.current or core.hearing.is_awaited or core.speaking.undrained or is_called
-        is_awaited = core.next_deadline_ns() is not None  # something is to be said by itself
-        is_written = not call.journal.queue.waiting
-        return not (busy or is_awaited) and is_written and not call.feed.turns and self._visit.player.is_quiet
+        if busy or core.next_deadline_ns() is not None:  # something is to be said by itself
+            return False
+        return not call.journal.queue.waiting and not call.feed.turns and self._visit.player.is_quiet
