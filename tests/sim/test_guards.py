@@ -10,7 +10,7 @@ from tests.sim.guards import GUARDS, missed_at, without
 from tests.sim.plan import draw
 from tests.sim.shrink import broken_at
 
-SEEDS = 400  # a fifth of what CI plays
+SEEDS = 600  # a part of what CI plays
 
 
 @pytest.mark.slow
