@@ -219,7 +219,7 @@ class Outbox:
         message = self._dialect.stamp(message)
         encoded = _json.encode(message)
         if self._sent is not None:
-            self._sent.keep(message, len(encoded))
+            self._sent.keep(message, encoded)
         return encoded.decode()
 
     def keep_sent(self) -> None:

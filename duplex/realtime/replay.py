@@ -18,12 +18,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from duplex.realtime.dialect import AUDIO_DELTA, Message
 
 EVENTS_MAX = 512  # a long reply has some three hundred without its sound
 BYTES_MAX = 128 << 10
 KEPT_MAX = 256  # connections; 32 MiB where all are full
 KEPT_S = 10.0  # a phone that changes from one network to another is back by then
+
+_json = msgspec.json.Decoder(dict)
 
 
 class SentEvents:
@@ -32,26 +36,25 @@ class SentEvents:
     def __init__(self, last: int) -> None:
         self.last = last
         self._whole_behind = last  # of every message with a greater number it is known what it was
-        self._events: deque[tuple[Message, int]] = deque()
+        self._events: deque[tuple[int, bytes]] = deque()  # by their numbers, as they were sent: objects take far more
         self._bytes = 0
 
-    def keep(self, message: Message, size: int) -> None:
-        """`message`, of `size` bytes, is the next. Sound is only counted."""
+    def keep(self, message: Message, encoded: bytes) -> None:
+        """`message`, which was `encoded` as JSON, is the next. Sound is only counted."""
         self.last = message["server_event_seq"]
         if message["type"] == AUDIO_DELTA:
             return
-        self._events.append((message, size))
-        self._bytes += size
+        self._events.append((self.last, encoded))
+        self._bytes += len(encoded)
         while len(self._events) > EVENTS_MAX or self._bytes > BYTES_MAX:
-            oldest, oldest_size = self._events.popleft()
-            self._bytes -= oldest_size
-            self._whole_behind = oldest["server_event_seq"]
+            self._whole_behind, oldest = self._events.popleft()
+            self._bytes -= len(oldest)
 
     def since(self, seen: int) -> list[Message] | None:
         """The messages behind number `seen`; None where not all of them are there."""
         if not self._whole_behind <= seen <= self.last:
             return None
-        return [message for message, _ in self._events if message["server_event_seq"] > seen]
+        return [_json.decode(encoded) for number, encoded in self._events if number > seen]
 
 
 class Source(Protocol):

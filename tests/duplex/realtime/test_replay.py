@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +20,15 @@ def message(seq: int, kind: str = "of_our_own") -> Message:
     return {"type": kind, "server_event_seq": seq}
 
 
+def keep(one: SentEvents, told: Message, size: int) -> None:
+    """As `size` bytes, or as few as it takes."""
+    one.keep(told, msgspec.json.encode(told).ljust(size))
+
+
 def sent(count: int, *, last: int = 0, size: int = 10) -> SentEvents:
     one = SentEvents(last)
     for seq in range(last + 1, last + count + 1):
-        one.keep(message(seq), size)
+        keep(one, message(seq), size)
     return one
 
 
@@ -45,8 +51,8 @@ def test_a_number_of_another_connection_gives_nothing(seen: int) -> None:
 
 def test_sound_is_counted_and_left_out() -> None:
     one = sent(1)
-    one.keep(message(2, AUDIO_DELTA), BYTES_MAX)
-    one.keep(message(3), 10)
+    keep(one, message(2, AUDIO_DELTA), BYTES_MAX)
+    keep(one, message(3), 10)
     assert (seqs(one.since(0)), one.last) == ([1, 3], 3)
 
 
@@ -61,7 +67,7 @@ def test_the_oldest_leave_and_what_followed_them_is_still_whole(count: int, size
 def test_either_all_of_it_is_given_or_nothing(messages: list[tuple[bool, int]], seen: int) -> None:
     one, told = SentEvents(0), list[int]()
     for seq, (is_sound, size) in enumerate(messages, 1):
-        one.keep(message(seq, AUDIO_DELTA if is_sound else "of_our_own"), size)
+        keep(one, message(seq, AUDIO_DELTA if is_sound else "of_our_own"), size)
         told += [] if is_sound else [seq]
     given_again = seqs(one.since(seen))
     assert given_again is None or given_again == [seq for seq in told if seq > seen]
