@@ -65,6 +65,16 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """By a connection that is over."""
+
+    sent: SentEvents | None
+
+    def hand_over(self) -> SentEvents | None:
+        return self.sent
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     fence: int
@@ -85,8 +95,13 @@ class Replays:
             del self._kept[next(iter(self._kept))]
 
     def ended(self, session: str, source: Source) -> None:
-        """Its connection is over: a client that comes back does so soon."""
-        asyncio.get_running_loop().call_later(KEPT_S, self.forget, session, source)
+        """Its connection is over, and holds nothing here any more: what it was told is kept for a while."""
+        kept = self._kept.get(session)
+        if kept is None or kept.source is not source:
+            return
+        told = _Told(source.hand_over())
+        self._kept[session] = _Kept(kept.fence, told)
+        asyncio.get_running_loop().call_later(KEPT_S, self.forget, session, told)
 
     def forget(self, session: str, source: Source) -> None:
         """Unless another connection has the session by now."""

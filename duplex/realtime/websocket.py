@@ -182,12 +182,12 @@ class _Visit:
             self._replays.hold(call.session, _fence(call), self._outbox)
         try:
             reason = await connection.serve(first)
+            call.end(reason)
+            if reason == SESSION_DELETED:
+                self._replays.forget(call.session, self._outbox)
+            await self._close(reason)
         finally:
             self._replays.ended(call.session, self._outbox)
-        call.end(reason)
-        if reason == SESSION_DELETED:
-            self._replays.forget(call.session, self._outbox)
-        await self._close(reason)
 
     def _connection(self, call: Call) -> RealtimeConnection:
         return RealtimeConnection(self._socket, call, self._outbox, self._dialect, self._limits)
