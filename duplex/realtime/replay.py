@@ -24,8 +24,8 @@ from duplex.realtime.dialect import AUDIO_DELTA, Message
 
 EVENTS_MAX = 512  # a long reply has some three hundred without its sound
 BYTES_MAX = 128 << 10
-KEPT_MAX = 256  # connections; 32 MiB where all are full
-KEPT_S = 10.0  # a phone that changes from one network to another is back by then
+KEPT_MAX = 64  # connections; 8 MiB where all are full
+KEPT_S = 3.0  # from when its end is known here, which is later than the loss
 
 _json = msgspec.json.Decoder(dict)
 
