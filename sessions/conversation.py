@@ -42,11 +42,11 @@ from sessions.events import (
     TurnHeld,
     TurnResumed,
 )
-from sessions.far_side import MachinePolicy
 from sessions.hearing import Hearing, Turn
 from sessions.items import Item
 from sessions.making import Making
 from sessions.owed import ASKED_ALREADY, Owing
+from sessions.parts import Parts
 from sessions.plan import Marks
 from sessions.planner import Identity, ReplyDefaults
 from sessions.quotas import Allowance
@@ -117,42 +117,12 @@ class Conversation:
             remembered=self._remembered,
             allowance=self.allowance,
         )
-        self._owing = Owing(
-            hearing=self._hearing, speaking=self._speaking, remembered=self._remembered, making=self._making
-        )
-        self._serving = Serving(
-            defaults.service_tools,
-            calls,
-            hearing=self._hearing,
-            speaking=self._speaking,
-            remembered=self._remembered,
-            making=self._making,
-            owing=self._owing,
-        )
-        self._silence = Silence(
-            identity.new_id,
-            defaults.returns,
-            hearing=self._hearing,
-            speaking=self._speaking,
-            remembered=self._remembered,
-            making=self._making,
-            owing=self._owing,
-            serving=self._serving,
-        )
-        self._understanding = self._made_to_understand(defaults.machines)
+        parts = Parts(self._hearing, self._speaking, self._remembered, self._making)
+        self._owing = Owing(parts)
+        self._serving = Serving(defaults.service_tools, calls, parts, self._owing)
+        self._silence = Silence(identity.new_id, defaults.returns, parts, self._owing, self._serving)
+        self._understanding = Understanding(defaults.machines, parts, self._owing, self._serving, self._silence)
         self._is_over = False
-
-    def _made_to_understand(self, policy: MachinePolicy) -> Understanding:
-        return Understanding(
-            policy,
-            hearing=self._hearing,
-            speaking=self._speaking,
-            remembered=self._remembered,
-            making=self._making,
-            owing=self._owing,
-            serving=self._serving,
-            silence=self._silence,
-        )
 
     # ---- what can be asked -------------------------------------------------------------------------
 

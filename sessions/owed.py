@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 
 from sessions.effects import Effect, Tell
 from sessions.events import CommandRefused, ResponseDrained, ResponseFinished, ResponseStarted
-from sessions.hearing import Hearing, Turn
-from sessions.making import Making
+from sessions.hearing import Turn
+from sessions.parts import Parts
 from sessions.plan import Marks, Plan
-from sessions.remembered import Remembered
 from sessions.settings import ResponseSpec
-from sessions.speaking import Speaking
 
 # Turns of conversations seldom last for half a minute without the pause that ends them.
 OWED_NS_MAX = 30_000_000_000
@@ -46,13 +44,13 @@ class Owed:
 
 
 class Owing:
-    """Of the conversation that is made of these."""
+    """Of the conversation that has these `parts`."""
 
-    def __init__(self, *, hearing: Hearing, speaking: Speaking, remembered: Remembered, making: Making) -> None:
-        self._hearing = hearing
-        self._speaking = speaking
-        self._remembered = remembered
-        self._making = making
+    def __init__(self, parts: Parts) -> None:
+        self._hearing = parts.hearing
+        self._speaking = parts.speaking
+        self._remembered = parts.remembered
+        self._making = parts.making
         self._owed: Owed | None = None
 
     @property

@@ -14,39 +14,32 @@ Rules
 from __future__ import annotations
 
 from sessions.effects import Effect
-from sessions.hearing import Hearing
-from sessions.making import Making
 from sessions.owed import Owing
+from sessions.parts import Parts
 from sessions.plan import Marks
-from sessions.remembered import Remembered
 from sessions.return_policy import ReturnPolicy
 from sessions.serving import Serving
 from sessions.settings import ResponseSpec
-from sessions.speaking import Speaking
 
 # A client that comes back asks for what it wants within a round trip or two, and sends again what it has.
 PAUSE_NS = 1_000_000_000
 
 
 class Returning:
-    """Of the conversation that is made of these."""
+    """Of the conversation that has these `parts`."""
 
     def __init__(
         self,
         policy: ReturnPolicy,
-        *,
-        hearing: Hearing,
-        speaking: Speaking,
-        remembered: Remembered,
-        making: Making,
+        parts: Parts,
         owing: Owing,
         serving: Serving,
     ) -> None:
         self._policy = policy
-        self._hearing = hearing
-        self._speaking = speaking
-        self._remembered = remembered
-        self._making = making
+        self._hearing = parts.hearing
+        self._speaking = parts.speaking
+        self._remembered = parts.remembered
+        self._making = parts.making
         self._owing = owing
         self._serving = serving
         self._unfinished: str | None = None  # the item with which the conversation ended

@@ -23,13 +23,10 @@ from dataclasses import replace
 from sessions.effects import Effect, Measured, Tell
 from sessions.events import CallUnknown
 from sessions.filler import FILLER_AFTER_NS
-from sessions.hearing import Hearing
-from sessions.making import Making
 from sessions.owed import Owing
-from sessions.remembered import Remembered
+from sessions.parts import Parts
 from sessions.service_calls import Failure, Result, ServiceCalls, ServiceTool, Settled
 from sessions.settings import ResponseSpec
-from sessions.speaking import Speaking
 from sessions.tool_calls import BegunCall, Called, before_calls, is_alone
 from stages.contracts import ToolChoice
 
@@ -38,24 +35,20 @@ FOLLOW_UPS_MAX = 8
 
 
 class Serving:
-    """Of the conversation that is made of these. `left`: calls that its owner before has not told the end of."""
+    """Of the conversation that has these `parts`. `left`: calls that its owner before has not told the end of."""
 
     def __init__(
         self,
         tools: Iterable[ServiceTool],
         left: Iterable[BegunCall],
-        *,
-        hearing: Hearing,
-        speaking: Speaking,
-        remembered: Remembered,
-        making: Making,
+        parts: Parts,
         owing: Owing,
     ) -> None:
         self.calls = ServiceCalls(tools, left)
-        self._hearing = hearing
-        self._speaking = speaking
-        self._remembered = remembered
-        self._making = making
+        self._hearing = parts.hearing
+        self._speaking = parts.speaking
+        self._remembered = parts.remembered
+        self._making = parts.making
         self._owing = owing
         self._follow_ups = 0
         self._follows: ResponseSpec | None = None  # what has come of calls asks for that

@@ -12,50 +12,35 @@ from collections.abc import Callable
 
 from sessions.effects import Effect, Tell
 from sessions.events import InputCommitted
-from sessions.hearing import Hearing
 from sessions.idle import IdlePrompts
 from sessions.items import Item
-from sessions.making import Making
 from sessions.owed import Owing
+from sessions.parts import Parts
 from sessions.plan import Marks
-from sessions.remembered import Remembered
 from sessions.return_policy import ReturnPolicy
 from sessions.returning import Returning
 from sessions.serving import Serving
 from sessions.settings import ResponseSpec
-from sessions.speaking import Speaking
 
 
 class Silence:
-    """Of the conversation that is made of these."""
+    """Of the conversation that has these `parts`."""
 
     def __init__(
         self,
         new_id: Callable[[str], str],
         returns: ReturnPolicy,
-        *,
-        hearing: Hearing,
-        speaking: Speaking,
-        remembered: Remembered,
-        making: Making,
+        parts: Parts,
         owing: Owing,
         serving: Serving,
     ) -> None:
         self.prompts = IdlePrompts()
-        self.returning = Returning(
-            returns,
-            hearing=hearing,
-            speaking=speaking,
-            remembered=remembered,
-            making=making,
-            owing=owing,
-            serving=serving,
-        )
+        self.returning = Returning(returns, parts, owing, serving)
         self._new_id = new_id
-        self._hearing = hearing
-        self._speaking = speaking
-        self._remembered = remembered
-        self._making = making
+        self._hearing = parts.hearing
+        self._speaking = parts.speaking
+        self._remembered = parts.remembered
+        self._making = parts.making
         self._owing = owing
 
     @property

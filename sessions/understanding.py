@@ -12,14 +12,12 @@ from media.beep import Beep
 from sessions.effects import Effect, EndCall, Overheard, Tell
 from sessions.events import LineRecognised
 from sessions.far_side import FarSide, Judgement, MachinePolicy
-from sessions.hearing import Hearing, Understood
-from sessions.making import Making
+from sessions.hearing import Understood
 from sessions.owed import Owing
-from sessions.remembered import Remembered
+from sessions.parts import Parts
 from sessions.serving import Serving
 from sessions.settings import ResponseSpec
 from sessions.silence import Silence
-from sessions.speaking import Speaking
 from stages.contracts import Tag, Transcript
 
 MACHINE = "answering_machine"
@@ -27,26 +25,22 @@ MESSAGE_NS_MAX = 60_000_000_000  # mailboxes take a minute or more
 
 
 class Understanding:
-    """Of the conversation that is made of these."""
+    """Of the conversation that has these `parts`."""
 
     def __init__(
         self,
         policy: MachinePolicy,
-        *,
-        hearing: Hearing,
-        speaking: Speaking,
-        remembered: Remembered,
-        making: Making,
+        parts: Parts,
         owing: Owing,
         serving: Serving,
         silence: Silence,
     ) -> None:
         self._far_side = FarSide(policy)
         self._message = policy.message
-        self._hearing = hearing
-        self._speaking = speaking
-        self._remembered = remembered
-        self._making = making
+        self._hearing = parts.hearing
+        self._speaking = parts.speaking
+        self._remembered = parts.remembered
+        self._making = parts.making
         self._owing = owing
         self._serving = serving
         self._silence = silence

@@ -9,7 +9,7 @@ Theory of operation
     whenever no call is on: as many descriptors, threads and foreign arenas, and nearly as much memory.
 
 Rules
-* `GROWTH_KIB_MAX`: thirty calls add 0.3 MiB to a worker and 1.1 MiB to a gateway that has served one (mostly in its
+* `GROWTH_KIB_MAX`: thirty cases add 0.3 MiB to a worker and 1.4 MiB to a gateway that has served one (mostly in its
   second); what a single case loses for good, such as a link's buffer (256 KiB), adds up beyond the bound within a
   service's cases.
 * A process that was replaced gets a base line of its own, after it has served its first reply.
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.live.caller import calling, utterance
+from tests.live.census import census_of
 from tests.live.service import EVENT_S_MAX, Service, serving, shared_memory_of
 
 SPEECH = ("thinker", "talker", "vocoder")  # the way of a reply
@@ -78,28 +79,25 @@ GIVEN_BACK = (
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Of one process. `arenas`: files without a name that it has mapped; `resident_kib`: physical memory."""
+    """Of one process. `arenas`: files without a name that it has mapped; `anonymous_kib`: what it has allocated."""
 
     descriptors: int
     threads: int
     arenas: int
-    resident_kib: int
+    anonymous_kib: int
 
     def is_within(self, base: Holdings) -> bool:
         return (
             self.descriptors <= base.descriptors + CONNECTIONS_KEPT_MAX
             and self.threads <= base.threads
             and self.arenas <= base.arenas
-            and self.resident_kib <= base.resident_kib + GROWTH_KIB_MAX
+            and self.anonymous_kib <= base.anonymous_kib + GROWTH_KIB_MAX
         )
 
 
 def holdings_of(pid: int) -> Holdings:
-    folder = Path(f"/proc/{pid}")
-    status = dict(line.split(":", 1) for line in folder.joinpath("status").read_text(encoding="ascii").splitlines())
-    descriptors = len(list(folder.joinpath("fd").iterdir()))
-    resident_kib = int(status["VmRSS"].split()[0])
-    return Holdings(descriptors, int(status["Threads"]), len(shared_memory_of([pid])), resident_kib)
+    held = census_of(pid)
+    return Holdings(held.descriptors, held.threads, len(shared_memory_of([pid])), held.anonymous_bytes >> 10)
 
 
 class House:

@@ -8,6 +8,7 @@ from sessions.effects import EndEpoch, OpenStream
 from sessions.events import CommandRefused, ResponseDrained, ResponseFinished, ResponseStarted
 from sessions.hearing import TRANSCRIPT_NS_MAX
 from sessions.owed import OWED_NS_MAX, Owed, Owing
+from sessions.parts import Parts
 from sessions.plan import Marks
 from sessions.responses import DRAINING_MAX
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
@@ -269,7 +270,7 @@ def test_what_has_yet_to_drain_comes_first() -> None:
 
 def owing(talk: Talk) -> Owing:
     core = talk.core
-    return Owing(hearing=core._hearing, speaking=core._speaking, remembered=core._remembered, making=core._making)
+    return Owing(Parts(core._hearing, core._speaking, core._remembered, core._making))
 
 
 def test_what_came_of_calls_is_said_unless_something_else_is_owed() -> None:
