@@ -372,6 +372,17 @@ def test_where_not_all_is_known_the_client_is_told_so(play: Play, seen: int) -> 
     play(scenario)
 
 
+def test_what_was_told_is_forgotten_after_a_while(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "KEPT_S", 0.0)
+
+    async def scenario(one: Bench) -> None:
+        again = await one_who_was_away(one)
+        resumed, _ = await told_again(one, again, last_event_seq=3)
+        assert resumed["resync"] is True
+
+    play(scenario)
+
+
 def test_who_does_not_ask_is_told_nothing_again(play: Play) -> None:
     async def scenario(one: Bench) -> None:
         again = await one_who_was_away(one)
