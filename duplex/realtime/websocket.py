@@ -53,6 +53,7 @@ class RealtimeEndpoint:
         self._gateway = gateway
         self._authority = authority
         self._replays = Replays()
+        gateway.metrics.replay_bytes.set_function(lambda: self._replays.ended_bytes)
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""

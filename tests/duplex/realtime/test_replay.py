@@ -156,9 +156,10 @@ def test_of_those_that_are_over_the_oldest_leave_where_they_are_too_large() -> N
     assert sent is not None
     fit = ENDED_BYTES_MAX // len(sent.packed())
     assert fit < ENDED_MAX // 10
-    for _ in range(2):  # what was taken has left its room
-        ended(replays, fit + 2, size=size)
-        assert known(replays, fit + 2) == list(range(2, fit + 2))
+    ended(replays, fit + 2, size=size)
+    assert ENDED_BYTES_MAX // 2 < replays.ended_bytes <= ENDED_BYTES_MAX
+    assert known(replays, fit + 2) == list(range(2, fit + 2))
+    assert replays.ended_bytes == 0
 
 
 def test_a_session_whose_connection_is_over_may_have_another() -> None:
@@ -179,6 +180,7 @@ def test_what_has_ended_expires_in_the_order_of_the_ends() -> None:
     assert known(replays, 4) == [2, 3]
     ended(replays, 4)
     replays.expire(3)
+    assert replays.ended_bytes == 0
     assert known(replays, 4) == []
 
 
