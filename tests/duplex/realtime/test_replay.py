@@ -74,17 +74,22 @@ def test_either_all_of_it_is_given_or_nothing(messages: list[tuple[bool, int]], 
     assert one.since(len(messages)) == []
 
 
+def assert_alike(one: SentEvents, other: SentEvents) -> None:
+    assert other.last == one.last
+    assert [other.since(seen) for seen in range(one.last + 2)] == [one.since(seen) for seen in range(one.last + 2)]
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, BYTES_MAX // 3)), max_size=20))
 def test_what_was_packed_goes_on_as_if_it_had_not_been(messages: list[tuple[bool, int]]) -> None:
     one = SentEvents(3)
     for seq, (is_sound, size) in enumerate(messages, 4):
         keep(one, message(seq, AUDIO_DELTA if is_sound else "of_our_own"), size)
     other = SentEvents.unpacked(one.packed())
+    assert_alike(one, other)
     for seq in (one.last + 1, one.last + 2, one.last + 3):
         keep(one, message(seq), BYTES_MAX // 2)
         keep(other, message(seq), BYTES_MAX // 2)
-    assert other.last == one.last
-    assert [other.since(seen) for seen in range(one.last + 2)] == [one.since(seen) for seen in range(one.last + 2)]
+    assert_alike(one, other)
 
 
 def test_packed_it_is_small() -> None:
@@ -167,6 +172,7 @@ def test_a_session_whose_connection_is_over_may_have_another() -> None:
     replays.hold(SESSION, 1, source)
     replays.ended(SESSION, source, 0)
     replays.hold(SESSION, 2, later)
+    assert replays.ended_bytes == 0, "of the one before nothing is wanted any more"
     replays.ended(SESSION, source, 1)
     replays.forget(SESSION, source)
     replays.expire(1)
