@@ -128,6 +128,11 @@ class Metrics:
         self.store_durable = Gauge(
             "duplex_store_durable", "1 where the store is known to give the durability asked for", registry=registry
         )
+        self.replay_bytes = Gauge(
+            "duplex_replay_bytes",
+            "What connections that have ended were sent, kept for clients that come back",
+            registry=registry,
+        )
         self.pool_streams = Gauge(
             "duplex_pool_streams",
             "Streams asked of a stage and not over, those of lost processes among them",

@@ -7,6 +7,7 @@ Rule
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import structlog
@@ -30,7 +31,7 @@ from duplex.realtime.connection import (
     write_next,
 )
 from duplex.realtime.dialect import Message, RealtimeDialect, error_message, item_dict
-from duplex.realtime.replay import Replays
+from duplex.realtime.replay import KEPT_S, Replays
 from duplex.realtime.session_config import NAME_CHARACTERS_MAX, apply_patch
 from duplex.realtime.sockets import CLOSE_CODES, StarletteSocket, deny, limits_of, refuse, say_goodbye, subprotocol_of
 from duplex.session_watch import SESSION_DELETED, SESSION_REPLACED
@@ -52,6 +53,7 @@ class RealtimeEndpoint:
         self._gateway = gateway
         self._authority = authority
         self._replays = Replays()
+        gateway.metrics.replay_bytes.set_function(lambda: self._replays.ended_bytes)
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one connection from handshake to close."""
@@ -187,7 +189,13 @@ class _Visit:
                 self._replays.forget(call.session, self._outbox)
             await self._close(reason)
         finally:
-            self._replays.ended(call.session, self._outbox)
+            self._keep_told(call)
+
+    def _keep_told(self, call: Call) -> None:
+        """What the connection, which is over, was told, for a while."""
+        now_ns = time.monotonic_ns()
+        self._replays.ended(call.session, self._outbox, now_ns)
+        asyncio.get_running_loop().call_later(KEPT_S, self._replays.expire, now_ns)
 
     def _connection(self, call: Call) -> RealtimeConnection:
         return RealtimeConnection(self._socket, call, self._outbox, self._dialect, self._limits)

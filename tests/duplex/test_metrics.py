@@ -28,6 +28,7 @@ FAMILIES = {
     "calls",
     "undrained_responses",
     "credit_in_use_samples",
+    "replay_bytes",
     "stage_up",
     "events_recorded",
     "events_overwritten",

@@ -372,6 +372,32 @@ def test_where_not_all_is_known_the_client_is_told_so(play: Play, seen: int) -> 
     play(scenario)
 
 
+def test_a_metric_tells_what_is_kept_of_who_has_gone(play: Play) -> None:
+    def kept_bytes(one: Bench) -> float:
+        text = one.gateway.render_metrics().decode()
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith("duplex_replay_bytes "))
+
+    async def scenario(one: Bench) -> None:
+        assert kept_bytes(one) == 0
+        await one_who_was_away(one)
+        assert kept_bytes(one) == one.endpoint._replays.ended_bytes > 0
+        one.endpoint._replays.expire(time.monotonic_ns())
+        assert kept_bytes(one) == 0
+
+    play(scenario)
+
+
+def test_what_was_told_is_forgotten_after_a_while(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "KEPT_S", 0.0)
+
+    async def scenario(one: Bench) -> None:
+        again = await one_who_was_away(one)
+        resumed, _ = await told_again(one, again, last_event_seq=3)
+        assert resumed["resync"] is True
+
+    play(scenario)
+
+
 def test_who_does_not_ask_is_told_nothing_again(play: Play) -> None:
     async def scenario(one: Bench) -> None:
         again = await one_who_was_away(one)
