@@ -28,6 +28,7 @@ from duplex.realtime.connection import SocketClosedError
 from duplex.realtime.session_config import apply_patch
 from duplex.realtime.sockets import CLOSE_CODES, CLOSE_S_MAX, limits_of
 from duplex.realtime.websocket import PROBE_EXTENSION
+from duplex.session_watch import SESSION_REPLACED
 from duplex.telephony.call_backs import CallBacks
 from duplex.telephony.carrier import CarrierError, Started
 from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
@@ -126,9 +127,13 @@ class Entrance:
             tools = phone_tools(line.control, gateway.config.phone_transfer_to)
             transport = transport_of(line.carrier, opened.started.format, tools)
             async with self._begun(tenancy, transport, grant, caller) as admitted:
-                reason = await self._converse(line, opened, admitted.call, tools)
-            if reason in _CUT_OFF:
-                await self._call_backs.expect(tenant, caller, admitted.resume_token)
+                call_back = self._call_backs.of(tenant, caller, admitted.resume_token)
+                async with call_back.living():
+                    reason = await self._converse(line, opened, admitted.call, tools)
+                if reason in _CUT_OFF:
+                    await call_back.cut_off()
+                elif reason != SESSION_REPLACED:  # else it is of whoever has the session now
+                    await call_back.over()
 
     @asynccontextmanager
     async def _begun(
@@ -139,8 +144,8 @@ class Entrance:
             token = await self._call_backs.take(grant.permission.tenant, caller)
             admitted = None
             if token is not None:
-                with suppress(RefusedError):  # the session is gone, or somebody else's by now
-                    resumed = self._gateway.resumed_call(token, transport, tenancy)
+                with suppress(RefusedError):  # the session is gone, or somebody's who is there
+                    resumed = self._gateway.resumed_call(token, transport, tenancy, gives_way=True)
                     admitted = await stack.enter_async_context(resumed)
             if admitted is None:
                 begun = self._gateway.new_call(self._settings(grant), transport, tenancy)
@@ -152,7 +157,7 @@ class Entrance:
         _log.info("phone_call_began", session=call.session, carrier=line.carrier.name, call=started.call)
         phone = PhoneCall(line, opened, call, limits_of(config), stall_ns_max=config.client_stall_s * NS_PER_S)
         phone.offer(tools)
-        reason = await phone.serve(config.phone_greeting)
+        reason = await phone.serve("" if call.conversation.items else config.phone_greeting)
         call.end(reason)
         await phone.finish(reason)
         return reason
