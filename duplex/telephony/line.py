@@ -17,6 +17,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,6 +67,8 @@ class PhoneLine:
         self._before: tuple[str, int] | None = None  # the one that it follows without a flush
         self._reported: tuple[str, int] | None = None
         self._flushed: tuple[str, int] | None = None  # what had been heard of what was flushed
+        self.moved = asyncio.Event()
+        """Set whenever the conversation or the carrier has had something to tell."""
 
     @property
     def is_playing(self) -> bool:
@@ -99,6 +102,7 @@ class PhoneLine:
     # ---- the conversation ----------------------------------------------------------------------------
 
     def tell(self, event: ConversationEvent) -> None:
+        self.moved.set()
         match event:
             case ReplyAudio():
                 self._speak(event)
@@ -151,6 +155,7 @@ class PhoneLine:
 
     def drop_audio(self) -> Position | None:
         """Also where nothing of it is known to sound: the carrier may know more than its marks have told."""
+        self.moved.set()
         self._report()
         self._flushed, self._reported = self._reported, None
         unsent = self._outbound.drop_sound()
@@ -179,6 +184,7 @@ class PhoneLine:
 
     def told(self, event: Event, now_ns: int) -> None:
         """The carrier has said something of what it plays."""
+        self.moved.set()
         self._now_ns = max(self._now_ns, now_ns)
         match event:
             case Played(_, offset):
