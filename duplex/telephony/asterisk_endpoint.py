@@ -118,7 +118,8 @@ class AsteriskEndpoint:
             await self._authority.permit(request.headers, TELEPHONY)
             url = self._checked(_wanted.decode(await body_of(request, BODY_BYTES_MAX)).url)
             async with AsyncExitStack() as until_granted:
-                connection = await until_granted.enter_async_context(await self._connected(url))
+                connection = await self._connected(url)
+                until_granted.push_async_exit(connection)
                 grant = await self._authority.spend(request.headers, TELEPHONY)
                 until_granted.pop_all()
         except UnauthorizedError as error:

@@ -110,7 +110,8 @@ class PhoneCall:
         self._outbound = Outbound(stall_ns_max)
         sound = opened.started.format
         reply_rate = FORMATS[transport_of(carrier, sound).output_format].sample_rate
-        ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, line.probe)
+        self._moved = asyncio.Event()  # the line has
+        ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, line.probe, self._moved.set)
         self._line = PhoneLine(carrier, sound, reply_rate, self._outbound, ports)
         self._inbound = Inbound(sound, is_ordered=carrier.capabilities.is_ordered)
         self._digits = Digits()
@@ -160,7 +161,7 @@ class PhoneCall:
 
     async def finish(self, reason: str) -> None:
         """The call is over: say so to the carrier, and close. Bounded."""
-        self._line.moved.set()  # for who waits there: it moves no more
+        self._moved.set()  # for who waits there: it moves no more
         with suppress(SocketClosedError, TimeoutError):
             async with asyncio.timeout(CLOSE_S_MAX):
                 if reason not in (_CALLER_LEFT, TRANSFERRED):
@@ -197,7 +198,7 @@ class PhoneCall:
             if not talk.speaking.running and not self._line.is_playing and played_out_ns <= now_ns:
                 break
             # What the line does not tell is that time has gone by.
-            await _until_set(self._line.moved, min(until_ns, played_out_ns) if played_out_ns > now_ns else until_ns)
+            await _until_set(self._moved, min(until_ns, played_out_ns) if played_out_ns > now_ns else until_ns)
         return True
 
     # ---- from the carrier ------------------------------------------------------------------------------

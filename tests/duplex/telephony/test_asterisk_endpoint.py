@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from starlette.requests import Request
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
 from duplex.auth import Authority
 from duplex.client_secrets import Bounds, ClientSecrets, Grant
@@ -55,10 +57,10 @@ def test_a_connection_that_may_not_be_used_after_all_is_closed(
         ticket = await secrets.mint(60, Grant(None, bounds=Bounds(TELEPHONY)))
         pbx = Pbx(lambda: secrets.spend(ticket))
         async with serve(
-            pbx.stay, "127.0.0.1", 0, subprotocols=[SUBPROTOCOL], process_request=pbx.shake_hands
+            pbx.stay, "127.0.0.1", 0, subprotocols=[Subprotocol(SUBPROTOCOL)], process_request=pbx.shake_hands
         ) as server:
             here = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
-            config = Config(engine="scripted", data_dir=tmp_path, token="right", asterisk_urls=(here,))
+            config = Config(engine="scripted", data_dir=tmp_path, token=SecretStr("right"), asterisk_urls=(here,))
             authority = Authority(config, secrets)
             endpoint = AsteriskEndpoint(config, entrance(tmp_path), authority)
             if breaks:

@@ -354,7 +354,7 @@ def test_a_goodbye_is_waited_for_until_the_ear_has_had_it(monkeypatch: pytest.Mo
             said.phone._line.told(Played(7, 160), 0)
             assert await said.is_waiting()
             monkeypatch.setattr(speaking, "played_out_ns", time.monotonic_ns() + 20 * MS)
-            said.phone._line.moved.set()
+            said.phone._moved.set()
             assert await said.hung_up
 
     play(scenario)
