@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,6 +32,7 @@ from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.session_watch import SESSION_REPLACED
 from duplex.telephony.call_backs import CallBacks
 from duplex.telephony.carrier import CarrierError, Started
+from duplex.telephony.inbound import InboundCounts
 from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import phone_tools
 from duplex.tenancies import Tenancy
@@ -155,12 +157,26 @@ class Entrance:
     async def _converse(self, line: Line, opened: Opened, call: Call, tools: tuple[ServiceTool, ...]) -> str:
         config, started = self._gateway.config, opened.started
         _log.info("phone_call_began", session=call.session, carrier=line.carrier.name, call=started.call)
-        phone = PhoneCall(line, opened, call, limits_of(config), stall_ns_max=config.client_stall_s * NS_PER_S)
+        phone = PhoneCall(
+            line,
+            opened,
+            call,
+            limits_of(config),
+            stall_ns_max=config.client_stall_s * NS_PER_S,
+            sound_mended=partial(self._count, line.carrier.name),
+        )
         phone.offer(tools)
         reason = await phone.serve("" if call.conversation.items else config.phone_greeting)
         call.end(reason)
         await phone.finish(reason)
         return reason
+
+    def _count(self, carrier: str, found: InboundCounts) -> None:
+        metrics = self._gateway.metrics
+        chunks = {"lost": found.lost, "late": found.late, "doubled": found.doubled, "reordered": found.reordered}
+        for what, count in chunks.items():
+            metrics.phone_chunks_misplaced.labels(carrier, what).inc(count)
+        metrics.phone_silence_seconds.labels(carrier).inc(found.filled_ms / 1e3)
 
     def _settings(self, grant: Grant) -> SessionSettings:
         config = self._gateway.config

@@ -29,7 +29,7 @@ from duplex.realtime.sockets import CLOSE_CODES, CLOSE_FAULT
 from duplex.telephony.carrier import Carrier, CarrierError, Closed, Dtmf, Event, Fault, Message, SoundIn, Started
 from duplex.telephony.control import CarrierControl, ControlError
 from duplex.telephony.digits import Digits
-from duplex.telephony.inbound import Inbound
+from duplex.telephony.inbound import Inbound, InboundCounts
 from duplex.telephony.line import LinePorts, PhoneLine
 from duplex.telephony.outbound import Outbound
 from duplex.telephony.phone_tools import TRANSFERRED, PhoneActions
@@ -90,7 +90,8 @@ class Line:
 
 
 class PhoneCall:
-    """Serves `call` over `line`. `stall_ns_max`: a carrier that takes nothing for so long is let go."""
+    """Serves `call` over `line`. `stall_ns_max`: a carrier that takes nothing for so long is let go. `sound_mended` is
+    told what was wrong with the caller's sound."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class PhoneCall:
         limits: Limits,
         *,
         stall_ns_max: int,
+        sound_mended: Callable[[InboundCounts], None] = lambda _found: None,
     ) -> None:
         self._socket = line.socket
         self._carrier = carrier = line.carrier
@@ -114,6 +116,7 @@ class PhoneCall:
         ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, line.probe, self._moved.set)
         self._line = PhoneLine(carrier, sound, reply_rate, self._outbound, ports)
         self._inbound = Inbound(sound, is_ordered=carrier.capabilities.is_ordered)
+        self._sound_mended = sound_mended
         self._digits = Digits()
         self._keyed = asyncio.Event()  # a key was pressed
         self._allowance = Allowance(limits.bytes_per_second_max)
@@ -244,8 +247,11 @@ class PhoneCall:
     async def _take(self, event: Event) -> None:
         match event:
             case SoundIn():
+                before = self._inbound.counts
                 for coded in self._inbound.take(event):
                     await self._call.listening.hear(coded)
+                if self._inbound.counts is not before:
+                    self._sound_mended(self._inbound.counts.since(before))
             case Dtmf(digit):
                 self._press(digit)
             case Fault():

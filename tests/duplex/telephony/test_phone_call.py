@@ -19,7 +19,7 @@ from duplex.telephony import digits, phone_call
 from duplex.telephony.asterisk import Asterisk
 from duplex.telephony.carrier import Carrier, CarrierError, Message, Played, Started
 from duplex.telephony.control import ControlError
-from duplex.telephony.inbound import Inbound
+from duplex.telephony.inbound import Inbound, InboundCounts
 from duplex.telephony.media_streams import TELNYX, TWILIO, MediaStreams
 from duplex.telephony.outbound import MESSAGES_WAITING_MAX
 from duplex.telephony.phone_call import FAULTS_MAX, Line, PhoneCall, opening, transport_of
@@ -94,13 +94,14 @@ class Bench:
         self.socket = FakeSocket()
         self.carrier: Carrier = MediaStreams(TWILIO)
         self.control: Control | None = None
+        self.mended: list[InboundCounts] = []
         self.limits = Limits(1 << 30, NEVER_NS, NEVER_NS)
 
     async def open(self, start: dict[str, Any] = TWILIO_START) -> PhoneCall:
         self.socket.incoming.appendleft(start)
         line = Line(self.socket, self.carrier, self.control)
         opened = await opening(self.socket, self.carrier)
-        return PhoneCall(line, opened, self.call, self.limits, stall_ns_max=NEVER_NS)
+        return PhoneCall(line, opened, self.call, self.limits, stall_ns_max=NEVER_NS, sound_mended=self.mended.append)
 
     async def serve(self, start: dict[str, Any] = TWILIO_START) -> str:
         phone = await self.open(start)
@@ -199,6 +200,17 @@ def test_what_no_call_survives_ends_it() -> None:
         one.socket.incoming.append(CarrierError("message_too_large", "x", fatal=True))
         assert await one.serve() == "message_too_large"
         assert one.socket.closed == (1009, "message_too_large")
+
+    play(scenario)
+
+
+def test_what_was_wrong_with_the_callers_sound_is_told() -> None:
+    async def scenario(one: Bench) -> None:
+        media = [{"chunk": chunk, "payload": "/w=="} for chunk in (1, 4, 3, 4)]
+        one.socket.incoming.extend({"event": "media", "media": each} for each in media)
+        one.socket.gone.set()
+        assert await one.serve() == "client_closed"
+        assert one.mended == [InboundCounts(lost=2), InboundCounts(late=1), InboundCounts(doubled=1)]
 
     play(scenario)
 
