@@ -81,15 +81,26 @@ class Found:
 
 
 class VirtualCall:
-    """A carrier whose clock is `skew_ppm` faster than ours, and the bridge. Replies follow each other with pauses, or
-    the first has no end (`monologue`)."""
+    """A carrier whose clock is `skew_ppm` faster than ours, `way_ms` away, and the bridge. Replies follow each other
+    with pauses, or the first has no end (`monologue`)."""
 
-    def __init__(self, core: Core, carrier: Carrier, skew_ppm: int, habits: Habits, *, monologue: bool) -> None:
+    def __init__(
+        self,
+        core: Core,
+        carrier: Carrier,
+        skew_ppm: int,
+        habits: Habits,
+        *,
+        monologue: bool = False,
+        way_ms: int = WAY_MS,
+        seed: int = 1,
+    ) -> None:
         self.found = Found()
         self._core, self._carrier = core, carrier
         self._rate_ppm = PPM + skew_ppm
         self._monologue = monologue
-        self._in, self._out = (UnrulyLine(habits, Random(seed), {}) for seed in (1, 2))
+        self._way_ns = way_ms * NS_PER_MS
+        self._in, self._out = (UnrulyLine(habits, Random(one), {}) for one in (seed, seed + 1))
         self._now_ns = 0
         self._silence = core.sound.encode(bytes(BYTES_PER_SAMPLE * core.frame_samples))
         self._ticks = 0
@@ -110,10 +121,10 @@ class VirtualCall:
         self._in.open([effect for effect in self._core.begin() if isinstance(effect, Send)], 0)
         for ms in range(round(minutes * 60_000)):
             self._now_ns = ms * NS_PER_MS
-            for message in self._out.due(self._now_ns - WAY_MS * NS_PER_MS):
+            for message in self._out.due(self._now_ns - self._way_ns):
                 self._perform(self._core.receive(message, self._carrier_ns))
             self._tick()
-            for message in self._in.due(self._now_ns - WAY_MS * NS_PER_MS):
+            for message in self._in.due(self._now_ns - self._way_ns):
                 self._take(message)
             if ms % SLOT_MS == 0:
                 self._pace()
@@ -166,7 +177,7 @@ class VirtualCall:
         can_do = self._carrier.capabilities
         self._inbound = Inbound(started.format, is_ordered=can_do.is_ordered)
         self._playout = Playout(RATE, PER_FRAME, can_do.lead_ms * NS_PER_MS, "mark")
-        ports = LinePorts(self._heard, lambda: True, lambda: Probe(round_trip_ns=2 * WAY_MS * NS_PER_MS))
+        ports = LinePorts(self._heard, lambda: True, lambda: Probe(round_trip_ns=2 * self._way_ns))
         self._line = PhoneLine(self._carrier, started.format, RATE, self._outbound, ports)
 
     def _heard(self, response: str, samples: int) -> None:
@@ -190,7 +201,16 @@ class VirtualCall:
 
     def _write(self) -> None:
         while self._outbound.waiting:
-            self._out.take(Send(_taken(self._outbound)), self._now_ns)
+            self._out.take(Send(self._taken()), self._now_ns)
+
+    def _taken(self) -> Message:
+        """What waits to be sent; nothing has to be waited for."""
+        try:
+            self._outbound.next().send(None)
+        except StopIteration as done:
+            message: Message = done.value
+            return message
+        raise AssertionError("something was waiting")
 
     def _speak(self) -> None:
         """Have the next reply made, or more of it, in time."""
@@ -224,16 +244,6 @@ class VirtualCall:
         for number, (before, after) in enumerate(pairwise(self._left), 1):
             if number not in self._begins and after - before - frame_ns >= GAP_NS_MIN:
                 self.found.gaps_ms.append((after - before - frame_ns) / NS_PER_MS)
-
-
-def _taken(outbound: Outbound) -> Message:
-    """What waits there; nothing has to be waited for."""
-    try:
-        outbound.next().send(None)
-    except StopIteration as done:
-        message: Message = done.value
-        return message
-    raise AssertionError("something was waiting")
 
 
 CALLS: dict[str, Callable[[], tuple[Core, Carrier]]] = {

@@ -41,10 +41,12 @@ CLIENT_GONE = "client_gone"
 
 
 class Claimant(msgspec.Struct, frozen=True, array_like=True):
-    """Who wants a session. `seen_fence`: that of the last owner that its client has seen; 0: it does not say."""
+    """Who wants a session. `seen_fence`: that of the last owner that its client has seen; 0: it does not say.
+    `gives_way`: a call whose client is there keeps the session, whatever that has seen."""
 
     token_digest: bytes
     seen_fence: int = 0
+    gives_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,11 @@ class Claim:
     written: asyncio.Event
     since_ns: int
 
-    def is_later_than(self, claimant: Claimant, now_ns: int) -> bool:
-        """The client has gone on with this call since it asked."""
+    def stands_against(self, claimant: Claimant, now_ns: int) -> bool:
+        """The client has gone on with this call since it asked, or is there, where that is enough."""
         is_there = self.call.listening.is_coming(now_ns) or self._is_attended(now_ns)
+        if claimant.gives_way:
+            return is_there and self.call.end_reason is None
         return is_outdated(claimant.seen_fence, self.call.conversation.epoch // EPOCHS_PER_FENCE, is_there=is_there)
 
     def _is_attended(self, now_ns: int) -> bool:
@@ -137,7 +141,7 @@ class Claims:
         claim = self._claims.get(session)
         if claim is None or not secrets.compare_digest(claim.token_digest, claimant.token_digest):
             return True
-        if claim.is_later_than(claimant, time.monotonic_ns()):
+        if claim.stands_against(claimant, time.monotonic_ns()):
             return False
         claim.call.end(SESSION_REPLACED)
         await claim.written.wait()

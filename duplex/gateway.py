@@ -394,9 +394,11 @@ class Gateway:
         *,
         responses: Sequence[str] = (),
         epoch: int = 0,
+        gives_way: bool = False,
         is_there: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[Admitted]:
         """A call that goes on with the session of `token`, whose client holds `responses` open and has seen `epoch`.
+        `gives_way`: a call that the session has, and whose client is there, keeps it.
 
         Raises `RefusedError`; that of another tenant is refused as if it were not there. Once `is_there` says that the
         client is gone, nothing is taken for it.
@@ -410,7 +412,7 @@ class Gateway:
         tenancy.check_session(session)
         try:
             await self._look_whose(session, tenancy)
-            await self._claims.make_way(session, Claimant(digest, seen_fence), is_there)
+            await self._claims.make_way(session, Claimant(digest, seen_fence, gives_way), is_there)
             ownership, snapshot = await self.store.acquire(
                 session,
                 self.name,

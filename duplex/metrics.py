@@ -32,6 +32,7 @@ class Metrics:
         self._add_outcomes(registry)
         self._add_present(registry)
         self._add_replicas(registry)
+        self._add_telephony(registry)
         self._add_webrtc(registry)
 
     def _add_latencies(self, registry: CollectorRegistry) -> None:
@@ -179,6 +180,20 @@ class Metrics:
         )
         self.responses_retried = Counter(
             "duplex_responses_retried", "Responses made anew after the loss of a stage", registry=registry
+        )
+
+    def _add_telephony(self, registry: CollectorRegistry) -> None:
+        self.phone_chunks_misplaced = Counter(
+            "duplex_phone_chunks_misplaced",
+            "Chunks of callers' sound that were lost, late, doubled or reordered on the way from their carrier",
+            ["carrier", "what"],
+            registry=registry,
+        )
+        self.phone_silence_seconds = Counter(
+            "duplex_phone_silence_seconds",
+            "Silence that was put in where a carrier had thrown sound away",
+            ["carrier"],
+            registry=registry,
         )
 
     def _add_webrtc(self, registry: CollectorRegistry) -> None:

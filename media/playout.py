@@ -20,6 +20,7 @@ Rules
   furthest counts; any other is `estimated`, by the path to its ear (`media.heard_estimate`). What a client keeps in
   store is known to it alone, so what is reported below the estimate was not heard yet. A path that has become longer
   takes nothing back.
+* A telephone's marks (`mark`) are waited for: nothing is estimated before `REPORT_NS_MAX` have gone by without one.
 * Nothing here waits for reports: pacing goes by the moments at which samples are due, and a client whose player is
   empty need not say so. Once it has had the time to play all, and by its last report too, it has.
 """
@@ -113,6 +114,13 @@ class _Ledger:
         goes_on = min(self.acked + since_ns * self.rate // NS_PER_S, estimated)
         is_played_out = self.final_out and self.acked < self.sent <= goes_on
         return since_ns <= REPORT_NS_MAX and not is_played_out
+
+    def goes_by_marks(self, now_ns: int) -> bool:
+        """Whether the last mark tells what was heard: the next one is not overdue."""
+        due_ns = self.pacing.due_ns(self.acked + 1)
+        if due_ns is None:
+            return self.acked_ns is not None
+        return now_ns - max(due_ns, self.acked_ns or due_ns) <= REPORT_NS_MAX
 
 
 class Playout:
@@ -266,7 +274,9 @@ class Playout:
         """Where `response` stands. Heard errs low; with the error that is told beside it, it errs high."""
         ledger = self._known[response]
         estimated = ledger.pacing.due_by(self._path.heard_by(now_ns))
-        goes_by_reports = ledger.goes_by_reports(now_ns, estimated)
+        goes_by_reports = (
+            ledger.goes_by_marks(now_ns) if self.reports == "mark" else ledger.goes_by_reports(now_ns, estimated)
+        )
         basis: Basis = self.reports if goes_by_reports else "estimated"
         heard = ledger.heard_min if goes_by_reports else max(ledger.heard_min, estimated)
         error = max(0, self._heard_max(ledger, now_ns) - heard)

@@ -251,7 +251,7 @@ class MemorySessionStore:
         after = self._enter("secret")
         now_ms = self._now_ms()
         self._secrets = {one: held for one, held in self._secrets.items() if held[1] > now_ms}
-        is_kept = sum(of == holder for of, _ in self._secrets) < secrets_max
+        is_kept = (holder, digest) in self._secrets or sum(of == holder for of, _ in self._secrets) < secrets_max
         if is_kept:
             self._secrets[holder, digest] = grant, now_ms + ttl_ms
         self._leave(after)

@@ -183,11 +183,11 @@ for _, digest in ipairs(over) do
 end
 """
 
-# digest, grant, TTL, how many there may be
+# digest, grant, TTL, how many there may be; one that is there takes no further place
 KEEP_SECRET = Script(
     _SECRETS
     + """
-if redis.call('ZCARD', ends) >= tonumber(ARGV[4]) then
+if not redis.call('ZSCORE', ends, ARGV[1]) and redis.call('ZCARD', ends) >= tonumber(ARGV[4]) then
   return {'FULL'}
 end
 redis.call('ZADD', ends, now_ms + ARGV[3], ARGV[1])

@@ -394,8 +394,8 @@ class SessionStore(Protocol):
         ...
 
     async def keep_secret(self, holder: str, digest: bytes, grant: bytes, ttl_ms: int, secrets_max: int) -> bool:
-        """Keep `grant` for whoever shows the secret of `digest`; false where `secrets_max` of `holder` are kept
-        already. A holder's name is one that a session could have."""
+        """Keep `grant` for whoever shows the secret of `digest`, in place of what it has granted until now; false
+        where `secrets_max` others of `holder` are kept. A holder's name is one that a session could have."""
         ...
 
     async def find_secret(self, holder: str, digest: bytes) -> bytes | None:

@@ -166,10 +166,12 @@ class Asterisk:
 
     def flush(self, epoch: int, offset: int, /) -> list[Message]:
         stop = [] if self._is_paused else [_command("PAUSE_MEDIA")]
+        # What had not left by now never will, and no question that is under way is about it.
+        self._asked = deque(((one, min(at, offset), of) for one, at, of in self._asked), STATUSES_MAX)
         # Of what was thrown away before it says nothing, though it all lies before it.
         self._asked.append((epoch, offset, True if offset > self._flushed else None))
         self._flushed = offset
-        self._marks.flushed(offset, dropped=True)
+        self._marks.flushed(offset)
         self._is_paused = False
         return [*stop, _command("GET_STATUS"), _command("FLUSH_MEDIA"), _command("CONTINUE_MEDIA")]
 

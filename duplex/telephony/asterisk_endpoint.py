@@ -17,6 +17,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -116,8 +117,11 @@ class AsteriskEndpoint:
         try:
             await self._authority.permit(request.headers, TELEPHONY)
             url = self._checked(_wanted.decode(await body_of(request, BODY_BYTES_MAX)).url)
-            connection = await self._connected(url)
-            grant = await self._spent(request, connection)
+            async with AsyncExitStack() as until_granted:
+                connection = await self._connected(url)
+                until_granted.push_async_exit(connection)
+                grant = await self._authority.spend(request.headers, TELEPHONY)
+                until_granted.pop_all()
         except UnauthorizedError as error:
             return refusal_response(error.refusal)
         except OfferError as error:
@@ -128,13 +132,6 @@ class AsteriskEndpoint:
         self._calls.add(serving)
         serving.add_done_callback(self._served)
         return JSONResponse({"status": "connected"}, 201)
-
-    async def _spent(self, request: Request, connection: ClientConnection) -> Grant:
-        try:
-            return await self._authority.spend(request.headers, TELEPHONY)
-        except BaseException:
-            await connection.close()
-            raise
 
     def _checked(self, url: str) -> str:
         """Raises `OfferError` where nobody has allowed that it is called."""

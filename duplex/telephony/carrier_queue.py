@@ -24,10 +24,12 @@ TICK_NS = 20_000_000  # a mark is sent back with the frame that follows it
 
 
 class CarrierQueue:
-    """Of one call; `sample_rate`: of its line."""
+    """Of one call; `sample_rate`: of its line. `is_counted`: the carrier tells what it has not played where that
+    matters."""
 
-    def __init__(self, sample_rate: int) -> None:
+    def __init__(self, sample_rate: int, *, is_counted: bool = False) -> None:
         self._rate = sample_rate
+        self._is_counted = is_counted
         self._sent = 0
         self._begins = 0  # where it was flushed last
         self._play_end_ns = 0  # when what was sent has been played
@@ -98,8 +100,8 @@ class CarrierQueue:
 
     def heard(self, now_ns: int) -> int | None:
         """Up to where it has played, as far as is known; None where nothing is."""
-        if self._played is None:
-            return None
+        if self._played is None or self._is_counted:
+            return self._played
         since_ns = max(0, self._clock(now_ns) - self._played_ns)
         most = self._marks[0] if self._marks else self._sent
         # A queue that had run dry has stood still: no sample is played before it was sent.
@@ -109,6 +111,10 @@ class CarrierQueue:
     def lead_ns(self, now_ns: int) -> int:
         """How much it has yet to play, by the clock."""
         return max(0, self._play_end_ns - self._clock(now_ns))
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused_ns is not None
 
     def pause(self, now_ns: int) -> None:
         if self._paused_ns is None:

@@ -19,6 +19,11 @@ class Digits:
         self._digits = ""
         self._last_ns = 0
 
+    @property
+    def due_ns(self) -> int | None:
+        """When what was pressed so far is a number, unless anything comes before; None where nothing was."""
+        return self._last_ns + PAUSE_NS if self._digits else None
+
     def press(self, digit: str, now_ns: int) -> str:
         """A key is pressed. Gives the number that is complete with it; empty where none is."""
         if digit == TERMINATOR:
@@ -29,7 +34,7 @@ class Digits:
 
     def tick(self, now_ns: int) -> str:
         """Time goes by. Gives the number that is complete by now; empty where none is."""
-        return self._take() if self._digits and now_ns - self._last_ns >= PAUSE_NS else ""
+        return self._take() if self.due_ns is not None and now_ns >= self.due_ns else ""
 
     def _take(self) -> str:
         digits, self._digits = self._digits, ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,8 +29,10 @@ from duplex.realtime.connection import SocketClosedError
 from duplex.realtime.session_config import apply_patch
 from duplex.realtime.sockets import CLOSE_CODES, CLOSE_S_MAX, limits_of
 from duplex.realtime.websocket import PROBE_EXTENSION
+from duplex.session_watch import SESSION_REPLACED
 from duplex.telephony.call_backs import CallBacks
 from duplex.telephony.carrier import CarrierError, Started
+from duplex.telephony.inbound import InboundCounts
 from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import phone_tools
 from duplex.tenancies import Tenancy
@@ -126,9 +129,13 @@ class Entrance:
             tools = phone_tools(line.control, gateway.config.phone_transfer_to)
             transport = transport_of(line.carrier, opened.started.format, tools)
             async with self._begun(tenancy, transport, grant, caller) as admitted:
-                reason = await self._converse(line, opened, admitted.call, tools)
-            if reason in _CUT_OFF:
-                await self._call_backs.expect(tenant, caller, admitted.resume_token)
+                call_back = self._call_backs.of(tenant, caller, admitted.resume_token)
+                async with call_back.living():
+                    reason = await self._converse(line, opened, admitted.call, tools)
+                if reason in _CUT_OFF:
+                    await call_back.cut_off()
+                elif reason != SESSION_REPLACED:  # else it is of whoever has the session now
+                    await call_back.over()
 
     @asynccontextmanager
     async def _begun(
@@ -139,8 +146,8 @@ class Entrance:
             token = await self._call_backs.take(grant.permission.tenant, caller)
             admitted = None
             if token is not None:
-                with suppress(RefusedError):  # the session is gone, or somebody else's by now
-                    resumed = self._gateway.resumed_call(token, transport, tenancy)
+                with suppress(RefusedError):  # the session is gone, or somebody's who is there
+                    resumed = self._gateway.resumed_call(token, transport, tenancy, gives_way=True)
                     admitted = await stack.enter_async_context(resumed)
             if admitted is None:
                 begun = self._gateway.new_call(self._settings(grant), transport, tenancy)
@@ -150,12 +157,26 @@ class Entrance:
     async def _converse(self, line: Line, opened: Opened, call: Call, tools: tuple[ServiceTool, ...]) -> str:
         config, started = self._gateway.config, opened.started
         _log.info("phone_call_began", session=call.session, carrier=line.carrier.name, call=started.call)
-        phone = PhoneCall(line, opened, call, limits_of(config), stall_ns_max=config.client_stall_s * NS_PER_S)
+        phone = PhoneCall(
+            line,
+            opened,
+            call,
+            limits_of(config),
+            stall_ns_max=config.client_stall_s * NS_PER_S,
+            sound_mended=partial(self._count, line.carrier.name),
+        )
         phone.offer(tools)
-        reason = await phone.serve(config.phone_greeting)
+        reason = await phone.serve("" if call.conversation.items else config.phone_greeting)
         call.end(reason)
         await phone.finish(reason)
         return reason
+
+    def _count(self, carrier: str, found: InboundCounts) -> None:
+        metrics = self._gateway.metrics
+        chunks = {"lost": found.lost, "late": found.late, "doubled": found.doubled, "reordered": found.reordered}
+        for what, count in chunks.items():
+            metrics.phone_chunks_misplaced.labels(carrier, what).inc(count)
+        metrics.phone_silence_seconds.labels(carrier).inc(found.filled_ms / 1e3)
 
     def _settings(self, grant: Grant) -> SessionSettings:
         config = self._gateway.config

@@ -1,8 +1,10 @@
 """The telephone line as the client of a call: replies become a carrier's messages, its marks become what was heard.
 
 Theory of operation
-    A frame of a reply becomes frames of the line. Behind each `MARK_FRAMES` of them a mark is sent, and behind the last
-    of a reply. What came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported each slot.
+    A frame of a reply becomes frames of the line. A mark is sent behind each `MARK_FRAMES` of them and behind the last
+    of a reply; and behind each before which the carrier may have run dry (`DRY_NS`), so that the clock starts again
+    where playing did. What came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported
+    each slot. A carrier that counts its queue is asked wherever it matters, and the clock is left alone.
     Frames are asked for by the carrier's clock, which may be faster than ours.
     The end of an epoch takes back what has not left and flushes the rest. So does a turn of the caller's where we
     believe that all was heard: the carrier may play on for seconds.
@@ -17,8 +19,9 @@ Rules
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duplex.telephony.carrier import Carrier, Event, Flushed, Message, Played, Xoff, Xon
 from duplex.telephony.carrier_queue import CarrierQueue
@@ -32,17 +35,34 @@ from sessions.events import Event as ConversationEvent
 from sessions.events import ItemTruncated, ReplyAudio, SettingsChanged, SpeechStarted, TurnHeld, TurnResumed
 
 MARK_FRAMES = 6  # 120 ms
+STOPS_MAX = 64  # a carrier that counts answers each within a round trip
+DRY_NS = 200_000_000  # as long TCP holds sound up where a packet was lost (Linux: the least RTO)
 REST_NS_MAX = 60_000_000  # less than any carrier's lead: the frame comes in time
 
 
 @dataclass(frozen=True, slots=True)
 class LinePorts:
     """`heard(response, samples)` takes reports. `interrupts`: speech of the caller's ends what is being said. `probe`:
-    what is seen of the way to the carrier."""
+    what is seen of the way to the carrier. `moved()` is called whenever that or the conversation has had something to
+    tell."""
 
     heard: Callable[[str, int], None]
     interrupts: Callable[[], bool]
     probe: Callable[[], Probe] = Probe
+    moved: Callable[[], None] = lambda: None
+
+
+_Place = tuple[str, int]  # a response, and so many samples of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What sounds: the `last` response, and the one `before` that it follows without a flush, each as far as it was
+    sent. `begins`: where on the line the first did that no flush parts from these."""
+
+    begins: int
+    last: _Place
+    before: _Place | None = None
 
 
 class PhoneLine:
@@ -54,7 +74,8 @@ class PhoneLine:
         self._carrier = carrier
         self._can_do = carrier.capabilities
         self._sound = LineSound(line, self._can_do.frame_bytes, reply_rate)
-        self._queue = CarrierQueue(line.sample_rate)
+        self._queue = CarrierQueue(line.sample_rate, is_counted=self._can_do.exact_queue)
+        self._dry_ns = 0 if self._can_do.exact_queue else DRY_NS
         self._outbound = outbound
         self._ports = ports
         self._epoch = 0
@@ -62,10 +83,10 @@ class PhoneLine:
         self._is_full = False
         self._now_ns = 0
         self._rest_ns = 0
-        self._sent: tuple[str, int] | None = None  # the response that sounds, and up to where
-        self._before: tuple[str, int] | None = None  # the one that it follows without a flush
-        self._reported: tuple[str, int] | None = None
-        self._flushed: tuple[str, int] | None = None  # what had been heard of what was flushed
+        self._said: _Said | None = None
+        self._stopped: deque[_Said | None] = deque(maxlen=STOPS_MAX)  # by flushes of which the carrier has yet to tell
+        self._reported: _Place | None = None
+        self._flushed: _Place | None = None  # what had been heard of what was flushed
 
     @property
     def is_playing(self) -> bool:
@@ -99,6 +120,7 @@ class PhoneLine:
     # ---- the conversation ----------------------------------------------------------------------------
 
     def tell(self, event: ConversationEvent) -> None:
+        self._ports.moved()
         match event:
             case ReplyAudio():
                 self._speak(event)
@@ -121,18 +143,23 @@ class PhoneLine:
         self._send(self._sound.add(event.frame), ends=event.frame.final)
 
     def _note(self, frame: Frame) -> None:
-        if self._sent is not None and self._sent[0] != frame.response:
-            self._before = self._sent
-        self._sent = frame.response, frame.end_sample
+        said, last = self._said, (frame.response, frame.end_sample)
+        if said is None:
+            self._said = _Said(self._queue.end, last)
+        elif said.last[0] == frame.response:
+            self._said = replace(said, last=last)
+        else:
+            self._said = replace(said, last=last, before=said.last)
 
     def _send(self, frames: list[bytes], *, ends: bool) -> None:
         at = self._sound.position - len(frames) * self._sound.frame_samples
         for frame in frames:
             self._outbound.put(self._carrier.audio(self._epoch, at, frame), at, is_sound=True)
             at += self._sound.frame_samples
+            may_run_dry = self._queue.lead_ns(self._now_ns) < self._dry_ns
             self._queue.sent(at, self._now_ns)
             self._unmarked += 1
-            if self._unmarked >= MARK_FRAMES:
+            if may_run_dry or self._unmarked >= MARK_FRAMES:
                 self._mark()
         if ends and self._unmarked:
             self._mark()
@@ -151,6 +178,7 @@ class PhoneLine:
 
     def drop_audio(self) -> Position | None:
         """Also where nothing of it is known to sound: the carrier may know more than its marks have told."""
+        self._ports.moved()
         self._report()
         self._flushed, self._reported = self._reported, None
         unsent = self._outbound.drop_sound()
@@ -160,7 +188,8 @@ class PhoneLine:
         self._put_all(self._carrier.flush(self._epoch, left))
         self._queue.flush(self._now_ns)
         self._unmarked = 0
-        self._sent = self._before = None
+        self._stopped.append(self._said)
+        self._said = None
         return dropped
 
     def _flush_rest(self) -> None:
@@ -179,13 +208,16 @@ class PhoneLine:
 
     def told(self, event: Event, now_ns: int) -> None:
         """The carrier has said something of what it plays."""
+        self._ports.moved()
         self._now_ns = max(self._now_ns, now_ns)
         match event:
             case Played(_, offset):
                 self._queue.played(offset, now_ns, self._ports.probe().round_trip_ns)
                 self._report()
-            case Flushed(_, offset, unplayed) if unplayed is not None:
-                self._report_at(offset - unplayed)
+            case Flushed(_, offset, unplayed):
+                said = self._stopped.popleft() if self._stopped else None
+                if said is not None and unplayed is not None and offset - unplayed > said.begins:
+                    self._report_at(offset - unplayed, said)
             case Xoff():
                 self._is_full = True
             case Xon():
@@ -195,18 +227,20 @@ class PhoneLine:
 
     def _report(self) -> None:
         heard = self._queue.heard(self._now_ns)
-        if heard is not None:
-            self._report_at(heard)
+        if heard is not None and self._said is not None and self._report_at(heard, self._said):
+            self._said = replace(self._said, before=None)
 
-    def _report_at(self, position: int) -> None:
+    def _report_at(self, position: int, said: _Said) -> bool:
+        """The carrier has played up to there, of what was `said`. True where the last is what is heard."""
         located = self._sound.locate(position)
         if located is None:
-            return
+            return False
         heard = located.response, located.samples
-        if heard == self._reported:
-            return
-        before, self._reported = self._before, heard
-        if before is not None and before[0] != heard[0] and self._sent is not None and self._sent[0] == heard[0]:
-            self._before = None
-            self._ports.heard(*before)
+        if heard == self._reported and not self._queue.is_paused:  # else it is known to be still so
+            return False
+        self._reported = heard
+        is_last = said.last[0] == heard[0]
+        if said.before is not None and is_last:
+            self._ports.heard(*said.before)
         self._ports.heard(*heard)
+        return is_last

@@ -15,6 +15,8 @@ Rules
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from media.audio_format import AudioFormat
 from media.pcm import float_to_pcm16, pcm16_to_float
 from media.playout import Frame
@@ -97,5 +99,10 @@ class LineSound:
         return self._map.take_back(position * self._line_ticks)
 
     def locate(self, position: int) -> Position | None:
-        """What has been played of which response where the line has played `position` samples."""
-        return self._map.locate(position * self._line_ticks)
+        """What has been played of which response where the line has played `position` samples. Where one begins there,
+        it is the end of the one before."""
+        tick = position * self._line_ticks
+        before, at = self._map.locate(tick - 1), self._map.locate(tick)
+        if before is None or (at is not None and at.response == before.response):
+            return at
+        return replace(before, samples=before.until)

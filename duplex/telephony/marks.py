@@ -2,7 +2,8 @@
 
 Rules
 * Marks come back in the order in which they were sent: one that does answers for all before it.
-* Behind a flush of what was before it, a mark was returned, whenever it arrives.
+* Behind a flush of what was before it, a mark was returned, whenever it arrives; where carriers drop marks as well, it
+  was on its way by then.
 * At most `MARKS_MAX` are waited for; of older ones nothing is known any more.
 """
 
@@ -25,11 +26,9 @@ class Marks:
     def sent(self, epoch: int, offset: int) -> None:
         self._waiting.append((epoch, offset))
 
-    def flushed(self, offset: int, *, dropped: bool) -> None:
-        """What was sent up to `offset` is thrown away; `dropped`: its marks never come back."""
+    def flushed(self, offset: int) -> None:
+        """What was sent up to `offset` is thrown away."""
         self._flushed = offset
-        if dropped:
-            self._waiting.clear()
 
     def came_back(self, epoch: int, offset: int) -> Played | Returned:
         """Raises `CarrierError` where it is not waited for."""

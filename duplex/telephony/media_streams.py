@@ -247,7 +247,7 @@ class MediaStreams:
         return [self._message("mark", mark={"name": mark_name(epoch, offset)})]
 
     def flush(self, _epoch: int, offset: int, /) -> list[Message]:
-        self._marks.flushed(offset, dropped=False)
+        self._marks.flushed(offset)
         return [self._message("clear")]
 
     def pause(self, _epoch: int, _offset: int, /) -> list[Message]:

@@ -29,7 +29,7 @@ from duplex.realtime.sockets import CLOSE_CODES, CLOSE_FAULT
 from duplex.telephony.carrier import Carrier, CarrierError, Closed, Dtmf, Event, Fault, Message, SoundIn, Started
 from duplex.telephony.control import CarrierControl, ControlError
 from duplex.telephony.digits import Digits
-from duplex.telephony.inbound import Inbound
+from duplex.telephony.inbound import Inbound, InboundCounts
 from duplex.telephony.line import LinePorts, PhoneLine
 from duplex.telephony.outbound import Outbound
 from duplex.telephony.phone_tools import TRANSFERRED, PhoneActions
@@ -44,9 +44,7 @@ from sessions.settings import ResponseSpec
 START_S_MAX = 5
 CLOSE_S_MAX = 5
 FAULTS_MAX = 100  # of a carrier that speaks another language nothing will come
-WATCH_S = 0.25  # how late the end of a number may be noticed
 HEARD_NS_MAX = 15_000_000_000  # a long goodbye
-HEARD_LOOK_S = 0.05
 _CALLER_LEFT = "client_closed"
 
 _log = structlog.get_logger("duplex.telephony")
@@ -92,7 +90,8 @@ class Line:
 
 
 class PhoneCall:
-    """Serves `call` over `line`. `stall_ns_max`: a carrier that takes nothing for so long is let go."""
+    """Serves `call` over `line`. `stall_ns_max`: a carrier that takes nothing for so long is let go. `sound_mended` is
+    told what was wrong with the caller's sound."""
 
     def __init__(
         self,
@@ -102,6 +101,7 @@ class PhoneCall:
         limits: Limits,
         *,
         stall_ns_max: int,
+        sound_mended: Callable[[InboundCounts], None] = lambda _found: None,
     ) -> None:
         self._socket = line.socket
         self._carrier = carrier = line.carrier
@@ -112,10 +112,13 @@ class PhoneCall:
         self._outbound = Outbound(stall_ns_max)
         sound = opened.started.format
         reply_rate = FORMATS[transport_of(carrier, sound).output_format].sample_rate
-        ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, line.probe)
+        self._moved = asyncio.Event()  # the line has
+        ports = LinePorts(call.heard, lambda: call.conversation.settings.speech_interrupts, line.probe, self._moved.set)
         self._line = PhoneLine(carrier, sound, reply_rate, self._outbound, ports)
         self._inbound = Inbound(sound, is_ordered=carrier.capabilities.is_ordered)
+        self._sound_mended = sound_mended
         self._digits = Digits()
+        self._keyed = asyncio.Event()  # a key was pressed
         self._allowance = Allowance(limits.bytes_per_second_max)
         self._faults = 0
         self._last_input_ns = time.monotonic_ns()
@@ -161,6 +164,7 @@ class PhoneCall:
 
     async def finish(self, reason: str) -> None:
         """The call is over: say so to the carrier, and close. Bounded."""
+        self._moved.set()  # for who waits there: it moves no more
         with suppress(SocketClosedError, TimeoutError):
             async with asyncio.timeout(CLOSE_S_MAX):
                 if reason not in (_CALLER_LEFT, TRANSFERRED):
@@ -193,10 +197,11 @@ class PhoneCall:
         while (now_ns := time.monotonic_ns()) < until_ns and self._call.end_reason is None:
             if talk.epoch != epoch or talk.hearing.current is not None:
                 return False
-            is_said = bool(talk.speaking.running) or now_ns < talk.speaking.played_out_ns
-            if not is_said and not self._line.is_playing:
+            played_out_ns = talk.speaking.played_out_ns
+            if not talk.speaking.running and not self._line.is_playing and played_out_ns <= now_ns:
                 break
-            await asyncio.sleep(HEARD_LOOK_S)
+            # What the line does not tell is that time has gone by.
+            await _until_set(self._moved, min(until_ns, played_out_ns) if played_out_ns > now_ns else until_ns)
         return True
 
     # ---- from the carrier ------------------------------------------------------------------------------
@@ -242,8 +247,11 @@ class PhoneCall:
     async def _take(self, event: Event) -> None:
         match event:
             case SoundIn():
+                before = self._inbound.counts
                 for coded in self._inbound.take(event):
                     await self._call.listening.hear(coded)
+                if self._inbound.counts is not before:
+                    self._sound_mended(self._inbound.counts.since(before))
             case Dtmf(digit):
                 self._press(digit)
             case Fault():
@@ -257,6 +265,7 @@ class PhoneCall:
         now_ns = time.monotonic_ns()
         self._call.carry_out(self._call.conversation.stop_speaking("dtmf", now_ns))
         self._pressed(self._digits.press(digit, now_ns))
+        self._keyed.set()
 
     def _pressed(self, digits: str) -> None:
         """A number is complete: it is what the caller says."""
@@ -274,10 +283,11 @@ class PhoneCall:
     async def _watch(self) -> str:
         deadline_ns = time.monotonic_ns() + self._limits.call_ns_max
         while (now_ns := time.monotonic_ns()) < deadline_ns:
-            if now_ns - self._last_input_ns >= self._limits.idle_ns_max:
+            idle_ns = self._last_input_ns + self._limits.idle_ns_max
+            if now_ns >= idle_ns:
                 return "idle"
             self._pressed(self._digits.tick(now_ns))
-            await asyncio.sleep(min(WATCH_S, (deadline_ns - now_ns) / 1e9))
+            await _until_set(self._keyed, min(deadline_ns, idle_ns, self._digits.due_ns or deadline_ns))
         return "call_too_long"
 
     async def _write(self) -> None:
@@ -285,3 +295,11 @@ class PhoneCall:
             message = await self._outbound.next()
             await self._socket.send(message)
             self._call.message_passed(wire_bytes(message))
+
+
+async def _until_set(event: asyncio.Event, by_ns: int) -> None:
+    """Wait until `event` is set from now on, no longer than until `by_ns`."""
+    event.clear()
+    with suppress(TimeoutError):
+        async with asyncio.timeout((by_ns - time.monotonic_ns()) / 1e9):
+            await event.wait()

@@ -86,6 +86,37 @@ def test_an_epoch_that_the_session_cannot_have_had_ends_nothing_and_is_an_error(
     play(scenario)
 
 
+@pytest.mark.parametrize("at", [0, 1], ids=["here", "there"])
+def test_who_gives_way_leaves_a_session_to_the_client_that_is_there(play: Play, at: int) -> None:  # noqa: F811
+    async def scenario(house: House) -> None:
+        visit = await gone_on(house)
+        present = await visit.begin()
+        with pytest.raises(RefusedError) as refused:
+            async with gateways(house)[at].resumed_call(present.resume_token, gives_way=True):
+                pass
+        assert refused.value.code == RESUME_OUTDATED
+        assert present.call.end_reason is None
+        present.call.end("client_closed")
+        await visit.task
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["here", "there"])
+@pytest.mark.parametrize("sound", [b"", SOUND], ids=["not there", "just over"])
+def test_and_takes_it_over_from_a_call_without_one(play: Play, at: int, sound: bytes) -> None:  # noqa: F811
+    async def scenario(house: House) -> None:
+        visit = await gone_on(house, sound=sound)
+        present = await visit.begin()
+        if sound:
+            present.call.end("client_closed")
+        async with gateways(house)[at].resumed_call(present.resume_token, gives_way=True) as after:
+            await visit.task
+            assert after.call.end_reason is None
+
+    play(scenario)
+
+
 # ---- the client of a call is there ------------------------------------------------------------------------------
 
 
@@ -122,7 +153,7 @@ def test_what_a_client_took_before_a_call_says_nothing_of_that_call(play: Play) 
         claim = Claim(call, b"", asyncio.Event(), since_ns=100)
         for arrived_ns, is_later in ((100, False), (101, True)):
             call._path = Path(arrived_ns=arrived_ns)
-            assert claim.is_later_than(Claimant(b"", 1), 200) is is_later
+            assert claim.stands_against(Claimant(b"", 1), 200) is is_later
         call.end("client_closed")
         await visit.task
 

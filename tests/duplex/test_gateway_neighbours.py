@@ -197,7 +197,15 @@ def test_a_spare_place_is_changed_for_one_that_another_gateway_gives_back(
     monkeypatch.setattr(waiting_room, "LEFT_ELSEWHERE_S", 0.001)
 
     async def scenario(house: House) -> None:
-        places = house.here._room._places
+        places, is_changed = house.here._room._places, asyncio.Event()
+        change = places.change
+
+        def change_and_tell() -> None:
+            change()
+            if not places.spare:
+                is_changed.set()
+
+        monkeypatch.setattr(places, "change", change_and_tell)
         changing = asyncio.create_task(house.here._room.run())
         house.there.admit()
         house.there.admit()
@@ -205,8 +213,8 @@ def test_a_spare_place_is_changed_for_one_that_another_gateway_gives_back(
             house.here.admit(returning=True)
             assert (house.here.calls, places.spare) == (1, 1)
             house.there.leave()
-            while places.spare:  # noqa: ASYNC110 - nobody tells of it
-                await asyncio.sleep(0.001)
+            await is_changed.wait()
+            is_changed.clear()
             for gateway in (house.here, house.there):
                 with pytest.raises(RefusedError, match="lines are in use"):
                     gateway.admit()

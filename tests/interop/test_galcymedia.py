@@ -12,7 +12,6 @@ import pytest
 from loadtest.caller import MonotonicClock
 from loadtest.carriers.doors import AsteriskDoor
 from loadtest.carriers.phone_call import PhoneCall, PhonePlan
-from loadtest.errors import Unreachable
 from loadtest.timeline import CallPlan
 from media.audio_format import FORMATS
 from tests.loadtest.link import utterances
@@ -66,27 +65,11 @@ async def echoed() -> tuple[PhoneCall, Echo]:
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    stop = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(galcymedia.serve(make, port=port, stop=stop, forward_dtmf=True))
-    try:
+    async with galcymedia.serve(make, port=port, forward_dtmf=True):
         plan = PhonePlan(CallPlan(utterances(SAID_MS), lead_ms=100), "7", 900, hang_up_after_ms=1_300)
         call = PhoneCall(AsteriskDoor(f"ws://127.0.0.1:{port}/voicebot"), plan, MonotonicClock())
-        await once_it_listens(call)
+        await call.run()
         return call, echoes[0]
-    finally:
-        stop.set_result(None)
-        await serving
-
-
-async def once_it_listens(call: PhoneCall) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                await call.run()
-            except Unreachable:
-                await asyncio.sleep(0.01)
-            else:
-                return
 
 
 def test_galcymedia_hears_what_is_said_and_is_heard_and_stopped() -> None:

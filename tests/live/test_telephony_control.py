@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -195,17 +195,76 @@ def test_a_caller_who_says_nothing_is_greeted_and_spoken_to_again(tmp_path: Path
     assert [item.content for item in items] == ["Hello, who is there?", "", "Are you still there?"]
 
 
+@contextmanager
+def of_a_pbx(folder: Path, **settings: str) -> Iterator[tuple[Service, dict[str, str]]]:
+    """A service that believes a PBX what it says of its callers, and what that has to show."""
+    (folder / "password").write_text("secret")
+    login = {"asterisk_user": "pbx", "asterisk_password_file": str(folder / "password")}
+    with answering(folder, "Hello, how can I help you today?", phone_resume_s="60", **login, **settings) as service:
+        yield service, {"Authorization": f"Basic {base64.b64encode(b'pbx:secret').decode()}"}
+
+
+def called(service: Service, caller: str, headers: dict[str, str], phone: Phone, until: Callable[[], bool]) -> str:
+    """The session of such a call, once that is over."""
+    since = len(service.lines)
+    call(f"ws://{service.address}/v1/telephony/asterisk?caller={caller}", phone, until, headers=headers)
+    session: str = service.wait_for_event("phone_call_began", since=since)["session"]
+    return session
+
+
 def test_a_pbx_says_in_its_dial_string_who_calls_again(tmp_path: Path) -> None:
-    (tmp_path / "password").write_text("secret")
-    settings = {"asterisk_user": "pbx", "asterisk_password_file": str(tmp_path / "password"), "phone_resume_s": "60"}
-    login = {"Authorization": f"Basic {base64.b64encode(b'pbx:secret').decode()}"}
-    with answering(tmp_path, "Hello, how can I help you today?", **settings) as service:
+    with of_a_pbx(tmp_path) as (service, headers):
         sessions = []
         for caller in ("100", "100", "101"):
-            since = len(service.lines)
             phone = Phone(AsteriskChannel(ChannelCall()), speaking(QUESTION))
-            url = f"ws://{service.address}/v1/telephony/asterisk?caller={caller}"
-            call(url, phone, partial(is_answered, phone), headers=login)
-            sessions.append(service.wait_for_event("phone_call_began", since=since)["session"])
+            sessions.append(called(service, caller, headers, phone, partial(is_answered, phone)))
             service.wait_for_calls(0)
     assert sessions[0] == sessions[1] != sessions[2]
+
+
+def test_who_calls_again_after_the_gateway_was_killed_goes_on_and_is_not_greeted_again(tmp_path: Path) -> None:
+    with of_a_pbx(tmp_path, phone_greeting="Who is there?") as (service, headers):
+        sessions = []
+        for is_killed in (True, False):
+            phone, since = Phone(AsteriskChannel(ChannelCall()), speaking((2_500, 3_200))), len(service.lines)
+            is_talked = partial(has_talked, phone, 5_500)
+            strike = partial(service.kill, "gateway") if is_killed else None
+            sessions.append(called(service, "100", headers, phone, partial(then, is_talked, strike)))
+            if is_killed:
+                service.wait_for_event("child_restarted", since=since, child="gateway")
+        items = items_of(service, sessions[0])
+    assert sessions[0] == sessions[1]
+    assert [item.role for item in items] == ["assistant", "user", "assistant", "user", "assistant"]
+    assert items[0].content == "Who is there?"
+
+
+def has_talked(phone: Phone, ms: int) -> bool:
+    return phone.said_ms >= ms and is_answered(phone)
+
+
+def then(is_so: Callable[[], bool], strike: Callable[[], None] | None) -> bool:
+    """Whether it is so; struck as soon as it is."""
+    if not is_so():
+        return False
+    if strike is not None:
+        strike()
+    return True
+
+
+def test_a_second_call_of_a_number_leaves_the_first_alone(tmp_path: Path) -> None:
+    over = threading.Event()
+    with of_a_pbx(tmp_path) as (service, headers):
+        first = Phone(AsteriskChannel(ChannelCall()), speaking(QUESTION))
+        address = f"ws://{service.address}/v1/telephony/asterisk?caller=100"
+        line = threading.Thread(target=call, args=(address, first, over.is_set), kwargs={"headers": headers})
+        line.start()
+        try:
+            session = service.wait_for_event("phone_call_began")["session"]
+            service.wait_for_event("response_ended", session=session)
+            second = Phone(AsteriskChannel(ChannelCall("conn2")), speaking(QUESTION))
+            assert called(service, "100", headers, second, partial(is_answered, second)) != session
+            assert not first.core.is_over
+        finally:
+            over.set()
+            line.join()
+        assert service.wait_for_event("call_ended", session=session)["reason"] == "client_closed"

@@ -162,3 +162,50 @@ def test_what_was_taken_back_was_not_sent_and_is_not_heard() -> None:
     assert playout.view("r", 300 * MS).heard == 80
     playout.take_back("r", 95)
     assert playout.view("r", 300 * MS).sent == 80, "what was taken back stays so"
+
+
+# ---- a telephone's marks -------------------------------------------------------------------------------------------
+
+
+def marked(samples: int) -> Playout:
+    """The same on a telephone."""
+    playout = Playout(RATE, 20, 10_000 * MS, "mark")
+    playout.open("r")
+    playout.push("r", AudioChunk(0, RATE, 0, bytes(2 * samples), final=True))
+    while playout.due(0):
+        pass
+    return playout
+
+
+def test_before_the_first_mark_nothing_was_heard() -> None:
+    view = marked(500).view("r", 400 * MS)
+    assert (view.heard, view.basis) == (0, "mark")
+
+
+def test_between_marks_no_more_was_heard_though_all_could_have_been() -> None:
+    playout = marked(500)
+    playout.acknowledge("r", 120, 125 * MS)
+    view = playout.view("r", 1_500 * MS)
+    assert (view.heard, view.basis) == (120, "mark")
+
+
+def test_a_mark_that_is_overdue_is_waited_for_no_longer() -> None:
+    playout = marked(500)
+    playout.acknowledge("r", 120, 125 * MS)
+    overdue_ns = 125 * MS + REPORT_NS_MAX
+    assert playout.view("r", overdue_ns).heard == 120
+    view = playout.view("r", overdue_ns + 1)
+    assert (view.heard, view.basis) == (500, "estimated")
+
+
+def test_what_was_marked_to_its_end_stays_so() -> None:
+    playout = marked(500)
+    playout.acknowledge("r", 500, 510 * MS)
+    view = playout.view("r", 60_000 * MS)
+    assert (view.heard, view.basis) == (500, "mark")
+
+
+def test_of_what_has_not_gone_out_nothing_is_marked() -> None:
+    playout = Playout(RATE, 20, 10_000 * MS, "mark")
+    playout.open("r")
+    assert (playout.view("r", 0).heard, playout.view("r", 0).basis) == (0, "estimated")

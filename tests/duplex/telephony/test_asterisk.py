@@ -21,6 +21,7 @@ from duplex.telephony.carrier import (
     Flushed,
     Message,
     Played,
+    Returned,
     SoundIn,
     Started,
     Xoff,
@@ -134,14 +135,14 @@ def test_sound_is_raw_and_in_whole_frames() -> None:
         Asterisk().audio(1, 0, bytes(160))
 
 
-def test_a_mark_that_comes_back_was_played_and_a_flush_drops_the_others() -> None:
+def test_a_mark_that_comes_back_was_played_unless_what_is_before_it_was_flushed() -> None:
     carrier = started()
     assert commands(carrier.mark(3, 160)) == [{"command": "MARK_MEDIA", "correlation_id": "3:160"}]
     carrier.mark(2**62, 10**14)
     assert receive(carrier, event="MEDIA_MARK_PROCESSED", correlation_id="3:160") == [Played(3, 160)]
     carrier.flush(3, 10**14)
-    with pytest.raises(CarrierError):
-        receive(carrier, event="MEDIA_MARK_PROCESSED", correlation_id=f"{2**62}:{10**14}")
+    crossed = receive(carrier, event="MEDIA_MARK_PROCESSED", correlation_id=f"{2**62}:{10**14}")
+    assert crossed == [Returned(2**62, 10**14)], "it was on its way, and is no fault"
 
 
 def test_an_interruption_asks_what_was_not_played_before_it_is_thrown_away() -> None:
@@ -182,6 +183,14 @@ def test_an_interruption_that_was_held_goes_on_from_there() -> None:
     assert carrier.resume() == [], "a flush goes on by itself"
     assert receive(carrier, event="STATUS", queue_length=4) == [Played(3, 960)]
     assert receive(carrier, event="STATUS", queue_length=99) == [Flushed(3, 1_600, 1_600)]
+
+
+def test_what_is_taken_back_before_it_has_left_was_not_played_when_a_question_before_it_is_answered() -> None:
+    carrier = started()
+    carrier.pause(3, 1_600)
+    carrier.flush(3, 1_280)
+    assert receive(carrier, event="STATUS", queue_length=4) == [Played(3, 640)]
+    assert receive(carrier, event="STATUS", queue_length=4) == [Flushed(3, 1_280, 640)]
 
 
 def test_an_answer_and_a_hang_up_are_commands() -> None:

@@ -57,6 +57,14 @@ def test_a_queue_that_had_run_dry_has_played_nothing_meanwhile() -> None:
     assert [heard_ms(queue, at) for at in (900, 960, 2_000)] == [120, 180, 240]
 
 
+def test_of_a_carrier_that_counts_the_clock_says_nothing() -> None:
+    queue = CarrierQueue(RATE, is_counted=True)
+    queue.sent(240 * PER_MS, 0)
+    assert heard_ms(queue, 100) is None
+    queue.played(120 * PER_MS, 130 * MS)
+    assert [heard_ms(queue, at) for at in (130, 180, 900)] == [120, 120, 120]
+
+
 def test_a_mark_of_long_ago_moves_nothing_back() -> None:
     queue = sending(120, 240)
     queue.played(240 * PER_MS, 250 * MS)
@@ -139,6 +147,7 @@ def test_a_pause_stops_both_and_they_go_on_where_they_were() -> None:
     queue.played(120 * PER_MS, 130 * MS)
     queue.pause(150 * MS)
     queue.pause(160 * MS)
+    assert queue.is_paused
     assert [heard_ms(queue, at) for at in (150, 700)] == [140, 140]
     assert queue.lead_ns(700 * MS) == 90 * MS
     queue.resume(700 * MS)
@@ -151,6 +160,7 @@ def test_a_flush_ends_a_pause() -> None:
     queue = sending(120)
     queue.pause(20 * MS)
     queue.flush(50 * MS)
+    assert not queue.is_paused
     queue.sent(240 * PER_MS, 60 * MS)
     assert queue.lead_ns(70 * MS) == 110 * MS
 

@@ -24,7 +24,9 @@ def test_a_pause_ends_a_number() -> None:
     digits = Digits()
     digits.press("4", 0)
     digits.press("2", PAUSE_NS)
+    assert digits.due_ns == 2 * PAUSE_NS
     assert [digits.tick(2 * PAUSE_NS - 1), digits.tick(2 * PAUSE_NS), digits.tick(9 * PAUSE_NS)] == ["", "42", ""]
+    assert digits.due_ns is None
 
 
 def test_so_many_are_a_number() -> None:

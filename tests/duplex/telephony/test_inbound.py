@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duplex.telephony.carrier import MU_LAW_LINE, SoundIn, linear_line
-from duplex.telephony.inbound import GAP_MS_MAX, GAP_MS_MIN, REORDER_CHUNKS, Inbound, InboundCounts
+from duplex.telephony.inbound import GAP_MS_MAX, GAP_MS_MIN, LOSSES_KEPT, REORDER_CHUNKS, Inbound, InboundCounts
 
 SILENCE = b"\xff"
 FRAME_MS = 20
@@ -36,14 +36,14 @@ def test_chunks_that_come_out_of_order_are_put_in_order() -> None:
     inbound = Inbound(MU_LAW_LINE, is_ordered=False)
     heard = [inbound.take(sound(number, chunk=number)) for number in (1, 3, 2, 4)]
     assert heard == [[frame(1)], [], [frame(2), frame(3)], [frame(4)]]
-    assert inbound.counts == InboundCounts()
+    assert inbound.counts == InboundCounts(reordered=1)
 
 
 def test_a_chunk_is_heard_once() -> None:
     inbound = Inbound(MU_LAW_LINE, is_ordered=False)
     heard = [inbound.take(sound(number, chunk=number)) for number in (1, 1, 3, 3, 2, 2)]
     assert heard == [[frame(1)], [], [], [], [frame(2), frame(3)], []]
-    assert inbound.counts.late == 3
+    assert inbound.counts == InboundCounts(doubled=3, reordered=1)
 
 
 def test_one_that_does_not_come_is_lost_once_so_many_wait_for_it() -> None:
@@ -61,6 +61,20 @@ def test_where_sound_comes_in_order_a_missing_chunk_is_not_waited_for() -> None:
     heard = [inbound.take(sound(number, chunk=number)) for number in (1, 4, 3, 5)]
     assert heard == [[frame(1)], [frame(4)], [], [frame(5)]]
     assert inbound.counts == InboundCounts(lost=2, late=1)
+
+
+def test_one_that_is_later_than_is_remembered_counts_as_doubled() -> None:
+    inbound = Inbound(MU_LAW_LINE, is_ordered=True)
+    for number in range(0, 2 * LOSSES_KEPT + 3, 2):
+        inbound.take(sound(number, chunk=number))
+    inbound.take(sound(3, chunk=3))
+    inbound.take(sound(1, chunk=1))
+    assert inbound.counts == InboundCounts(lost=LOSSES_KEPT + 1, late=1, doubled=1)
+
+
+def test_what_is_new_is_what_has_come_since() -> None:
+    before, after = InboundCounts(1, 2, 3, 4, 500), InboundCounts(2, 4, 6, 8, 1_000)
+    assert after.since(before) == before
 
 
 def test_what_the_clock_shows_to_be_missing_becomes_silence() -> None:
@@ -106,7 +120,10 @@ def test_nothing_is_heard_twice_or_out_of_order(order: list[int], is_ordered: bo
     pieces = [piece for number in order for piece in inbound.take(sound(number, chunk=number))]
     heard = [piece[0] for piece in pieces]
     assert heard == sorted(set(heard))
-    assert len(heard) + inbound.counts.late <= len(order)
+    counts = inbound.counts
+    assert len(heard) + counts.late + counts.doubled <= len(order)
+    assert counts.reordered <= len(heard)
+    assert not (is_ordered and (counts.reordered or counts.late > counts.lost))
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40, unique=True).map(sorted))

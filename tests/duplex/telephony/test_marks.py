@@ -22,20 +22,20 @@ def test_vellum_38316_a_mark_of_what_was_flushed_is_returned_and_not_played() ->
     marks = Marks()
     marks.sent(7, 160)
     marks.sent(7, 320)
-    marks.flushed(320, dropped=False)
+    marks.flushed(320)
     marks.sent(8, 480)
     assert marks.came_back(7, 160) == Returned(7, 160)
     assert marks.came_back(7, 320) == Returned(7, 320)
     assert marks.came_back(8, 480) == Played(8, 480)
 
 
-def test_marks_that_a_flush_drops_are_not_waited_for() -> None:
+def test_a_mark_that_nobody_waits_for_is_refused() -> None:
     marks = Marks()
     marks.sent(7, 160)
-    marks.flushed(160, dropped=True)
     with pytest.raises(CarrierError) as refused:
-        marks.came_back(7, 160)
+        marks.came_back(8, 160)
     assert refused.value.code == "unknown_mark"
+    assert marks.came_back(7, 160) == Played(7, 160)
 
 
 def test_so_many_are_waited_for() -> None:

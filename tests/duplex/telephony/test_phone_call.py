@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,22 +15,25 @@ from structlog.testing import capture_logs
 
 from duplex.log_queue import CROWDED_MIN
 from duplex.realtime.connection import Limits, SocketClosedError
-from duplex.telephony import phone_call
+from duplex.telephony import digits, phone_call
 from duplex.telephony.asterisk import Asterisk
-from duplex.telephony.carrier import Carrier, CarrierError, Message, Started
+from duplex.telephony.carrier import Carrier, CarrierError, Message, Played, Started
 from duplex.telephony.control import ControlError
-from duplex.telephony.inbound import Inbound
+from duplex.telephony.inbound import Inbound, InboundCounts
 from duplex.telephony.media_streams import TELNYX, TWILIO, MediaStreams
 from duplex.telephony.outbound import MESSAGES_WAITING_MAX
 from duplex.telephony.phone_call import FAULTS_MAX, Line, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import HUNG_UP, TRANSFERRED, phone_tools
-from sessions.events import TurnHeld, TurnResumed
+from media.playout import Frame
+from sessions.events import ReplyAudio, TurnHeld, TurnResumed
 from sessions.records import InputTaken
+from sessions.settings import ResponseSpec
 from sessions.store import Appended, Ownership
 from tests.duplex.realtime.test_connection import NEVER_NS, S_MAX
 from tests.duplex.test_call import Bench as CallBench
 from tests.duplex.test_call import play as play_call
 
+MS = 1_000_000
 TWILIO_START = {
     "event": "start",
     "streamSid": "MZ01",
@@ -89,13 +94,14 @@ class Bench:
         self.socket = FakeSocket()
         self.carrier: Carrier = MediaStreams(TWILIO)
         self.control: Control | None = None
+        self.mended: list[InboundCounts] = []
         self.limits = Limits(1 << 30, NEVER_NS, NEVER_NS)
 
     async def open(self, start: dict[str, Any] = TWILIO_START) -> PhoneCall:
         self.socket.incoming.appendleft(start)
         line = Line(self.socket, self.carrier, self.control)
         opened = await opening(self.socket, self.carrier)
-        return PhoneCall(line, opened, self.call, self.limits, stall_ns_max=NEVER_NS)
+        return PhoneCall(line, opened, self.call, self.limits, stall_ns_max=NEVER_NS, sound_mended=self.mended.append)
 
     async def serve(self, start: dict[str, Any] = TWILIO_START) -> str:
         phone = await self.open(start)
@@ -198,6 +204,17 @@ def test_what_no_call_survives_ends_it() -> None:
     play(scenario)
 
 
+def test_what_was_wrong_with_the_callers_sound_is_told() -> None:
+    async def scenario(one: Bench) -> None:
+        media = [{"chunk": chunk, "payload": "/w=="} for chunk in (1, 4, 3, 4)]
+        one.socket.incoming.extend({"event": "media", "media": each} for each in media)
+        one.socket.gone.set()
+        assert await one.serve() == "client_closed"
+        assert one.mended == [InboundCounts(lost=2), InboundCounts(late=1), InboundCounts(doubled=1)]
+
+    play(scenario)
+
+
 def test_a_fault_of_ours_ends_this_call(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(one: Bench) -> None:
         monkeypatch.setattr(Inbound, "take", lambda *_: 1 / 0)
@@ -233,6 +250,28 @@ def test_keys_become_words_of_the_callers() -> None:
         assert (pressed.role, pressed.text) == ("user", "[keys pressed on the telephone: 4 2]")
 
     play(scenario)
+
+
+def test_a_pause_ends_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "PAUSE_NS", MS)
+
+    async def scenario(one: Bench) -> None:
+        phone = await one.open()
+        serving = asyncio.create_task(phone.serve())
+        await one.socket.emptied.wait()
+        phone._press("4")
+        talk = one.call.conversation
+        await _until(lambda: bool(talk.items))
+        assert [item.text for item in talk.items] == ["[keys pressed on the telephone: 4]"]
+        one.socket.gone.set()
+        await serving
+
+    play(scenario)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)
 
 
 def test_keys_wait_while_much_is_to_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +322,94 @@ def test_who_speaks_keeps_the_call() -> None:
         (own,) = one.call.tools._own.values()
         await own.act("{}")
         assert one.call.end_reason is None
+
+    play(scenario)
+
+
+class Goodbye:
+    """A frame of it has been sent, and a model wants to hang up behind it."""
+
+    def __init__(self, one: Bench, phone: PhoneCall) -> None:
+        self.one, self.phone = one, phone
+        self.hung_up = asyncio.create_task(phone._until_heard())
+
+    async def is_waiting(self) -> bool:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return not self.hung_up.done()
+
+
+@asynccontextmanager
+async def goodbye(one: Bench) -> AsyncIterator[Goodbye]:
+    phone = await one.open()
+    one.call.attach(phone._line)
+    one.call.audience.tell(ReplyAudio("item", 7, Frame("a", 0, bytes(320), final=True), 160, "audio/pcmu"), phone._line)
+    yield Goodbye(one, phone)
+    one.call.attach(None)
+
+
+def test_a_goodbye_is_waited_for_until_its_mark_comes_back() -> None:
+    async def scenario(one: Bench) -> None:
+        async with goodbye(one) as said:
+            assert await said.is_waiting()
+            said.phone._line.told(Played(7, 160), 0)
+            assert await said.hung_up
+
+    play(scenario)
+
+
+def test_a_goodbye_is_waited_for_until_the_ear_has_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(one: Bench) -> None:
+        speaking = type(one.call.conversation.speaking)
+        monkeypatch.setattr(speaking, "played_out_ns", time.monotonic_ns() + NEVER_NS)
+        async with goodbye(one) as said:
+            said.phone._line.told(Played(7, 160), 0)
+            assert await said.is_waiting()
+            monkeypatch.setattr(speaking, "played_out_ns", time.monotonic_ns() + 20 * MS)
+            said.phone._moved.set()
+            assert await said.hung_up
+
+    play(scenario)
+
+
+def test_who_speaks_over_a_goodbye_keeps_the_call() -> None:
+    async def scenario(one: Bench) -> None:
+        async with goodbye(one) as said:
+            assert await said.is_waiting()
+            one.call.carry_out(one.call.conversation.speech_started(0, 0))
+            assert not await said.hung_up
+
+    play(scenario)
+
+
+def test_so_does_who_stops_it_by_a_key() -> None:
+    async def scenario(one: Bench) -> None:
+        one.call.carry_out(one.call.conversation.create_response(ResponseSpec(), 0))
+        async with goodbye(one) as said:
+            assert await said.is_waiting()
+            said.phone._press("1")
+            assert not await said.hung_up
+
+    play(scenario)
+
+
+def test_a_goodbye_is_waited_for_no_longer_than_the_call_lasts() -> None:
+    async def scenario(one: Bench) -> None:
+        async with goodbye(one) as said:
+            assert await said.is_waiting()
+            one.call.end("idle")
+            await said.phone.finish("idle")
+            assert await said.hung_up
+
+    play(scenario)
+
+
+def test_nor_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phone_call, "HEARD_NS_MAX", 0)
+
+    async def scenario(one: Bench) -> None:
+        async with goodbye(one) as said:
+            assert await said.hung_up
 
     play(scenario)
 

@@ -37,8 +37,13 @@ class Pair:
     def __init__(self) -> None:
         offer_loopback()
         self.received: list[ReceivedPacket] = []
-        self.peer = AiortcPeer(self.received.append)
+        self.has_come = asyncio.Event()
+        self.peer = AiortcPeer(self.receive)
         self.caller = RtcCaller()
+
+    def receive(self, packet: ReceivedPacket) -> None:
+        self.received.append(packet)
+        self.has_come.set()
 
     async def connect(self) -> None:
         offer = checked_offer((await self.caller.offer()).encode())
@@ -53,7 +58,7 @@ class Pair:
         await self.caller.close()
 
     def serve_silence(self) -> asyncio.Task[None]:
-        """Write a packet whenever there is room, which is as fast as it goes."""
+        """Write packets where there is room, whenever one comes from the caller, whose microphone has a clock."""
 
         async def put() -> None:
             encoder, tick = OpusEncoder(), 0
@@ -61,7 +66,8 @@ class Pair:
                 while self.peer.is_sending and self.peer.waiting < SENDING_PACKETS_MAX:
                     self.peer.put(SentPacket(tick, encoder.silence()))
                     tick += PACKET_TICKS
-                await asyncio.sleep(0.02)
+                self.has_come.clear()
+                await self.has_come.wait()
 
         return asyncio.create_task(put())
 
