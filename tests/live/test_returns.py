@@ -98,6 +98,24 @@ def test_who_comes_back_from_a_killed_gateway_goes_on_at_once_at_their_quota(ser
         here.wait_for_calls(0)
 
 
+def test_who_comes_back_to_their_gateway_is_told_how_the_reply_has_ended_meanwhile(service: Service) -> None:
+    here = service.alone(ONE)
+    with calling(here, headers=MINE) as lost:
+        lost.type_text("Tell me everything.")
+        lost.send("response.create")
+        seen = lost.until("response.output_audio.delta")["server_event_seq"]
+        session, token = lost.session, lost.events[0]["session"]["resume_token"]
+        lost.break_off()
+    here.wait_for_calls(0)
+    with calling(here, query=back_to(session), headers=MINE) as back:
+        back.send("session.resume", token=token, last_event_seq=seen)
+        assert back.until("session.resumed")["resync"] is False
+        done = back.until("response.done")
+        assert (done["response"]["status"], done["server_event_seq"] > seen) == ("cancelled", True)
+        assert back.settle()["server_event_seq"] > done["server_event_seq"]
+        goes_on(back)
+
+
 def test_a_browser_comes_back_at_once_where_all_is_taken(service: Service) -> None:
     async def scenario() -> None:
         here, there = service.alone(ONE), service.alone(OTHER)
