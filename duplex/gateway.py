@@ -156,7 +156,8 @@ class Gateway:
         self.store_watch = StoreWatch(store, config.durability)
         self.errands = Errands(store, self.name)
         self._claims = Claims(store, self.errands, self.name)
-        self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls))
+        self.deleted: list[Callable[[str], object]] = []  # are told of each session that is
+        self._session_watch = SessionWatch(store, self.calls_of, lambda: tuple(self._calls), self.deleted)
         for stage in graph.stages:
             for replica_name in stage.replica_names:
                 self.metrics.stage_up.labels(stage.name, replica_name).set(0)

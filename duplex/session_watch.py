@@ -41,17 +41,20 @@ class Watched(Protocol):
 
 
 class SessionWatch:
-    """`calls_of` gives those of a session, the present one last; `sessions` those that have any."""
+    """`calls_of` gives those of a session, the present one last; `sessions` those that have any. Those in `deleted` are
+    told of each session that is."""
 
     def __init__(
         self,
         store: SessionStore,
         calls_of: Callable[[str], Sequence[Watched]],
         sessions: Callable[[], Sequence[str]],
+        deleted: Sequence[Callable[[str], object]] = (),
     ) -> None:
         self._store = store
         self._calls_of = calls_of
         self._sessions = sessions
+        self._deleted = deleted
         self._is_deaf = False
 
     async def listen(self) -> None:
@@ -76,6 +79,9 @@ class SessionWatch:
             return
         for call in self._calls_of(notice.session):
             call.end(_END_REASONS[notice.kind])
+        if notice.kind is NoticeKind.DELETED:
+            for forget in self._deleted:
+                forget(notice.session)
 
     def _look_after(self, session: str) -> None:
         for present in self._calls_of(session)[-1:]:

@@ -117,7 +117,7 @@ class Replays:
 
     def hold(self, session: str, fence: int, source: Source) -> None:
         """`source` is what the owner `fence` of `session` has its client told by, until it has `ended`."""
-        self._drop(session)
+        self.drop(session)
         self._living[session] = _Living(fence, source)
 
     def ended(self, session: str, source: Source, now_ns: int) -> None:
@@ -130,7 +130,7 @@ class Replays:
         self._ended[session] = ended
         self._ended_bytes += len(ended.packed)
         while len(self._ended) > ENDED_MAX or self._ended_bytes > ENDED_BYTES_MAX:
-            self._drop(next(iter(self._ended)))
+            self.drop(next(iter(self._ended)))
 
     def forget(self, session: str, source: Source) -> None:
         """Keep nothing of the connection when it ends."""
@@ -142,11 +142,11 @@ class Replays:
             session, oldest = next(iter(self._ended.items()))
             if oldest.ended_ns > ended_ns:
                 break
-            self._drop(session)
+            self.drop(session)
 
     def take(self, session: str, fence: int) -> SentEvents | None:
         """What the owner before `fence` has told; None where that was not here, or is not known any more."""
-        living, ended = self._living.pop(session, None), self._drop(session)
+        living, ended = self._living.pop(session, None), self.drop(session)
         if living is not None and living.fence == fence - 1:
             return living.source.hand_over()
         if ended is not None and ended.fence == fence - 1:
@@ -158,7 +158,8 @@ class Replays:
         living = self._living.get(session)
         return self._living.pop(session) if living is not None and living.source is source else None
 
-    def _drop(self, session: str) -> _Ended | None:
+    def drop(self, session: str) -> _Ended | None:
+        """Forget what a connection of `session` that has ended was told; gives it."""
         ended = self._ended.pop(session, None)
         self._ended_bytes -= 0 if ended is None else len(ended.packed)
         return ended

@@ -53,6 +53,7 @@ class RealtimeEndpoint:
         self._gateway = gateway
         self._authority = authority
         self._replays = Replays()
+        gateway.deleted.append(self._replays.drop)
         gateway.metrics.replay_bytes.set_function(lambda: self._replays.ended_bytes)
 
     async def serve(self, websocket: WebSocket) -> None:

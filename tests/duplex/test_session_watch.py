@@ -39,10 +39,12 @@ class Bench:
         self.fault: Fault | None = None
         self.store = MemorySessionStore(lambda: 0, faults=lambda _operation: self.fault)
         self.calls = {"sess_1": [FakeCall(), FakeCall()], "sess_2": [FakeCall()]}
+        self.deleted: list[str] = []
         self.watch = SessionWatch(
             self.store,
             lambda session: self.calls.get(session, []),
             lambda: tuple(self.calls),
+            [self.deleted.append],
         )
 
 
@@ -65,6 +67,7 @@ def test_a_notice_ends_all_calls_of_its_session_and_no_other() -> None:
         await one.calls["sess_2"][0].ended.wait()
         assert (former.reasons, present.reasons) == (["ended_by_operator"], ["ended_by_operator"])
         assert one.calls["sess_2"][0].reasons == ["session_deleted"]
+        assert one.deleted == ["sess_2"]
         await stop_task(listening)
 
     play(scenario)

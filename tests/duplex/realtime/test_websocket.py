@@ -422,6 +422,18 @@ def test_the_end_of_a_response_that_is_named_comes_once(message: dict[str, Any],
     assert websocket._ends(message, ["a"]) == is_left_out
 
 
+def test_of_a_session_that_is_deleted_when_its_client_has_gone_nothing_is_kept(play: Play) -> None:
+    async def scenario(one: Bench) -> None:
+        await one_who_was_away(one)
+        (forget,) = one.gateway.deleted
+        forget("sess_of_others")
+        assert one.endpoint._replays.ended_bytes > 0
+        forget(one.client.created["id"])
+        assert one.endpoint._replays.ended_bytes == 0
+
+    play(scenario)
+
+
 def test_of_a_session_that_was_deleted_nothing_is_kept(play: Play) -> None:
     async def scenario(one: Bench) -> None:
         serving = await amid_the_conversation(one)
