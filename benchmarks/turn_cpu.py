@@ -87,8 +87,8 @@ class Ears:
                     self.listening.tell_encoder(tag, item)
                 case do.HearFrom(tag, sample, until):
                     self.listening.hear_from(tag, sample, until)
-                case do.StopHearing(tag):
-                    self.listening.stop_hearing(tag)
+                case do.StopHearing(tag, until):
+                    self.listening.stop_hearing(tag, until)
 
     def _feed(self, tag: Tag, item: Item, units: int) -> None:
         asyncio.get_running_loop().call_soon(self._encoded, tag, item, units)

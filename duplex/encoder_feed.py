@@ -64,11 +64,12 @@ class EncoderFeed:
         return self._pump()
 
     def stop_hearing(self, tag: Tag, until: int) -> list[Feed]:
-        """Nothing behind `until` belongs to `tag`; what it has not had of that is still fed."""
+        """Nothing behind `until`, or where it was stopped before, belongs to `tag`; what it has not had of that is still
+        fed."""
         feeding = self._feeding.get(tag.key)
         if feeding is None:
             return []
-        feeding.until = until
+        feeding.until = until if feeding.until is None else min(until, feeding.until)
         return self._pump()
 
     def tell(self, tag: Tag, item: Item) -> list[Feed]:

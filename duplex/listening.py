@@ -222,8 +222,8 @@ class Listening:
         match effect:
             case HearFrom(tag, sample, until):
                 self.hear_from(tag, sample, until)
-            case StopHearing(tag):
-                self.stop_hearing(tag)
+            case StopHearing(tag, until):
+                self.stop_hearing(tag, until)
             case Overheard(text, settled):
                 self.overheard(text, settled)
 
@@ -300,7 +300,8 @@ class Listening:
             self._judged = end
             probability = None
             if self._conversation.settings.turn_detection is None:
-                self._ports.carry_out(self._conversation.buffered(self.uncommitted_from, end))
+                if self.uncommitted_from < end:
+                    self._ports.carry_out(self._conversation.buffered(self.uncommitted_from, end))
                 await asyncio.sleep(0)  # other calls, and the encoder's credit, have their turn
             else:
                 probability = await self._vad.probability(self._vad_state, window)
@@ -406,9 +407,10 @@ class Listening:
                 sample = max(sample, self._echo_end)
         self._send(self._feed.hear_from(tag, sample, until))
 
-    def stop_hearing(self, tag: Tag) -> None:
-        """Nothing behind what its turn has taken belongs to `tag`; what it has not had of that is still fed."""
-        self._send(self._feed.stop_hearing(tag, self._consumed))
+    def stop_hearing(self, tag: Tag, until: int | None = None) -> None:
+        """Nothing behind `until`, or what its turn has taken, belongs to `tag`; what it has not had of that is still
+        fed."""
+        self._send(self._feed.stop_hearing(tag, self._consumed if until is None else until))
 
     def tell_encoder(self, tag: Tag, item: Item) -> None:
         """Feed `item` behind the audio that came in before it."""

@@ -94,9 +94,10 @@ class HearFrom:
 
 @dataclass(frozen=True, slots=True)
 class StopHearing:
-    """Feed no more audio to `tag`."""
+    """Feed no more audio to `tag` than what lies before `until` (16 kHz), or what the turn has taken (None)."""
 
     tag: Tag
+    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from sessions.effects import (
     HearFrom,
     Measured,
     OpenStream,
-    ResetGate,
     StopHearing,
     Tell,
 )
@@ -276,7 +275,7 @@ class Hearing:
         turn.is_full, turn.ended_sample = True, end
         minutes = BUFFER_SAMPLES_MAX // INPUT_RATE // 60
         message = f"the buffer holds {minutes} minutes of sound; nothing more is taken until it is committed or cleared"
-        return [*effects, ResetGate(), StopHearing(turn.tag), Tell(CommandRefused(BUFFER_FULL, message, "audio"))]
+        return [*effects, StopHearing(turn.tag, end), Tell(CommandRefused(BUFFER_FULL, message, "audio"))]
 
     def set_aside(self) -> list[Effect]:
         """Speech is detected no more: what was being said waits for its commit."""

@@ -416,9 +416,9 @@ class Call:
                 self._written = self.client.drop_audio()
             case do.HearFrom(tag, sample, until):
                 self._hear_from(tag, sample, until)
-            case do.StopHearing(tag):
+            case do.StopHearing(tag, until):
                 self.hear()
-                self._feed(self.feed.stop_hearing(tag, self._consumed))
+                self._feed(self.feed.stop_hearing(tag, self._consumed if until is None else until))
             case do.ResetGate():
                 self.consume()
                 self.client.reset_gate()
