@@ -64,8 +64,8 @@ class EncoderFeed:
         return self._pump()
 
     def stop_hearing(self, tag: Tag, until: int) -> list[Feed]:
-        """Nothing behind `until`, or where it was stopped before, belongs to `tag`; what it has not had of that is still
-        fed."""
+        """Nothing behind `until`, nor behind where it was stopped before, belongs to `tag`; what it has not had of what
+        lies before is still fed."""
         feeding = self._feeding.get(tag.key)
         if feeding is None:
             return []

@@ -69,6 +69,7 @@ class Ears:
             self.talk, self.vad, ListeningPorts(self.carry_out, self._feed), turn_sound=turn_sound
         )
         self.effects: list[do.Effect] = []
+        self.begun = asyncio.Event()  # a turn has
         self.fed: list[tuple[Tag, Item]] = []
         self.busy = False
 
@@ -86,6 +87,7 @@ class Ears:
                 case do.FeedStream("encoder", tag, item):
                     self.listening.tell_encoder(tag, item)
                 case do.HearFrom(tag, sample, until):
+                    self.begun.set()
                     self.listening.hear_from(tag, sample, until)
                 case do.StopHearing(tag, until):
                     self.listening.stop_hearing(tag, until)
@@ -375,8 +377,7 @@ def test_a_buffer_that_is_full_keeps_its_beginning_whatever_comes_after(
 def test_what_another_connection_commands_amid_a_message_harms_nothing(command: str) -> None:
     async def scenario(ears: Ears) -> None:
         hearing_all = asyncio.create_task(ears.listening.hear(tone(10_000)))
-        while not any(isinstance(effect, do.HearFrom) for effect in ears.effects):
-            await asyncio.sleep(0)
+        await ears.begun.wait()
         if command == "clear":
             ears.carry_out(ears.talk.clear_input(0))
         elif command == "commit":
