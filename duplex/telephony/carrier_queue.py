@@ -2,9 +2,9 @@
 
 Theory of operation
     The last mark that came back says where the carrier was when it sent it. From then on it has gone on in real time,
-    as far as anybody knows: up to the next mark that has not come back, and up to what it can have played since it was
-    sent. That errs low by the way of the mark, since the carrier played on meanwhile. Before the first mark nothing is
-    known.
+    as far as anybody knows: up to the next mark that has not come back, and up to a *break*, where it may have waited
+    for sound and a mark has yet to show that it has gone on. That errs low by the way of the mark, since the carrier
+    played on meanwhile. Before the first mark nothing is known.
 
     How full its queue is follows from what it was sent, and the clock. A pause stops both. What was held up on its way
     comes in a burst, and then waits there longer than the clock knows; a carrier whose clock is faster than ours has
@@ -18,9 +18,12 @@ Rules
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 NS_PER_S = 1_000_000_000
 TICK_NS = 20_000_000  # a mark is sent back with the frame that follows it
+# Sound that is held up on its way for 10 to 25 ms, as is common, comes in time where there is so much to play.
+DRY_NS = 40_000_000
 
 
 class CarrierQueue:
@@ -34,6 +37,7 @@ class CarrierQueue:
         self._begins = 0  # where it was flushed last
         self._play_end_ns = 0  # when what was sent has been played
         self._marks: deque[int] = deque()
+        self._breaks: deque[int] = deque()
         self._played: int | None = None  # by the last mark
         self._played_ns = 0
         self._paused_ns: int | None = None
@@ -50,13 +54,17 @@ class CarrierQueue:
         """Something that was sent has not been played yet, by the marks."""
         return self._sent > (self._begins if self._played is None else self._played)
 
-    def sent(self, end: int, now_ns: int) -> None:
-        """What was sent ends at `end`."""
+    def sent(self, end: int, now_ns: int) -> bool:
+        """What was sent ends at `end`. True where the carrier surely has something to play until that is there."""
         samples = end - self._sent
         if not self.is_playing:
             self.gained_ns = 0
+        is_surely_on = self.lead_ns(now_ns) >= DRY_NS
+        if not is_surely_on:
+            self._breaks.append(self._sent)
         self._play_end_ns = max(self._play_end_ns, self._clock(now_ns)) + samples * NS_PER_S // self._rate
         self._sent = end
+        return is_surely_on
 
     def take_back(self, end: int) -> None:
         """No more than what ends at `end` was sent after all."""
@@ -64,11 +72,14 @@ class CarrierQueue:
         self._sent = end
         while self._marks and self._marks[-1] > end:
             self._marks.pop()
+        while self._breaks and self._breaks[-1] >= end:
+            self._breaks.pop()
 
     def flush(self, now_ns: int) -> None:
         """What has not been played never will be, and playing goes on with what is sent from now on."""
         self._begins, self._played = self._sent, None
         self._marks.clear()
+        self._breaks.clear()
         self._play_end_ns = now_ns
         self._paused_ns = None
         self.gained_ns = 0
@@ -95,6 +106,8 @@ class CarrierQueue:
             self._play_end_ns = max(self._play_end_ns, least_ns)
         while self._marks and self._marks[0] <= offset:
             self._marks.popleft()
+        while self._breaks and self._breaks[0] < offset:
+            self._breaks.popleft()
         if self._played is None or offset >= self._played:
             self._played, self._played_ns = min(offset, self._sent), self._clock(now_ns)
 
@@ -103,9 +116,7 @@ class CarrierQueue:
         if self._played is None or self._is_counted:
             return self._played
         since_ns = max(0, self._clock(now_ns) - self._played_ns)
-        most = self._marks[0] if self._marks else self._sent
-        # A queue that had run dry has stood still: no sample is played before it was sent.
-        most = min(most, self._sent - self.lead_ns(now_ns) * self._rate // NS_PER_S)
+        most = min([self._sent, *islice(self._marks, 1), *islice(self._breaks, 1)])
         return max(self._played, min(self._played + since_ns * self._rate // NS_PER_S, most))
 
     def lead_ns(self, now_ns: int) -> int:

@@ -2,9 +2,9 @@
 
 Theory of operation
     A frame of a reply becomes frames of the line. A mark is sent behind each `MARK_FRAMES` of them and behind the last
-    of a reply; and behind each before which the carrier may have run dry (`DRY_NS`), so that the clock starts again
-    where playing did. What came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported
-    each slot. A carrier that counts its queue is asked wherever it matters, and the clock is left alone.
+    of a reply; and sooner where the carrier may have had nothing to play, so that it is known when that goes on. What
+    came back of them, and the clock, say what was heard (`CarrierQueue`), which is reported each slot. A carrier that
+    counts its queue is asked wherever it matters, and the clock is left alone.
     Frames are asked for by the carrier's clock, which may be faster than ours.
     The end of an epoch takes back what has not left and flushes the rest. So does a turn of the caller's where we
     believe that all was heard: the carrier may play on for seconds.
@@ -35,8 +35,8 @@ from sessions.events import Event as ConversationEvent
 from sessions.events import ItemTruncated, ReplyAudio, SettingsChanged, SpeechStarted, TurnHeld, TurnResumed
 
 MARK_FRAMES = 6  # 120 ms
+MARK_FRAMES_SOON = 2  # one is too few: a carrier that reads slowly must have the next before it has played the first
 STOPS_MAX = 64  # a carrier that counts answers each within a round trip
-DRY_NS = 200_000_000  # as long TCP holds sound up where a packet was lost (Linux: the least RTO)
 REST_NS_MAX = 60_000_000  # less than any carrier's lead: the frame comes in time
 
 
@@ -75,11 +75,11 @@ class PhoneLine:
         self._can_do = carrier.capabilities
         self._sound = LineSound(line, self._can_do.frame_bytes, reply_rate)
         self._queue = CarrierQueue(line.sample_rate, is_counted=self._can_do.exact_queue)
-        self._dry_ns = 0 if self._can_do.exact_queue else DRY_NS
         self._outbound = outbound
         self._ports = ports
         self._epoch = 0
         self._unmarked = 0
+        self._may_break = False  # within what has no mark behind it
         self._is_full = False
         self._now_ns = 0
         self._rest_ns = 0
@@ -156,16 +156,16 @@ class PhoneLine:
         for frame in frames:
             self._outbound.put(self._carrier.audio(self._epoch, at, frame), at, is_sound=True)
             at += self._sound.frame_samples
-            may_run_dry = self._queue.lead_ns(self._now_ns) < self._dry_ns
-            self._queue.sent(at, self._now_ns)
+            self._may_break |= not self._queue.sent(at, self._now_ns)
             self._unmarked += 1
-            if may_run_dry or self._unmarked >= MARK_FRAMES:
+            is_wanted = self._may_break and not self._can_do.exact_queue
+            if self._unmarked >= (MARK_FRAMES_SOON if is_wanted else MARK_FRAMES):
                 self._mark()
         if ends and self._unmarked:
             self._mark()
 
     def _mark(self) -> None:
-        at, self._unmarked = self._queue.end, 0
+        at, self._unmarked, self._may_break = self._queue.end, 0, False
         self._queue.marked()
         for message in self._carrier.mark(self._epoch, at):
             self._outbound.put(message, at)
@@ -187,7 +187,7 @@ class PhoneLine:
         self._queue.take_back(left)
         self._put_all(self._carrier.flush(self._epoch, left))
         self._queue.flush(self._now_ns)
-        self._unmarked = 0
+        self._unmarked, self._may_break = 0, False
         self._stopped.append(self._said)
         self._said = None
         return dropped

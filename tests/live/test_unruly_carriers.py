@@ -93,6 +93,9 @@ def test_history_holds_what_was_heard_whatever_the_carriers_do(service: Service,
         at_all = {*(Fault.STALL, Fault.LOSS, Fault.DOUBLE, Fault.SWAP), Fault.MALFORMED}
         expected = HABITS[name].shares.keys() & (at_all if call is calls[1] else set(Fault))
         assert call.played.keys() == expected
+    twilios = 'duplex_phone_chunks_misplaced_total{carrier="twilio",what='
+    for fault, what in ((Fault.LOSS, "lost"), (Fault.SWAP, "late"), (Fault.DOUBLE, "doubled")):
+        assert service.metric(f'{twilios}"{what}"}}') >= calls[0].played.get(fault, 0)
 
 
 def test_sound_before_the_start_is_twilios_mistake_and_asterisks_habit(service: Service) -> None:

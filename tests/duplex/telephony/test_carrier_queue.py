@@ -50,11 +50,28 @@ def test_it_goes_on_to_what_was_sent_where_no_mark_follows() -> None:
     assert [heard_ms(queue, at) for at in (150, 900)] == [140, 200]
 
 
-def test_a_queue_that_had_run_dry_has_played_nothing_meanwhile() -> None:
+def test_a_queue_that_may_have_run_dry_has_gone_on_when_a_mark_says_so() -> None:
     queue = sending(120)
     queue.played(120 * PER_MS, 130 * MS)
-    queue.sent(240 * PER_MS, 900 * MS)
-    assert [heard_ms(queue, at) for at in (900, 960, 2_000)] == [120, 180, 240]
+    assert not queue.sent(180 * PER_MS, 900 * MS)
+    queue.marked()
+    assert queue.sent(240 * PER_MS, 900 * MS)
+    assert [heard_ms(queue, at) for at in (900, 960, 2_000)] == [120, 120, 120]
+    queue.played(180 * PER_MS, 2_000 * MS)
+    assert [heard_ms(queue, at) for at in (2_000, 2_030, 2_900)] == [180, 210, 240]
+
+
+def test_a_break_stands_while_no_mark_behind_it_has_come_back() -> None:
+    queue = sending(120)
+    queue.sent(140 * PER_MS, 300 * MS)
+    queue.played(120 * PER_MS, 310 * MS)
+    assert heard_ms(queue, 900) == 120
+    queue.take_back(120 * PER_MS)
+    queue.sent(200 * PER_MS, 900 * MS)
+    queue.flush(910 * MS)
+    queue.sent(300 * PER_MS, 920 * MS)
+    queue.played(280 * PER_MS, 1_000 * MS)
+    assert heard_ms(queue, 1_010) == 290
 
 
 def test_of_a_carrier_that_counts_the_clock_says_nothing() -> None:

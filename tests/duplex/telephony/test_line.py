@@ -17,11 +17,11 @@ from duplex.telephony.carrier import (
     Xoff,
     Xon,
 )
-from duplex.telephony.line import DRY_NS, MARK_FRAMES, REST_NS_MAX, LinePorts, PhoneLine
+from duplex.telephony.line import MARK_FRAMES, MARK_FRAMES_SOON, REST_NS_MAX, LinePorts, PhoneLine
 from duplex.telephony.outbound import Outbound
 from media.heard_estimate import TELEPHONE_LATENCY, Probe, path_of
 from media.playout import Frame
-from media.rtp_map import Position
+from media.rtp_map import SPANS_MAX, Position
 from sessions.events import (
     InputCleared,
     ItemTruncated,
@@ -119,17 +119,15 @@ def test_frames_go_with_a_mark_behind_each_so_many() -> None:
     assert bench.written() == [*audio[:MARK_FRAMES], f"mark 7:{160 * MARK_FRAMES}", audio[MARK_FRAMES]]
 
 
-def test_where_the_carrier_may_have_had_nothing_to_play_each_frame_has_its_mark() -> None:
+def test_where_the_carrier_may_have_had_nothing_to_play_a_mark_goes_sooner() -> None:
     bench = Bench()
-    frames = DRY_NS // (20 * MS)
-    bench.speak(frames + MARK_FRAMES)
-    marks = [160 * (number + 1) for number in range(frames)] + [160 * (frames + MARK_FRAMES)]
-    assert [message for message in bench.written() if str(message).startswith("mark")] == [
-        f"mark 7:{at}" for at in marks
-    ]
+    first = MARK_FRAMES_SOON * 160
+    bench.speak(MARK_FRAMES_SOON + MARK_FRAMES)
+    marks = [message for message in bench.written() if str(message).startswith("mark")]
+    assert marks == [f"mark 7:{first}", f"mark 7:{first + 160 * MARK_FRAMES}"]
     bench.pass_ms(MARK_FRAMES * 20 + 1)
-    bench.speak()
-    assert bench.written()[-1] == f"mark 7:{160 * (frames + MARK_FRAMES + 1)}", "it has become thin"
+    bench.speak(MARK_FRAMES_SOON)
+    assert bench.written()[-1] == f"mark 7:{2 * first + 160 * MARK_FRAMES}", "it has become thin"
 
 
 def test_a_reply_ends_with_a_mark() -> None:
@@ -200,12 +198,12 @@ def test_marks_and_the_clock_tell_what_was_heard() -> None:
     bench.speak(3 * MARK_FRAMES)
     bench.pass_ms(130)
     assert bench.reports == []
-    dry = DRY_NS // MS * 8
-    bench.told(Played(7, dry))
+    first = 160 * MARK_FRAMES_SOON
+    bench.told(Played(7, first))
     bench.pass_ms(50)
-    assert bench.reports == [("a", dry), ("a", dry + 400)]
+    assert bench.reports == [("a", first), ("a", first + 400)]
     bench.pass_ms(500)
-    assert bench.reports[-1] == ("a", dry + 160 * MARK_FRAMES), "the next mark bounds it"
+    assert bench.reports[-1] == ("a", first + 160 * MARK_FRAMES), "the next mark bounds it"
     bench.pass_ms(20)
     assert len(bench.reports) == 3, "nothing is told twice"
 
@@ -236,7 +234,7 @@ def test_pipecat_366_an_interruption_takes_back_what_has_not_left_and_flushes_th
     assert bench.line.drop_audio() == Position("a", 320, 320)
     assert bench.written() == ["flush 7:320"]
     bench.speak(1, "b", epoch=8)
-    assert bench.written() == ["audio 8:320", "mark 8:480"]
+    assert bench.written() == ["audio 8:320"]
 
 
 def test_cloudflare_2261_the_carrier_is_flushed_though_all_has_left() -> None:
@@ -354,6 +352,9 @@ def test_an_exact_count_is_told_also_where_it_is_no_news() -> None:
 def test_a_place_that_is_forgotten_reports_nothing() -> None:
     bench = Bench(ASTERISK)
     bench.told(Flushed(7, 0, 0))
+    for number in range(SPANS_MAX + 2):
+        bench.speak(1, f"reply_{number}", final=True)
+    bench.told(Played(7, 160))
     assert bench.reports == []
 
 
