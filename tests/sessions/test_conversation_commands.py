@@ -12,6 +12,7 @@ from sessions.events import (
     ItemDeleted,
     ItemRetrieved,
     ItemTruncated,
+    MessageStarted,
     ResponseDrained,
     ResponseStarted,
 )
@@ -310,8 +311,8 @@ def test_a_response_is_made_when_it_is_asked_for() -> None:
     talk.do(talk.core.create_item(typed("a", "what is up"), None))
     spec = ResponseSpec(metadata=(("topic", "greeting"),))
     create(talk, spec)
-    started = of(talk.events, ResponseStarted)[0]
-    assert (started.previous_item, started.response.metadata) == ("a", spec.metadata)
+    assert of(talk.events, ResponseStarted)[0].response.metadata == spec.metadata
+    assert of(talk.events, MessageStarted)[0].previous == "a"
     assert talk.prompt("resp_1") == (SYSTEM, Message("user", "what is up"))
 
 
@@ -347,7 +348,7 @@ def test_a_response_outside_the_conversation_leaves_no_trace_in_it() -> None:
     view = talk.finished("resp_1")
     assert (view.status, view.epoch, view.in_conversation) == ("completed", OUT_OF_BAND, False)
     assert talk.options("resp_1")["thinker"] == ThinkerOptions((SYSTEM, Message("user", "classify")), 100, spare=True)
-    assert of(talk.events, ResponseStarted)[0].previous_item is None
+    assert of(talk.events, MessageStarted)[0].previous is None
 
 
 def test_a_response_outside_the_conversation_that_is_cancelled_ends_no_epoch() -> None:
