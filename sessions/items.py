@@ -132,6 +132,10 @@ class History:
         """Raises `ItemError` where there is no such item."""
         return self._order[self._index(item_id)]
 
+    def standing(self, item_id: str) -> Item:
+        """An item, or what is being made, as it began. Raises `ItemError` where there is no such thing."""
+        return self._order[self._place(item_id)]
+
     def has(self, item_id: str) -> bool:
         return item_id not in self._making and self._stands(item_id)
 

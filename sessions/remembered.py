@@ -205,16 +205,14 @@ class Remembered:
 
     def truncate(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
-        if not self._history.has(item_id):
-            end_ms = self._speaking.want_cut(item_id, audio_end_ms, now_ns)
-            if end_ms is not None:
-                return [Tell(ItemTruncated(item_id, end_ms))]
         try:
-            item = self._history.find(item_id)
+            item = self._history.standing(item_id)
         except ItemError as error:
             return self._refused(error, item_id)
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
+        if not self._history.has(item_id):
+            return [Tell(ItemTruncated(item_id, self._speaking.want_cut(item_id, audio_end_ms, now_ns)))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)
         known = self._speaking.truncate(item_id, samples, now_ns)
         cut = known or shortened(item, samples)

@@ -508,12 +508,10 @@ class Speaking(Responses):
 
     # ---- the ear -----------------------------------------------------------------------------------
 
-    def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
-        """The client has stopped playing a reply there that is not over yet. Gives where that is in what was sent so
-        far, in ms; None where there is none such."""
-        run = next((run for run in self._runs.values() if run.plan.item == item and not run.life.ended), None)
-        if run is None:
-            return None
+    def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int:
+        """The client has stopped playing a spoken reply there that is being made. Gives where that is in what was sent
+        so far, in ms."""
+        run = next(run for run in self._runs.values() if run.plan.item == item)
         samples = min(ms_to_samples(audio_end_ms, run.plan.sample_rate), self._sent(run, now_ns))
         self._heard.want(item, samples)
         return samples_to_ms(samples, run.plan.sample_rate)

@@ -246,6 +246,22 @@ def test_only_what_was_spoken_can_be_truncated() -> None:
     assert refusals(talk) == ["invalid_item"] * 3
 
 
+def test_what_cannot_be_truncated_cannot_be_while_it_is_made() -> None:
+    talk = Talk(SessionSettings(modalities=("text",)))
+    talk.say("hello")
+    create(talk, ResponseSpec(in_conversation=False, modalities=("audio",)))
+    talk.reply("resp_2", "out of band")
+    talk.send()
+    talk.text("resp_1", "hi")
+    for item in ("item_2", "item_3"):
+        assert told(talk.truncate(item, 500), ItemTruncated) == []
+    assert refusals(talk) == ["invalid_item", "item_not_found"]
+    talk.text_done("resp_1")
+    for item in ("item_2", "item_3"):
+        talk.truncate(item, 500)
+    assert refusals(talk) == ["invalid_item", "item_not_found"] * 2
+
+
 def test_openai_agents_python_2009_what_was_heard_is_known_without_any_truncation() -> None:
     talk = Talk()
     talk.say("hello")

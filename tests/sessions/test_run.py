@@ -15,7 +15,7 @@ from sessions.response import Deadlines, Done, Phase, Response
 from sessions.run import Run
 from stages.contracts import CALLS_MAX, OUT_OF_BAND, CallDelta, CallDone, TextDone, Word, WordTimes
 from stages.event_log import EventLog
-from tests.sessions.talk import told
+from tests.sessions.talk import kinds
 from tests.sessions.test_speaking import plan
 
 WORDS = WordTimes(0, 24_000, (Word("well", 0, 480),))
@@ -39,7 +39,7 @@ def with_a_call(one: Run) -> Run:
 
 def test_words_are_told_once_there_is_output_and_then_once() -> None:
     one = run(may_call=True)
-    assert told(one.started(), MessageStarted) == []
+    assert kinds(one.started()) == ["ResponseStarted"]
     one.reply.add_words(WORDS)
     assert one.news() == [], "alone they are none"
     one.life.output(1)

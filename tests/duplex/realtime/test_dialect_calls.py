@@ -72,9 +72,8 @@ def test_a_call_alone() -> None:
 
 
 def test_words_and_a_call() -> None:
-    messages = told(
-        STARTED, MESSAGE, TEXT, CALL_STARTED, events.CallFinished("resp_1", CALL), finished(CALL, text="Well.")
-    )
+    called = events.CallFinished("resp_1", CALL)
+    messages = told(STARTED, MESSAGE, TEXT, CALL_STARTED, called, finished(CALL, text="Well."))
     assert types(messages) == [
         "response.created",
         *MESSAGE_BEGUN,
@@ -150,8 +149,7 @@ def test_an_outcome_that_nobody_knows_is_told_to_those_who_can_use_it() -> None:
 def test_who_comes_amid_a_response_knows_its_calls_from_its_end() -> None:
     late = dialect()
     finished = events.CallFinished("resp_1", CALL)
-    assert (
-        told(MESSAGE, CALL_STARTED, events.CallArguments("resp_1", "item_3", "call_1", "{}"), finished, by=late) == []
-    )
+    arguments = events.CallArguments("resp_1", "item_3", "call_1", "{}")
+    assert told(MESSAGE, CALL_STARTED, arguments, finished, by=late) == []
     done = told(events.ResponseFinished(replace(VIEW, status="completed", calls=(CALL,)), ()), by=late)[-1]
     assert [item["id"] for item in done["response"]["output"]] == ["item_2", "item_3"]
