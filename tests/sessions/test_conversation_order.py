@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from duplex.realtime.dialect import RealtimeDialect
-from sessions.effects import Effect, Tell
-from sessions.events import ItemAdded, MessageStarted, ResponseFinished
+from sessions.effects import Effect, OpenStream, Tell
+from sessions.events import CallStarted, CommandRefused, ItemAdded, MessageStarted, ResponseFinished, ResponseView
 from sessions.items import ROOT, Item
 from sessions.settings import ResponseSpec, SessionSettings
+from stages.contracts import CallDone
 from tests.sessions.client_order import ClientOrder
-from tests.sessions.talk import Talk, of, with_tools, without_interruption
+from tests.sessions.talk import CITY, WORD_SAMPLES, Talk, of, told, with_tools, without_interruption
 
 
 class Client(Talk):
@@ -25,6 +28,8 @@ class Client(Talk):
         super().__init__(settings)
         self.dialect = RealtimeDialect(lambda prefix: prefix)
         self.order = ClientOrder()
+        self.spoken: set[str] = set()
+        self.calling_now: set[str] = set()
 
     def do(self, effects: list[Effect]) -> list[Effect]:
         super().do(effects)
@@ -124,3 +129,104 @@ def test_what_is_out_of_band_stands_nowhere() -> None:
     talk.type("new")
     talk.send()
     assert talk.order.items == ["item_1", "item_2", "new"]
+
+
+def test_a_call_that_is_being_written_takes_no_result() -> None:
+    talk = Client(with_tools())
+    talk.say("hello")
+    talk.open("resp_1")
+    talk.calling("resp_1", "{")
+    (refused,) = told(talk.answer("call_0_resp_1", "sunny"), CommandRefused)
+    assert (refused.code, refused.param) == ("invalid_tool_call_id", "item.call_id")
+
+
+# ---- in any order --------------------------------------------------------------------------------------
+
+Deed = Callable[[Client, int], object]
+
+
+def being_made(talk: Client) -> ResponseView | None:
+    """The active response, once its stages were asked for it."""
+    view = talk.core.speaking.active
+    return view if view and any(stream.tag.response == view.id for stream in of(talk.effects, OpenStream)) else None
+
+
+def write(talk: Client, choice: int) -> None:
+    """The active response says a word, in text and in sound; one in two of these is sent."""
+    view = being_made(talk)
+    if view is None or view.id in talk.spoken:
+        return
+    talk.open(view.id)
+    talk.text(view.id, "well")
+    if choice % 2:
+        talk.spoken.add(view.id)
+        talk.words(view.id, "well")
+        talk.audio(view.id, WORD_SAMPLES)
+        talk.send()
+
+
+def call(talk: Client, choice: int) -> None:
+    view = being_made(talk)
+    if view is None or view.id in talk.calling_now:
+        return
+    talk.open(view.id)
+    talk.calling_now.add(view.id)
+    talk.calling(view.id, CITY)
+    if choice % 2:
+        talk.publish(view.id, CallDone(0, CITY))
+
+
+def ask(talk: Client, choice: int) -> None:
+    spec = ResponseSpec(in_conversation=bool(choice % 3), modalities=("text",) if choice % 4 == 1 else None)
+    talk.do(talk.core.create_response(spec, talk.now_ns))
+
+
+def put(talk: Client, choice: int) -> None:
+    places = [None, ROOT, *talk.order.items]
+    talk.type(f"typed_{len(talk.events)}", places[choice % len(places)])
+
+
+def delete(talk: Client, choice: int) -> None:
+    names = ["nowhere", *talk.order.items]
+    talk.do(talk.core.delete_item(names[choice % len(names)]))
+
+
+def truncate(talk: Client, choice: int) -> None:
+    names = ["nowhere", *talk.order.items]
+    talk.truncate(names[choice % len(names)], 100)
+
+
+def answer(talk: Client, choice: int) -> None:
+    calls = [event.item.call_id for event in of(talk.events, CallStarted)] or ["nowhere"]
+    talk.answer(calls[choice % len(calls)], "sunny")
+
+
+def understood(talk: Client, choice: int) -> None:
+    if talk.core.hearing.is_awaited:
+        talk.heard("go on" if choice % 2 else "")
+
+
+DEEDS: list[Deed] = [
+    write,
+    call,
+    ask,
+    put,
+    delete,
+    truncate,
+    answer,
+    understood,
+    lambda talk, _: talk.commit(),
+    lambda talk, _: speech(talk),
+    lambda talk, _: talk.do(talk.core.cancel_response(None, talk.now_ns)),
+]
+
+
+@given(st.booleans(), st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 11)), max_size=30))
+def test_the_order_that_is_told_is_that_of_the_history(has_tools: bool, deeds: list[tuple[Deed, int]]) -> None:
+    """It is compared after each deed."""
+    talk = Client(with_tools(interrupt_response=False) if has_tools else without_interruption())
+    talk.say("hello")
+    for deed, choice in deeds:
+        deed(talk, choice)
+    talk.do(talk.core.close(talk.now_ns))
+    assert talk.order.items == talk.order.history
