@@ -157,7 +157,7 @@ def test_what_is_being_made_has_its_place_and_is_no_item_yet() -> None:
 
 def test_nothing_is_told_to_stand_behind_what_its_client_does_not_know() -> None:
     kept = history()
-    assert kept.last_told is None
+    assert history().last_told is None
     kept.begin(made("reply"), [None])
     kept.add(item("b"))
     assert kept.last_told == "b"
