@@ -43,7 +43,7 @@ from sessions.events import (
     TurnResumed,
 )
 from sessions.hearing import Hearing, Turn
-from sessions.items import Item
+from sessions.items import History, Item
 from sessions.making import Making
 from sessions.owed import ASKED_ALREADY, Owing
 from sessions.parts import Parts
@@ -96,6 +96,7 @@ class Conversation:
         self._hearing = Hearing(
             identity.session, self._route.encoder, lambda: identity.new_id("item"), input_from=input_from
         )
+        history = History(items)
         self._speaking = Speaking(
             transport_lead_ms,
             deadlines or Deadlines(),
@@ -105,8 +106,9 @@ class Conversation:
             reports=reports,
             filler=defaults.filler,
             allowance=self.allowance,
+            history=history,
         )
-        self._remembered = Remembered(items, defaults.context_characters_max, self._hearing, self._speaking)
+        self._remembered = Remembered(history, defaults.context_characters_max, self._hearing, self._speaking)
         self._making = Making(
             identity,
             settings,
@@ -316,7 +318,7 @@ class Conversation:
         return [*effects, ResetGate(), *self._end_turn(turn, end, now_ns, now_ns)]
 
     def _end_turn(self, turn: Turn, sample: int, speech_end_ns: int, now_ns: int) -> list[Effect]:
-        heard = self._hearing.end(sample, speech_end_ns, now_ns, self._remembered.last_id)
+        heard = self._hearing.end(sample, speech_end_ns, now_ns, self._remembered.last_told)
         effects = [*heard, *self._remembered.add_turn(Item(turn.item, "user", "", spoken=True, span=turn.span))]
         if turn.lost is not None:
             effects += self._hearing.failed(turn.tag, *turn.lost)

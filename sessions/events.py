@@ -175,7 +175,15 @@ class ResponseView:
 @dataclass(frozen=True, slots=True)
 class ResponseStarted:
     response: ResponseView
-    previous_item: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStarted:
+    """The message of a response begins: `item`, which has no words yet, and stands behind `previous`."""
+
+    response: str
+    item: str
+    previous: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +243,7 @@ class CallFinished:
 
     response: str
     item: Item
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +256,12 @@ class CallUnknown:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFinished:
-    """The terminal, once. `timings`: parts of the way from the caller's last sound to the first reply frame, ms."""
+    """The terminal, once. `timings`: parts of the way from the caller's last sound to the first reply frame, ms.
+    `previous`: what its message stands behind, where that was told."""
 
     response: ResponseView
     timings: tuple[tuple[str, float], ...] = ()
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +319,7 @@ Event = (
     | CallerText
     | CallerTextFailed
     | ResponseStarted
+    | MessageStarted
     | ReplyText
     | ReplyWords
     | ReplyAudio

@@ -162,7 +162,7 @@ class Making:
         """What `plan` asks of its stages, its prompt made of the history as that stands now."""
         # What has come behind the item that it follows is for the next one.
         known = self._remembered
-        history = known.messages_until(plan.previous_item) if plan.view.in_conversation else known.messages()
+        history = known.messages_until(plan.item) if plan.view.in_conversation else known.messages()
         return self._planner.stages_of(plan, self.settings, history)
 
     def ask_again(self, now_ns: int) -> list[Effect]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sessions.effects import Effect, Tell
-from sessions.events import CommandRefused, ResponseDrained, ResponseFinished, ResponseStarted
+from sessions.events import CommandRefused, MessageStarted, ResponseDrained, ResponseFinished, ResponseStarted
 from sessions.hearing import Turn
 from sessions.parts import Parts
 from sessions.plan import Marks, Plan
@@ -135,9 +135,11 @@ class Owing:
 def withdrawn(plan: Plan, reason: str) -> list[Effect]:
     """It never begins: what its client is told of it. Nothing was taken for it, and so it has drained."""
     view = replace(plan.view, status="cancelled", reason=reason, leaves_nothing=True)
+    message = () if plan.view.may_call else (MessageStarted(view.id, view.item, plan.previous_item),)
     told = (
-        ResponseStarted(plan.view, plan.previous_item),
-        ResponseFinished(view),
+        ResponseStarted(plan.view),
+        *message,
+        ResponseFinished(view, previous=plan.previous_item),
         ResponseDrained(view.id, "complete", 0.0, ()),
     )
     return [Tell(event) for event in told]

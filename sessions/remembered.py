@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from media.chunk import ms_to_samples
@@ -28,7 +28,7 @@ from sessions.events import (
 )
 from sessions.heard import Cut, shortened
 from sessions.hearing import Hearing
-from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, ROOT, History, Item, ItemError
+from sessions.items import ITEM_EXISTS, ITEM_IN_PROGRESS, ITEM_NOT_FOUND, History, Item, ItemError
 from sessions.plan import Ended, Plan
 from sessions.prompt import PromptWindow
 from sessions.response import Phase
@@ -41,14 +41,15 @@ _PARAMS = {ITEM_EXISTS: "item.id", ITEM_NOT_FOUND: "previous_item_id"}  # of all
 
 
 class Remembered:
-    """`hearing` and `speaking` know what is not history yet, and `speaking` how much was heard of the last replies."""
+    """`hearing` and `speaking` know what is not history yet, and `speaking` how much was heard of the last replies, and
+    what is being made; their places are in the same `history`."""
 
-    def __init__(self, items: tuple[Item, ...], characters_max: int, hearing: Hearing, speaking: Speaking) -> None:
-        self._history = History(items)
+    def __init__(self, history: History, characters_max: int, hearing: Hearing, speaking: Speaking) -> None:
+        self._history = history
         self._hearing = hearing
         self._speaking = speaking
         self._window = PromptWindow(characters_max)
-        self._window.trim(items)
+        self._window.trim(history.items)
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -57,6 +58,11 @@ class Remembered:
     @property
     def last_id(self) -> str | None:
         return self._history.last_id
+
+    @property
+    def last_told(self) -> str | None:
+        """What its client has last, whether or not that is over."""
+        return self._history.last_told
 
     def has(self, item_id: str) -> bool:
         return self._history.has(item_id)
@@ -104,19 +110,17 @@ class Remembered:
         """What a prompt brings along."""
         return self._window.messages(self._history.items)
 
-    def messages_until(self, item_id: str | None) -> tuple[Message, ...]:
-        """What the prompt of a response brings along that follows `item_id`; None: it follows nothing. Results of calls
-        are read as soon as they are there."""
-        items = self._history.items
-        ends = next((place for place, item in enumerate(items, 1) if item.id == item_id), 0)
-        return self._window.messages(items[:ends], outputs(items))
+    def messages_until(self, item_id: str) -> tuple[Message, ...]:
+        """What the prompt of a response brings along whose message, which is being made, is `item_id`: what stands
+        before that. Results of calls are read as soon as they are there."""
+        return self._window.messages(self._history.until(item_id), outputs(self._history.items))
 
     def read_ahead(self, plan: Plan, text: str) -> tuple[Message, ...]:
         """What a prompt will bring along once the reply `text` of `plan` is history. What is too much then is left
         behind."""
-        foreseen = History(self._history.items)
+        foreseen = self._history
         if text:
-            foreseen.add(Item(plan.item, "assistant", text, spoken=True), self._place_behind((plan.previous_item,)))
+            foreseen = foreseen.foreseen(Item(plan.item, "assistant", text, spoken=True))
         self._window.trim(foreseen.items)
         return self._window.messages(foreseen.items)
 
@@ -142,13 +146,13 @@ class Remembered:
 
     def create(self, item: Item, previous: str | None) -> list[Effect]:
         """Add what the client brings; the output of a call stands behind that, whatever `previous` says."""
-        items = self._history.items
         try:
             self._check_name(item.id)
             if item.kind == "function_call_output":
-                previous = place_of(item, items)
+                left = self._add_output(item)
+                return [self._told(item), *self._saved(item, left)]
             if item.kind == "function_call":
-                check_call(item, items, is_taken=self._speaking.takes(item.call_id))
+                check_call(item, self._history.items, is_taken=self._speaking.takes(item.call_id))
             return self._added(item, previous)
         except ItemError as error:
             return self._refused(error, previous, _PARAMS.get(error.code, "item.call_id"))
@@ -161,7 +165,10 @@ class Remembered:
     def _added(self, item: Item, previous: str | None) -> list[Effect]:
         """Raises `ItemError` where it cannot stand there."""
         left = self._history.add(item, previous)
-        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *self._saved(item, left)]
+        return [self._told(item), *self._saved(item, left)]
+
+    def _told(self, item: Item) -> Effect:
+        return Tell(ItemAdded(item, self._history.told_before(item.id)))
 
     def delete(self, item_id: str) -> list[Effect]:
         try:
@@ -181,9 +188,8 @@ class Remembered:
 
     def _delete(self, item_id: str) -> None:
         """Raises `ItemError` where there is no such item."""
-        before = self._history.previous_of(item_id)
         self._history.delete(item_id)
-        self._speaking.item_left(item_id, before)
+        self._speaking.item_left(item_id)
 
     def retrieve(self, item_id: str) -> list[Effect]:
         try:
@@ -199,16 +205,14 @@ class Remembered:
 
     def truncate(self, item_id: str, audio_end_ms: int, now_ns: int) -> list[Effect]:
         """The client says how much of a reply it played: history ends there. More than was sent means all of that."""
-        if not self._history.has(item_id):
-            end_ms = self._speaking.want_cut(item_id, audio_end_ms, now_ns)
-            if end_ms is not None:
-                return [Tell(ItemTruncated(item_id, end_ms))]
         try:
-            item = self._history.find(item_id)
+            item = self._history.standing(item_id)
         except ItemError as error:
             return self._refused(error, item_id)
         if item.role != "assistant" or not item.spoken:
             return [Tell(CommandRefused("invalid_item", "only spoken assistant items can be truncated", "item_id"))]
+        if not self._history.has(item_id):
+            return [Tell(ItemTruncated(item_id, self._speaking.want_cut(item_id, audio_end_ms, now_ns)))]
         samples = ms_to_samples(audio_end_ms, item.sample_rate)
         known = self._speaking.truncate(item_id, samples, now_ns)
         cut = known or shortened(item, samples)
@@ -237,33 +241,30 @@ class Remembered:
         )
         if ended.cut is not None:
             item = ended.cut.applied_to(item)
-        # What the caller said meanwhile comes after the reply that they spoke over.
-        # Where the item before it is gone, it was among the oldest that had to leave, and all before it with it.
-        return self._saved(item, self._history.add(item, self._place_behind((ended.plan.previous_item,))))
+        return self._saved(item, self._history.enter(item))
 
     def remember_call(self, called: Called) -> list[Effect]:
         """Enter a call that has ended, whole or not. The client has been told of its own."""
         item = called.item
-        saved = self._saved(item, self._history.add(item, self._place_behind(called.after)))
-        return [Tell(ItemAdded(item, self._history.previous_of(item.id))), *saved] if item.by_service else saved
+        saved = self._saved(item, self._history.enter(item))
+        return [self._told(item), *saved] if item.by_service else saved
 
     def settle(self, settled: Settled) -> list[Effect]:
         """Enter what came of a call that the service has carried out. Where the call is gone, nobody asks any more."""
         call = settled.call
         output = output_item(f"{call.item}_output", call.id, settled.text)
         try:
-            left = self._history.add(output, place_of(output, self._history.items))
+            left = self._add_output(output)
         except ItemError:
             return [SaveCallSettled(call.id, settled.outcome, None, None)] if settled.is_begun else []
-        previous = self._history.previous_of(output.id)
         if not settled.is_begun:
-            return [Tell(ItemAdded(output, previous)), *self._saved(output, left)]
-        saved = SaveCallSettled(call.id, settled.outcome, output, previous)
-        return [Tell(ItemAdded(output, previous)), saved, *self._left(left)]
+            return [self._told(output), *self._saved(output, left)]
+        saved = SaveCallSettled(call.id, settled.outcome, output, self._history.previous_of(output.id))
+        return [self._told(output), saved, *self._left(left)]
 
-    def _place_behind(self, names: Sequence[str | None]) -> str:
-        """The last of these items that there is."""
-        return next((name for name in reversed(names) if name and self._history.has(name)), ROOT)
+    def _add_output(self, output: Item) -> tuple[str, ...]:
+        """Gives the ids that had to leave. Raises `ItemError` where no call waits for it."""
+        return self._history.add_behind(output, place_of(output, self._history.order))
 
     def refine(self) -> list[Effect]:
         """Correct what the history says of replies that were cut."""

@@ -11,10 +11,21 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from sessions.effects import AuditStream, Effect, FeedStream, Measured, SaveSpeaking, Tell
-from sessions.events import CallArguments, CallFinished, CallStarted, ReplyText, ReplyWords, ResponseView, Usage
+from sessions.events import (
+    CallArguments,
+    CallFinished,
+    CallStarted,
+    MessageStarted,
+    ReplyText,
+    ReplyWords,
+    ResponseFinished,
+    ResponseStarted,
+    ResponseView,
+    Usage,
+)
 from sessions.filler import FillerCue
 from sessions.heard import Cut
-from sessions.items import Item
+from sessions.items import History, Item
 from sessions.plan import Marks, Plan
 from sessions.reply import Reply
 from sessions.response import Deadlines, Done, Phase, Response
@@ -36,12 +47,14 @@ _STATUS = {
 class Run:
     """`is_touched`: something of the present attempt has come, or was made to its end. `is_written`: its text has just
     become whole. `deltas`: how many pieces of text have come, of all attempts. `cue` tells when its caller has waited
-    for too long."""
+    for too long. `history` has the places of its items; `is_begun`: its client has been told of its message."""
 
     plan: Plan
     life: Response
     trail: Trail
     marks: Marks
+    history: History
+    is_begun: bool = False
     is_prepared: bool = False
     is_touched: bool = False
     is_written: bool = False
@@ -57,7 +70,17 @@ class Run:
         self.calls = Calls(self.plan.tag.response, self.plan.item)
 
     @classmethod
-    def begun(cls, plan: Plan, deadlines: Deadlines, trail: Trail, marks: Marks, *, filler: str, now_ns: int) -> Run:
+    def begun(
+        cls,
+        plan: Plan,
+        deadlines: Deadlines,
+        trail: Trail,
+        marks: Marks,
+        history: History,
+        *,
+        filler: str,
+        now_ns: int,
+    ) -> Run:
         """Accepted now. `filler` is for who speaks in a conversation that has had replies before."""
         life = Response(
             plan.tag,
@@ -67,7 +90,9 @@ class Run:
             deadlines=deadlines,
             now_ns=now_ns,
         )
-        return cls(plan, life, trail, marks, cue=FillerCue(filler if plan.with_audio and plan.is_continued else ""))
+        return cls(
+            plan, life, trail, marks, history, cue=FillerCue(filler if plan.with_audio and plan.is_continued else "")
+        )
 
     def begin_anew(self, attempt: int) -> None:
         """What there is of the attempt before is void."""
@@ -126,8 +151,8 @@ class Run:
         return is_said and not self.is_prepared and not self.life.ended
 
     def save(self, part: Part) -> Effect:
-        plan, tag = self.plan, self.plan.tag
-        return SaveSpeaking(plan.item, tag.response, tag.epoch, plan.previous_item, plan.sample_rate, part)
+        plan, tag, previous = self.plan, self.plan.tag, self.history.previous_of(self.plan.item)
+        return SaveSpeaking(plan.item, tag.response, tag.epoch, previous, plan.sample_rate, part)
 
     def first_sent(self, now_ns: int) -> list[Effect]:
         """Sound of it goes out. The first is measured."""
@@ -144,33 +169,67 @@ class Run:
 
     # ---- what the client is told -----------------------------------------------------------------------
 
-    def text(self, delta: str) -> Effect:
-        return Tell(ReplyText(self.plan.tag.response, self.plan.item, delta, self.plan.with_audio))
+    def started(self) -> list[Effect]:
+        """Its client is told of it from now on. One that may call may have no words, and so no message."""
+        if self.plan.view.in_conversation:
+            message = Item(self.plan.item, "assistant", "", spoken=self.plan.with_audio, status="in_progress")
+            self.history.begin(message, [self.plan.previous_item])
+        told: list[Effect] = [Tell(ResponseStarted(self.plan.view))]
+        return told if self.plan.view.may_call else [*told, *self.message()]
+
+    def message(self) -> list[Effect]:
+        """The beginning of its message, unless that was told already."""
+        if self.is_begun:
+            return []
+        self.is_begun = True
+        return [Tell(MessageStarted(self.plan.tag.response, self.plan.item, self._told(self.plan.item)))]
+
+    def _told(self, item: str) -> str | None:
+        """Its client is told of `item` now: what that stands behind. Out of band it stands nowhere."""
+        return self.history.tell(item) if self.plan.view.in_conversation else None
+
+    def text(self, delta: str) -> list[Effect]:
+        told = Tell(ReplyText(self.plan.tag.response, self.plan.item, delta, self.plan.with_audio))
+        return [*self.message(), told]
 
     def news(self) -> list[Effect]:
         """Words that are new. Alone they are no output: until there is some, another attempt may time them anew."""
         if self.is_prepared or self.life.phase is not Phase.OUTPUT_OPEN:
             return []
         words, rate = self.reply.take_words(), self.plan.sample_rate
-        return [Tell(ReplyWords(self.plan.tag.response, self.plan.item, words, rate))] if words else []
+        told = Tell(ReplyWords(self.plan.tag.response, self.plan.item, words, rate))
+        return [*self.message(), told] if words else []
 
     def news_of_calls(self) -> tuple[list[Effect], list[Called]]:
         """What is new of its calls, and those that have ended with that, where they belong to the conversation. Of what
         the service carries out its client is told by the history."""
         if self.is_prepared:
             return [], []
-        previous = self.plan.item if self.reply.raw_text else self.plan.previous_item
-        events = self.calls.news(previous)
+        events = self.calls.news()
         ended = [event.item for event in events if isinstance(event, CallFinished)]
         served = {item.id for item in self.calls.items if item.name in self.plan.served}
-        of_client = [event for event in events if _item_of(event) not in served]
-        is_kept = self.plan.view.in_conversation
-        called = [self._called(item, by_service=item.id in served) for item in ended if is_kept]
-        return [Tell(event) for event in of_client], called
+        if not self.plan.view.in_conversation:
+            return [Tell(event) for event in events if _item_of(event) not in served], []
+        told: list[Effect] = []
+        for event in events:
+            if isinstance(event, CallStarted):
+                self.history.begin(event.item, self.calls.before(event.item))
+            if _item_of(event) not in served:
+                told.append(Tell(self._placed(event)))
+        return told, [Called(replace(item, by_service=item.id in served), self.plan.spec) for item in ended]
 
-    def _called(self, item: Item, *, by_service: bool) -> Called:
-        place = self.calls.called(item, self.plan.previous_item)
-        return replace(place, item=replace(item, by_service=by_service), spec=self.plan.spec)
+    def _placed(self, event: CallStarted | CallArguments | CallFinished) -> CallStarted | CallArguments | CallFinished:
+        if isinstance(event, CallArguments):
+            return event
+        return replace(event, previous=self._told(event.item.id))
+
+    def finished(self, view: ResponseView) -> list[Effect]:
+        """It is over, as `view` shows it; what leaves nothing has no place any more."""
+        message = [] if view.leaves_nothing else self.message()
+        previous = self._told(self.plan.item) if self.is_begun else None
+        if view.leaves_nothing and view.in_conversation:
+            self.history.give_up(self.plan.item)
+        return [*message, Tell(ResponseFinished(view, self.marks.parts(), previous))]
 
     def terminal(self, done: Done, cut: Cut, sent: int, *, was_cut: bool) -> ResponseView:
         """The response as it ended, with the words that history has of it. `sent`: samples of its sound."""

@@ -76,5 +76,5 @@ class Silence:
         item = Item(self._new_id("item"), "user", "", spoken=True)
         idle = self.prompts.silence(item.id, input_end, now_ns)
         self.prompts.prompted()
-        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_id)), *self._remembered.add_turn(item)]
+        told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_told)), *self._remembered.add_turn(item)]
         return told + self._making.start(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)

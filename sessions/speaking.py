@@ -47,10 +47,9 @@ from sessions.effects import (
 from sessions.events import (
     ReplyAudio,
     ResponseDrained,
-    ResponseFinished,
-    ResponseStarted,
 )
 from sessions.heard import Cut
+from sessions.items import History
 from sessions.plan import Ended, Marks, Plan
 from sessions.quotas import Allowance
 from sessions.response import Deadlines, Phase
@@ -81,7 +80,7 @@ Published = Reading | TextDelta | CallDelta | CallDone | TextDone | WordTimes | 
 class Speaking(Responses):
     """`events`: the log of the process, for which the responses are those of `tenant`; without one, nothing is
     recorded. `filler`: what bridges a long wait for a first word. `allowance`: what the tokens of responses are entered
-    in; without one, there are enough."""
+    in; without one, there are enough. `history` gives what it says its place."""
 
     def __init__(
         self,
@@ -94,6 +93,7 @@ class Speaking(Responses):
         reports: Reports = "acked",
         filler: str = "",
         allowance: Allowance | None = None,
+        history: History | None = None,
     ) -> None:
         super().__init__(transport_lead_ms, recalls=recalls, reports=reports)
         self._allowance = allowance or Allowance()
@@ -101,6 +101,7 @@ class Speaking(Responses):
         self._events = events or EventLog(0)
         self._tenant = tenant
         self._filler = filler
+        self._history = history or History()
         self._stale = 0
         self._ended: list[Ended] = []
         self._called: list[Called] = []
@@ -133,10 +134,10 @@ class Speaking(Responses):
     def accept(self, plan: Plan, marks: Marks, now_ns: int) -> list[Effect]:
         """Tell the client of a response; it is made once it is admitted."""
         assert not plan.view.in_conversation or self._active is None, "one response of the conversation at a time"
-        self._run(plan, marks, now_ns)
+        run = self._run(plan, marks, now_ns)
         if plan.view.in_conversation:
             self._active = plan.tag.response
-        return [Tell(ResponseStarted(plan.view, plan.previous_item))]
+        return run.started()
 
     def admit(self, response: str, stages: tuple[tuple[Leg, Options], ...], now_ns: int) -> list[Effect]:
         """Have an accepted response made, with the options that are known now."""
@@ -160,17 +161,14 @@ class Speaking(Responses):
         run.plan = replace(run.plan, stages=stages)
         return self._carry(run, run.life.ask_again(), now_ns)
 
-    def item_left(self, item: str, before: str | None) -> None:
-        """`item` has left the history: what was to stand after it stands after `before`."""
+    def item_left(self, item: str) -> None:
+        """`item` has left the history."""
         self._heard.forget(item)
-        for run in self._runs.values():
-            if run.plan.previous_item == item:
-                run.plan = replace(run.plan, previous_item=before)
 
     def _run(self, plan: Plan, marks: Marks, now_ns: int, state: str = "") -> Run:
         assert not self.is_full, "who starts a response has asked"
         trail = self._events.of(plan.tag.session, plan.tag.response, self._tenant)
-        run = Run.begun(plan, self._deadlines, trail, marks, filler=self._filler, now_ns=now_ns)
+        run = Run.begun(plan, self._deadlines, trail, marks, self._history, filler=self._filler, now_ns=now_ns)
         self._runs[plan.tag.response] = run
         self._trail(run, now_ns).add(EventKind.ACCEPTED, len(self._runs), state=state)
         if plan.with_audio:
@@ -199,9 +197,9 @@ class Speaking(Responses):
         marks.first_audio_ns = run.marks.first_audio_ns
         run.marks = marks
         self._playout.release()
-        effects: list[Effect] = [Tell(ResponseStarted(run.plan.view, previous_item))]
+        effects = run.started()
         if run.reply.raw_text:
-            effects.append(run.text(run.reply.raw_text))
+            effects += run.text(run.reply.raw_text)
         effects += self._save(run, now_ns)
         return [*effects, *run.news(), *self._tell_calls(run), Measured("prepared_replies", 1, "confirmed")]
 
@@ -318,7 +316,7 @@ class Speaking(Responses):
         run.life.output(now_ns)
         run.deltas += 1
         run.add_text(delta)
-        return [] if run.is_prepared else [run.text(delta.text), *run.news()]
+        return [] if run.is_prepared else [*run.text(delta.text), *run.news()]
 
     def _call(self, run: Run, event: CallDelta | CallDone, now_ns: int) -> list[Effect]:
         try:
@@ -362,6 +360,7 @@ class Speaking(Responses):
         run.life.output(now_ns)
         self._trail(run, now_ns).add(EventKind.SENT, frame.samples)
         return [
+            *run.message(),
             Tell(ReplyAudio(run.plan.item, run.plan.tag.epoch, frame, frame.end_sample, run.plan.output_format)),
             GrantCredit(run.plan.finals["audio"], run.plan.tag, frame.samples),
             *run.first_sent(now_ns),
@@ -420,16 +419,16 @@ class Speaking(Responses):
         whole = succeeded and not done.reason and not was_cut
         run.calls.abandon()
         rest = run.reply.rest_of(cut.text)
-        untold = [*([run.text(rest)] if rest else []), *self._tell_calls(run)]
+        untold = [*(run.text(rest) if rest else []), *self._tell_calls(run)]
         view = run.terminal(done, cut, sent, was_cut=was_cut)
+        finished = run.finished(view)
         known, kept = cut if was_cut else None, (run.saving.is_begun, run.reply.filler)
         broke_off = done.reason == CALL_ENDED
         self._ended.append(
             Ended(run.plan, done.phase, whole, cut.text, sent, known, view.leaves_nothing, *kept, broke_off)
         )
-        finished = Tell(ResponseFinished(view, run.marks.parts()))
         wasted = [Measured("wasted_audio_seconds", dropped / run.plan.sample_rate)] if dropped else []
-        return [*untold, finished, *wasted, *self._carry(run, steps, now_ns)]
+        return [*untold, *finished, *wasted, *self._carry(run, steps, now_ns)]
 
     def _end_sound(self, run: Run, done: life.Done, now_ns: int) -> tuple[LedgerView, Cut]:
         response = run.plan.tag.response
@@ -509,12 +508,10 @@ class Speaking(Responses):
 
     # ---- the ear -----------------------------------------------------------------------------------
 
-    def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int | None:
-        """The client has stopped playing a reply there that is not over yet. Gives where that is in what was sent so
-        far, in ms; None where there is none such."""
-        run = next((run for run in self._runs.values() if run.plan.item == item and not run.life.ended), None)
-        if run is None:
-            return None
+    def want_cut(self, item: str, audio_end_ms: int, now_ns: int) -> int:
+        """The client has stopped playing a spoken reply there that is being made. Gives where that is in what was sent
+        so far, in ms."""
+        run = next(run for run in self._runs.values() if run.plan.item == item)
         samples = min(ms_to_samples(audio_end_ms, run.plan.sample_rate), self._sent(run, now_ns))
         self._heard.want(item, samples)
         return samples_to_ms(samples, run.plan.sample_rate)

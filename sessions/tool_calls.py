@@ -39,11 +39,10 @@ class CallError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call that has ended. It stands behind the last of the items `after` that there is. `spec`: of the response that
-    has made it. Of one that the service carries out (`item.by_service`), its client knows nothing yet."""
+    """A call that has ended. `spec`: of the response that has made it. Of one that the service carries out
+    (`item.by_service`), its client knows nothing yet."""
 
     item: Item
-    after: tuple[str | None, ...]
     spec: ResponseSpec = field(default_factory=ResponseSpec)
 
 
@@ -118,28 +117,26 @@ class Calls:
             if call.item.status == "in_progress":
                 call.item = replace(call.item, status="incomplete")
 
-    def news(self, previous: str | None) -> list[CallStarted | CallArguments | CallFinished]:
-        """What the client has yet to be told; the first call stands behind the item `previous`."""
+    def news(self) -> list[CallStarted | CallArguments | CallFinished]:
+        """What the client has yet to be told, but for where the calls stand."""
         events: list[CallStarted | CallArguments | CallFinished] = []
         for call in self._calls:
             item = call.item
             if not call.is_announced:
                 call.is_announced = True
-                events.append(CallStarted(self._response, replace(item, text="", status="in_progress"), previous))
+                events.append(CallStarted(self._response, replace(item, text="", status="in_progress"), None))
             if more := item.text[call.told :]:
                 call.told = len(item.text)
                 events.append(CallArguments(self._response, item.id, item.call_id, more))
             if item.status != "in_progress" and not call.is_closed:
                 call.is_closed = True
-                events.append(CallFinished(self._response, item))
-            previous = item.id
+                events.append(CallFinished(self._response, item, None))
         return events
 
-    def called(self, item: Item, previous: str | None) -> Called:
-        """`item`, one of these, with its place in the history: behind the reply's words and its calls before it, else
-        behind `previous`."""
-        earlier = (call.item.id for call in self._calls[: self.items.index(item)])
-        return Called(item, (previous, self._reply, *earlier))
+    def before(self, item: Item) -> list[str]:
+        """What `item`, one of these, stands behind: the reply's words, and its calls before that."""
+        names = [call.item.id for call in self._calls]
+        return [self._reply, *names[: names.index(item.id)]]
 
 
 def call_item(item_id: str, call_id: str, name: str, arguments: str, status: ItemStatus = "completed") -> Item:
@@ -175,9 +172,10 @@ def service_has(call_id: str) -> CommandRefused:
 
 
 def place_of(output: Item, items: tuple[Item, ...]) -> str:
-    """The item behind which `output` is to stand. Raises `ItemError` where no call waits for it."""
+    """The item behind which `output` is to stand among `items`, some of which are being made. Raises `ItemError` where
+    no call waits for it."""
     at = _place_of_call(output.call_id, items)
-    if at is None:
+    if at is None or items[at].status == "in_progress":
         raise ItemError(CALL_NOT_FOUND, f"no call {output.call_id!r} is in the conversation")
     if items[at].status != "completed":
         raise ItemError(CALL_INCOMPLETE, f"call {output.call_id!r} was broken off, and is not to be carried out")

@@ -3,7 +3,7 @@
 Theory of operation
     A response is told by its start, its text, its frames, its calls and its end. The dialect adds the envelopes that
     the API wants around them (output item, content part), keeps for that what it has announced, and numbers every
-    message. A response that may call a tool may have no words: its message is announced with the first of them.
+    message. A response that may call a tool may have no words, and then has no message.
 
 Rules
 * Pure: an event in, messages (dicts, ready for JSON) out. One instance per connection.
@@ -92,25 +92,25 @@ class RealtimeDialect:
                 return [_truncated(item_id, cut.ms, cut)] if self.extensions else []
             case events.CallerText() | events.CallerTextFailed():
                 return self._caller_text(event) if self.transcription else []
-            case events.ResponseStarted(response, previous):
-                return self._started(response, previous)
+            case events.ResponseStarted(response):
+                self._outputs[response.id] = _Outputs(response)
+                return [{"type": "response.created", "response": _response_dict(response, [])}]
+            case events.MessageStarted(response_id, item_id, previous):
+                return self._message_started(response_id, item_id, previous)
             case events.ReplyText(response_id, item_id, delta, spoken):
                 kind = "response.output_audio_transcript.delta" if spoken else "response.output_text.delta"
-                announced = self._announced(response_id)
-                return [*announced, {"type": kind, **self._place(response_id, item_id), "delta": delta}]
+                return [{"type": kind, **self._place(response_id, item_id), "delta": delta}]
             case events.ReplyWords():
                 return self._words(event) if self.extensions else []
             case events.ReplyAudio(item_id, _, frame):
-                announced = self._announced(frame.response)
                 place = self._place(frame.response, item_id)
-                sound = [_audio(event, place)] if self._sound_in_messages else self._sound_started(frame.response)
-                return [*announced, *sound]
+                return [_audio(event, place)] if self._sound_in_messages else self._sound_started(frame.response)
             case events.CallStarted() | events.CallArguments() | events.CallFinished():
                 return self._call(event)
             case events.CallUnknown():
                 return [_unknown(event)] if self.extensions else []
-            case events.ResponseFinished(response, timings):
-                return [*self._finished(response, timings), *self._sound_ended(response)]
+            case events.ResponseFinished(response):
+                return [*self._finished(event), *self._sound_ended(response)]
             case events.ResponseLost(response_id):
                 return [_lost(response_id)]
             case events.ResponseDrained():
@@ -127,20 +127,14 @@ class RealtimeDialect:
 
     # ---- responses ---------------------------------------------------------------------------------
 
-    def _started(self, response: events.ResponseView, previous: str | None) -> list[Message]:
-        self._outputs[response.id] = _Outputs(response, previous)
-        created = {"type": "response.created", "response": _response_dict(response, [])}
-        return [created] if response.may_call else [created, *self._announced(response.id)]
-
-    def _announced(self, response_id: str) -> list[Message]:
-        """The beginning of the response's message, unless that was told already."""
+    def _message_started(self, response_id: str, item_id: str, previous: str | None) -> list[Message]:
         outputs = self._outputs.get(response_id)
-        if outputs is None or outputs.view.item in outputs.items:
-            return []
+        if outputs is None:
+            return []  # who came amid the response knows its message from its end
         response = outputs.view
-        added = outputs.added(_reply_item(response, "in_progress"), outputs.previous)
+        added = outputs.added(_reply_item(response, "in_progress"), previous)
         part = {"type": "audio", "transcript": ""} if _with_audio(response) else {"type": "text", "text": ""}
-        place = self._place(response_id, response.item)
+        place = self._place(response_id, item_id)
         return [*added, {"type": "response.content_part.added", **place, "part": part}]
 
     def _place(self, response_id: str, item_id: str) -> Message:
@@ -149,8 +143,8 @@ class RealtimeDialect:
         return {"response_id": response_id, "item_id": item_id, "output_index": index, "content_index": 0}
 
     def _words(self, event: events.ReplyWords) -> list[Message]:
-        announced, place = self._announced(event.response), self._place(event.response, event.item)
-        return [*announced, *(_word(event, place, word) for word in event.words)]
+        place = self._place(event.response, event.item)
+        return [_word(event, place, word) for word in event.words]
 
     def _call(self, event: events.CallStarted | events.CallArguments | events.CallFinished) -> list[Message]:
         outputs = self._outputs.get(event.response)
@@ -166,13 +160,13 @@ class RealtimeDialect:
             place = outputs.place_of_call(item.id, item.call_id)
             whole = {"name": item.name, "arguments": item.text}
             messages.append({"type": "response.function_call_arguments.done", **place, **whole})
-        return [*messages, *outputs.done(item_dict(item))]
+        return [*messages, *outputs.done(item_dict(item), event.previous)]
 
-    def _finished(self, response: events.ResponseView, timings: tuple[tuple[str, float], ...]) -> list[Message]:
-        announced = [] if response.leaves_nothing else self._announced(response.id)
+    def _finished(self, event: events.ResponseFinished) -> list[Message]:
+        response = event.response
         # Whose beginning was not told here, its message was announced where it was.
         told = [response.item, *(call.id for call in response.calls)]
-        outputs = self._outputs.pop(response.id, None) or _Outputs(response, None, told)
+        outputs = self._outputs.pop(response.id, None) or _Outputs(response, told)
         items = {call.id: item_dict(call) for call in response.calls}
         messages: list[Message] = []
         if response.item in outputs.items:
@@ -180,12 +174,12 @@ class RealtimeDialect:
             items[response.item] = item
             place = {"response_id": response.id, "item_id": response.item, "content_index": 0}
             place["output_index"] = outputs.index(response.item)
-            messages = [*_content_done(response, place), *outputs.done(item)]
+            messages = [*_content_done(response, place), *outputs.done(item, event.previous)]
         body = _response_dict(response, [items[name] for name in outputs.items])
-        done = {"type": "response.done", "response": body, "timings": dict(timings) or None}
+        done = {"type": "response.done", "response": body, "timings": dict(event.timings) or None}
         is_ghost = response.leaves_nothing and response.in_conversation and response.item in outputs.items
         gone = [{"type": "conversation.item.deleted", "item_id": response.item}] if is_ghost else []
-        return [*announced, *messages, done, *gone]
+        return [*messages, done, *gone]
 
     def _sound_started(self, response_id: str) -> list[Message]:
         if response_id in self._audible:
@@ -215,10 +209,9 @@ class RealtimeDialect:
 
 @dataclass(slots=True)
 class _Outputs:
-    """The items of a response that were announced, in their order. `previous`: what its first stands behind."""
+    """The items of a response that were announced, in their order."""
 
     view: events.ResponseView
-    previous: str | None
     items: list[str] = field(default_factory=list)
 
     def index(self, item_id: str) -> int:
@@ -236,11 +229,11 @@ class _Outputs:
             messages.append({"type": "conversation.item.added", "previous_item_id": previous, "item": item})
         return messages
 
-    def done(self, item: Message) -> list[Message]:
+    def done(self, item: Message, previous: str | None) -> list[Message]:
         head = {"response_id": self.view.id, "output_index": self.index(item["id"])}
         messages: list[Message] = [{"type": "response.output_item.done", **head, "item": item}]
         if self.view.in_conversation:
-            messages.append({"type": "conversation.item.done", "item": item})
+            messages.append({"type": "conversation.item.done", "previous_item_id": previous, "item": item})
         return messages
 
 

@@ -44,6 +44,14 @@ USUAL_FORMAT: FormatName = "audio/pcm"
 FORMATS_KNOWN = ", ".join(f"{known.name} at {known.sample_rate} Hz" for known in FORMATS.values())
 NAME_CHARACTERS_MAX = 128  # ids of items, names of models and voices
 CALL_ID_CHARACTERS_MAX = 64
+# What the API has for one kind of turn detection alone.
+_KIND_OF = {
+    "threshold": "server_vad",
+    "prefix_padding_ms": "server_vad",
+    "silence_duration_ms": "server_vad",
+    "idle_timeout_ms": "server_vad",
+    "eagerness": "semantic_vad",
+}
 
 
 def apply_patch(settings: SessionSettings, patch: SessionPatch, served: Sequence[Tool] = ()) -> SessionSettings:
@@ -115,6 +123,7 @@ def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDete
         if (value := getattr(patch, name)) is not None
     }
     path = "session.audio.input.turn_detection"
+    _check_kind(patch, path)
     if patch.threshold is not None:
         changes["threshold"] = _between(patch.threshold, 0.0, 1.0, f"{path}.threshold")
     if patch.prefix_padding_ms is not None:
@@ -124,16 +133,18 @@ def _detection(settings: SessionSettings, patch: TurnDetectionPatch) -> TurnDete
         _between(patch.silence_duration_ms, SILENCE_MS_MIN, SILENCE_MS_MAX, f"{path}.silence_duration_ms")
         changes["silence_duration_ms"] = patch.silence_duration_ms
     if patch.idle_timeout_ms is not UNSET:
-        changes["idle_timeout_ms"] = _idle_timeout(patch.type, patch.idle_timeout_ms, f"{path}.idle_timeout_ms")
+        timeout = patch.idle_timeout_ms
+        if timeout is not None:
+            _between(timeout, IDLE_MS_MIN, IDLE_MS_MAX, f"{path}.idle_timeout_ms")
+        changes["idle_timeout_ms"] = timeout
     return replace(base, **changes)
 
 
-def _idle_timeout(kind: str, asked: int | None, param: str) -> int | None:
-    if asked is None:
-        return None
-    if kind != "server_vad":
-        raise ClientEventError("invalid_value", "only server_vad has an idle timeout", param)
-    return int(_between(asked, IDLE_MS_MIN, IDLE_MS_MAX, param))
+def _check_kind(patch: TurnDetectionPatch, path: str) -> None:
+    """A field of another kind of detection is refused; null there says nothing."""
+    for name, kind in _KIND_OF.items():
+        if kind != patch.type and getattr(patch, name) not in (None, UNSET):
+            raise ClientEventError("invalid_value", f"only {kind} has {name}", f"{path}.{name}")
 
 
 def response_spec(body: ResponseBody, settings: SessionSettings, served: Sequence[Tool] = ()) -> ResponseSpec:

@@ -38,6 +38,7 @@ from sessions.events import (
 from sessions.items import Item
 from sessions.tool_calls import BegunCall
 from stages.contracts import OUT_OF_BAND, Clause, Message, Prompt, Tag, ThinkerOptions
+from tests.sessions.client_order import ClientOrder
 
 Held = tuple[str, Tag]  # a stage, and what it may hold something of
 
@@ -77,6 +78,7 @@ class Watch:
     begun: dict[str, BegunCall] = field(default_factory=dict)  # of the service, and not settled
     requested: dict[str, bool] = field(default_factory=dict)  # and whether it is still under way
     said: set[Tag] = field(default_factory=set)  # words that nobody has to write
+    client: ClientOrder = field(default_factory=ClientOrder)
     _unsaved_epoch: bool = False
     _dialect: RealtimeDialect = field(init=False)
     _places: list[int] = field(default_factory=list)
@@ -209,6 +211,7 @@ class Watch:
                 pass
 
     def _on_the_wire(self, message: WireMessage) -> None:
+        self.client.take(message)
         self._places.append(message["server_event_seq"])
         assert self._places[-1] == len(self._places), "events are numbered without a gap"
         name = message.get("response_id") or message.get("response", {}).get("id")

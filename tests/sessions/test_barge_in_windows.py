@@ -408,7 +408,7 @@ def test_speech_while_a_call_is_written() -> None:
         call_id=CALL,
         name="get_weather",
     )
-    assert told(effects, CallFinished) == [CallFinished("resp_1", broken)]
+    assert told(effects, CallFinished) == [CallFinished("resp_1", broken, "item_1")]
     end = talk.finished("resp_1")
     assert (end.status, end.reason, end.text, end.calls) == ("cancelled", "turn_detected", "", (broken,))
     assert call_of(talk) == broken

@@ -12,11 +12,11 @@ from sessions.events import (
     CallerTextFailed,
     InputCommitted,
     ItemDeleted,
+    MessageStarted,
     ReplyAudio,
     ReplyText,
     ReplyWords,
     ResponseDrained,
-    ResponseStarted,
     SpeechStarted,
     SpeechStopped,
 )
@@ -56,6 +56,7 @@ def test_an_exchange_as_the_client_sees_it() -> None:
         "ItemAdded",
         "CallerText",
         "ResponseStarted",
+        "MessageStarted",
         "ReplyText",
         "ReplyWords",
         "ResponseFinished",
@@ -357,7 +358,7 @@ def test_a_response_that_is_asked_for_right_after_a_commit_answers_what_was_comm
     talk = Talk(MANUAL)
     talk.commit()
     effects = talk.do(talk.core.create_response(ResponseSpec(instructions="Be brief."), talk.now_ns))
-    assert told(effects, ResponseStarted)[0].previous_item == "item_1"
+    assert told(effects, MessageStarted)[0].previous == "item_1"
     assert of(effects, OpenStream) == []  # nothing to answer yet
     talk.heard("push to talk")
     talk.reply("resp_1", "I hear you")

@@ -12,6 +12,7 @@ from sessions.events import (
     ItemDeleted,
     ItemRetrieved,
     ItemTruncated,
+    MessageStarted,
     ResponseDrained,
     ResponseStarted,
 )
@@ -245,6 +246,22 @@ def test_only_what_was_spoken_can_be_truncated() -> None:
     assert refusals(talk) == ["invalid_item"] * 3
 
 
+def test_what_cannot_be_truncated_cannot_be_while_it_is_made() -> None:
+    talk = Talk(SessionSettings(modalities=("text",)))
+    talk.say("hello")
+    create(talk, ResponseSpec(in_conversation=False, modalities=("audio",)))
+    talk.reply("resp_2", "out of band")
+    talk.send()
+    talk.text("resp_1", "hi")
+    for item in ("item_2", "item_3"):
+        assert told(talk.truncate(item, 500), ItemTruncated) == []
+    assert refusals(talk) == ["invalid_item", "item_not_found"]
+    talk.text_done("resp_1")
+    for item in ("item_2", "item_3"):
+        talk.truncate(item, 500)
+    assert refusals(talk) == ["invalid_item", "item_not_found"] * 2
+
+
 def test_openai_agents_python_2009_what_was_heard_is_known_without_any_truncation() -> None:
     talk = Talk()
     talk.say("hello")
@@ -310,8 +327,8 @@ def test_a_response_is_made_when_it_is_asked_for() -> None:
     talk.do(talk.core.create_item(typed("a", "what is up"), None))
     spec = ResponseSpec(metadata=(("topic", "greeting"),))
     create(talk, spec)
-    started = of(talk.events, ResponseStarted)[0]
-    assert (started.previous_item, started.response.metadata) == ("a", spec.metadata)
+    assert of(talk.events, ResponseStarted)[0].response.metadata == spec.metadata
+    assert of(talk.events, MessageStarted)[0].previous == "a"
     assert talk.prompt("resp_1") == (SYSTEM, Message("user", "what is up"))
 
 
@@ -347,7 +364,7 @@ def test_a_response_outside_the_conversation_leaves_no_trace_in_it() -> None:
     view = talk.finished("resp_1")
     assert (view.status, view.epoch, view.in_conversation) == ("completed", OUT_OF_BAND, False)
     assert talk.options("resp_1")["thinker"] == ThinkerOptions((SYSTEM, Message("user", "classify")), 100, spare=True)
-    assert of(talk.events, ResponseStarted)[0].previous_item is None
+    assert of(talk.events, MessageStarted)[0].previous is None
 
 
 def test_a_response_outside_the_conversation_that_is_cancelled_ends_no_epoch() -> None:

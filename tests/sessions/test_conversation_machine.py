@@ -169,7 +169,7 @@ class ConversationMachine(RuleBasedStateMachine):
             case "type":
                 self.items += 1
                 item = Item(f"typed_{self.items}", "user", f"typed {self.items}", spoken=False)
-                places = [None, None, ROOT, "item_never", *items]
+                places = [None, None, ROOT, "item_never", *self.watch.client.items]
                 self.see(core.create_item(item, places[choice % len(places)]))
             case "answer":
                 self.items += 1
@@ -345,6 +345,11 @@ class ConversationMachine(RuleBasedStateMachine):
     def what_is_saved_is_the_history(self) -> None:
         assert tuple(self.watch.saved) == self.talk.core.items
         assert self.watch.epoch == self.talk.core.epoch
+
+    @precondition(lambda self: hasattr(self, "talk"))
+    @invariant()
+    def who_places_items_by_what_is_told_has_the_history(self) -> None:
+        assert self.watch.client.history == [item.id for item in self.talk.core.items]
 
     @precondition(lambda self: hasattr(self, "talk"))
     @invariant()

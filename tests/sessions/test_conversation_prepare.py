@@ -7,7 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from sessions.effects import CancelStream, EndEpoch, Measured, OpenStream
-from sessions.events import ReplyAudio, ReplyText, ReplyWords, ResponseDrained, ResponseFinished, ResponseStarted
+from sessions.events import (
+    MessageStarted,
+    ReplyAudio,
+    ReplyText,
+    ReplyWords,
+    ResponseDrained,
+    ResponseFinished,
+    ResponseStarted,
+)
 from sessions.items import Item
 from sessions.settings import ResponseSpec, SessionSettings, TurnDetection
 from stages.contracts import Message
@@ -50,7 +58,7 @@ def test_a_turn_that_ends_so_is_answered_with_what_was_prepared() -> None:
     talk.end()
     effects = talk.heard(SAID)
     assert of(effects, OpenStream) == []
-    assert told(effects, ResponseStarted)[0].previous_item == "item_1"
+    assert told(effects, MessageStarted)[0].previous == "item_1"
     assert told(effects, ReplyText)[0].delta == "ten past four"
     assert [word.text for word in told(effects, ReplyWords)[0].words] == ["ten", "past", "four"]
     assert outcomes(talk) == ["confirmed"]

@@ -232,7 +232,7 @@ def test_a_call_that_was_deleted_is_answered_by_nobody() -> None:
 
 
 def test_what_was_stored_can_be_answered() -> None:
-    items = (Item("item_1", "user", "hello", True), call_item("old", CALL, "get_weather", CITY))
+    items = (Item("asked", "user", "hello", True), call_item("old", CALL, "get_weather", CITY))
     talk = Talk(with_tools(), items=items)
     assert told(talk.answer(CALL, "sunny"), CommandRefused) == []
     talk.do(talk.core.create_response(ResponseSpec(), talk.now_ns))

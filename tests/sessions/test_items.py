@@ -121,3 +121,73 @@ def test_an_item_that_is_too_long_by_itself_stays_alone() -> None:
     kept = History((Item("a", "user", "x", spoken=False),))
     assert kept.add(Item("b", "user", "x" * (CHARACTERS_MAX + 1), spoken=False)) == ("a",)
     assert [item.id for item in kept.items] == ["b"]
+
+
+# ---- what is being made ------------------------------------------------------------------------------
+
+
+def order(kept: History) -> list[str]:
+    return [item.id for item in kept.order]
+
+
+def made(name: str, text: str = "") -> Item:
+    return Item(name, "assistant", text, spoken=True, status="completed" if text else "in_progress")
+
+
+def test_what_is_being_made_has_its_place_and_is_no_item_yet() -> None:
+    kept = history("a")
+    kept.begin(made("reply"), ["a"])
+    kept.add(item("b"))
+    assert (names(kept), order(kept), kept.last_id) == (["a", "b"], ["a", "reply", "b"], "b")
+    assert not kept.has("reply")
+    assert kept.standing("reply") == made("reply")
+    assert [one.id for one in kept.until("reply")] == ["a"]
+    assert kept.previous_of("b") == "a"
+    for call in (lambda: kept.find("reply"), lambda: kept.delete("reply"), lambda: kept.add(item("c"), "reply")):
+        with pytest.raises(ItemError) as caught:
+            call()
+        assert caught.value.code == ITEM_NOT_FOUND
+    with pytest.raises(ItemError) as caught:
+        kept.add(item("reply"))
+    assert caught.value.code == ITEM_EXISTS
+    kept.enter(made("reply", "hi"))
+    assert names(kept) == ["a", "reply", "b"]
+    assert kept.find("reply").text == "hi"
+
+
+def test_nothing_is_told_to_stand_behind_what_its_client_does_not_know() -> None:
+    kept = history()
+    assert history().last_told is None
+    kept.begin(made("reply"), [None])
+    kept.add(item("b"))
+    assert kept.last_told == "b"
+    assert [kept.told_before("b"), kept.tell("reply"), kept.told_before("b")] == [None, None, "reply"]
+    kept.give_up("reply")
+    assert kept.told_before("b") is None
+    assert order(kept) == ["b"]
+
+
+def test_a_place_is_behind_the_last_of_those_that_there_are() -> None:
+    kept = history("a", "b")
+    kept.begin(made("reply"), ["a", "gone"])
+    kept.begin(made("call"), ["reply", "gone"])
+    kept.begin(made("first"), ["gone", None])
+    assert order(kept) == ["first", "a", "reply", "call", "b"]
+    kept.add_behind(item("output"), "call")
+    assert order(kept)[3:] == ["call", "output", "b"]
+
+
+def test_what_is_being_made_does_not_leave_a_full_history() -> None:
+    kept = History()
+    kept.begin(made("reply"), [])
+    for number in range(ITEMS_MAX):
+        assert kept.add(item(str(number))) == ()
+    assert kept.enter(made("reply", "hi")) == ("0",)
+    assert names(kept)[:2] == ["reply", "1"]
+
+
+def test_what_is_foreseen_changes_nothing() -> None:
+    kept = history("a")
+    kept.begin(made("reply"), ["a"])
+    assert names(kept.foreseen(made("reply", "hi"))) == ["a", "reply"]
+    assert names(kept) == ["a"]

@@ -8,9 +8,9 @@ import pytest
 
 from media.chunk import ms_to_samples
 from sessions.effects import CancelStream, FeedStream, OpenStream, Tell
-from sessions.events import ResponseFinished, ResponseStarted
+from sessions.events import MessageStarted, ResponseFinished, ResponseStarted
 from sessions.hearing import Hearing, Turn
-from sessions.items import ROOT, Item
+from sessions.items import ROOT, History, Item
 from sessions.making import Making
 from sessions.plan import Marks
 from sessions.planner import Identity, ReplyDefaults
@@ -37,8 +37,9 @@ class Bench:
         identity = Identity("sess", EPOCH, lambda prefix: f"{prefix}_{next(ids)}")
         defaults = ReplyDefaults(INSTRUCTIONS, max_output_tokens=100, prepare=prepare)
         self.hearing = Hearing("sess", "encoder", lambda: identity.new_id("item"))
-        self.speaking = Speaking(60_000, Deadlines(), None, identity.tenant, recalls=False)
-        self.remembered = Remembered((Item("first", "user", "hello", spoken=True),), 1_000, self.hearing, self.speaking)
+        history = History((Item("first", "user", "hello", spoken=True),))
+        self.speaking = Speaking(60_000, Deadlines(), None, identity.tenant, recalls=False, history=history)
+        self.remembered = Remembered(history, 1_000, self.hearing, self.speaking)
         self.making = Making(
             identity,
             settings or SessionSettings(),
@@ -156,8 +157,8 @@ def test_a_response_takes_the_place_of_what_was_done_ahead() -> None:
     bench.hear(turn)
     bench.making.epoch += 1
     effects = bench.making.start(ResponseSpec(), Marks(), turn.tag.turn, 0)
-    (started,) = told(effects, ResponseStarted)
-    assert (started.previous_item, started.response.epoch) == ("first", EPOCH + 1)
+    (started,), (message,) = told(effects, ResponseStarted), told(effects, MessageStarted)
+    assert (message.previous, started.response.epoch) == ("first", EPOCH + 1)
     assert bench.speaking.prepared is None
     outside = bench.making.plan(ResponseSpec(in_conversation=False), 9)
     assert outside.previous_item is None
@@ -203,8 +204,8 @@ def test_the_messages_of_the_usual_prompt() -> None:
 def test_words_are_said_behind_an_item_without_a_prompt() -> None:
     bench = Bench()
     effects = bench.making.say("Wait.", "first", 0)
-    (started,) = told(effects, ResponseStarted)
-    assert started.previous_item == "first"
+    (message,) = told(effects, MessageStarted)
+    assert message.previous == "first"
     assert [opened.stage for opened in of(effects, OpenStream)] == ["vocoder"]
     assert bench.making.ask_again(0) == []
     assert bench.making.admit_accepted(0) == []

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sessions.effects import AuditStream, Measured, Tell
-from sessions.events import CallFinished, CallStarted, ReplyText, ReplyWords, Usage
+from sessions.events import CallFinished, CallStarted, MessageStarted, ReplyText, ReplyWords, Usage
 from sessions.heard import Cut
+from sessions.items import History, Item
 from sessions.plan import Marks
 from sessions.response import Deadlines, Done, Phase, Response
 from sessions.run import Run
 from stages.contracts import CALLS_MAX, OUT_OF_BAND, CallDelta, CallDone, TextDone, Word, WordTimes
 from stages.event_log import EventLog
+from tests.sessions.talk import kinds
 from tests.sessions.test_speaking import plan
 
 WORDS = WordTimes(0, 24_000, (Word("well", 0, 480),))
 CUT = Cut(480, "well")
 
 
-def run(*, prepared: bool = False, in_conversation: bool = True) -> Run:
+def run(*, prepared: bool = False, in_conversation: bool = True, may_call: bool = False) -> Run:
     what = plan(in_conversation=in_conversation)
+    what = replace(what, view=replace(what.view, may_call=may_call))
     life = Response(what.tag, ("thinker",), finals=what.finals, deadlines=Deadlines(), now_ns=0)
     life.admit(0)
-    return Run(what, life, EventLog(0).of("sess"), Marks(), prepared)
+    history = History((Item("before", "user", "hello", spoken=True),))
+    return Run(what, life, EventLog(0).of("sess"), Marks(), history, is_prepared=prepared)
 
 
 def with_a_call(one: Run) -> Run:
@@ -32,15 +38,17 @@ def with_a_call(one: Run) -> Run:
 
 
 def test_words_are_told_once_there_is_output_and_then_once() -> None:
-    one = run()
+    one = run(may_call=True)
+    assert kinds(one.started()) == ["ResponseStarted"]
     one.reply.add_words(WORDS)
     assert one.news() == [], "alone they are none"
     one.life.output(1)
-    ((told),) = one.news()
+    begun, told = one.news()
+    assert begun == Tell(MessageStarted("r1", "r1_item", "before"))
     assert isinstance(told, Tell)
     assert isinstance(told.event, ReplyWords)
     assert one.news() == []
-    assert one.text("well") == Tell(ReplyText("r1", "r1_item", "well", True))
+    assert one.text("well") == [Tell(ReplyText("r1", "r1_item", "well", True))]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +72,10 @@ def test_of_what_is_prepared_nothing_is_told() -> None:
 
 @pytest.mark.parametrize(("text", "previous"), [("", "before"), ("well", "r1_item")])
 def test_a_call_stands_behind_the_words_or_in_their_place(text: str, previous: str) -> None:
-    one = with_a_call(run())
-    one.reply.add_text(text)
+    one = with_a_call(run(may_call=True))
+    one.started()
+    if text:
+        one.text(text)
     effects, called = one.news_of_calls()
     started = next(effect.event for effect in effects if isinstance(effect, Tell))
     assert isinstance(started, CallStarted)

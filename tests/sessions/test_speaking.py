@@ -99,7 +99,7 @@ def close_all(mouth: Speaking, what: Plan, now_ns: int = 0) -> list[Effect]:
 
 def test_the_client_is_told_before_any_stage_is_asked() -> None:
     mouth, what = speaking(), plan()
-    assert start(mouth, what)[1:] == [
+    assert start(mouth, what)[2:] == [
         OpenStream("talker", what.tag, TalkerOptions(), ("vocoder",), WHOLE_NS),
         OpenStream("vocoder", what.tag, VocoderOptions(), (), WHOLE_NS),
     ]
@@ -117,7 +117,7 @@ def test_a_text_is_asked_of_the_thinker_alone() -> None:
 
 def test_an_accepted_response_is_made_with_the_options_that_hold_when_it_is_admitted() -> None:
     mouth, what = speaking(), plan(with_audio=False)
-    assert kinds(mouth.accept(what, Marks(), 0)) == ["ResponseStarted"]
+    assert kinds(mouth.accept(what, Marks(), 0)) == ["ResponseStarted", "MessageStarted"]
     assert [each.tag.response for each in mouth.accepted] == ["r1"]
     assert mouth.active == what.view
     later = ThinkerOptions((), 50)
@@ -499,13 +499,3 @@ def test_a_response_outside_the_conversation_is_not_the_active_one() -> None:
     assert set(mouth.running) == {inside.view, outside.view}
     mouth.cancel("r2", "client_cancelled", 0)
     assert mouth.active == inside.view
-
-
-def test_one_who_stands_after_a_deleted_item_stands_after_the_one_before_it() -> None:
-    mouth = speaking()
-    started(mouth, plan())
-    started(mouth, plan("r2", in_conversation=False))
-    mouth.item_left("elsewhere", "other")
-    mouth.item_left("before", None)
-    mouth.cancel("r1", "client_cancelled", 0)
-    assert mouth.take_ended()[0].plan.previous_item is None

@@ -6,6 +6,7 @@ import pytest
 
 from sessions.effects import Measured
 from sessions.events import (
+    MessageStarted,
     ReplyAudio,
     ReplyText,
     ResponseFinished,
@@ -61,7 +62,8 @@ def test_a_confirmed_response_is_told_from_its_beginning() -> None:
     mouth = speaking()
     what = prepared(mouth)
     effects = mouth.confirm("before_it", Marks(1 * MS, 6 * MS, 7 * MS), 7 * MS)
-    assert told(effects, ResponseStarted) == [ResponseStarted(what.view, "before_it")]
+    assert told(effects, ResponseStarted) == [ResponseStarted(what.view)]
+    assert told(effects, MessageStarted) == [MessageStarted("r1", "r1_item", None)]
     assert told(effects, ReplyText) == [ReplyText("r1", "r1_item", " Hi you", spoken=True)]
     assert of(effects, Measured) == [Measured("prepared_replies", 1, "confirmed")]
     assert mouth.active == what.view
@@ -85,7 +87,7 @@ def test_a_confirmed_response_is_told_from_its_beginning() -> None:
 def test_a_confirmed_response_without_text_so_far_is_only_begun() -> None:
     mouth = speaking()
     mouth.prepare(plan(), 0)
-    assert kinds(mouth.confirm(None, Marks(), 8 * MS)) == ["ResponseStarted", "Measured"]
+    assert kinds(mouth.confirm(None, Marks(), 8 * MS)) == ["ResponseStarted", "MessageStarted", "Measured"]
 
 
 def test_a_withdrawn_response_leaves_no_trace() -> None:

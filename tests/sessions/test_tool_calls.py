@@ -16,7 +16,6 @@ from sessions.tool_calls import (
     CALL_EXISTS,
     CALL_INCOMPLETE,
     CALL_NOT_FOUND,
-    Called,
     CallError,
     Calls,
     before_calls,
@@ -46,15 +45,15 @@ def calls(*events: CallDelta | CallDone) -> Calls:
 
 def test_a_call_begins_grows_and_is_whole() -> None:
     one = calls(CallDelta(0, "look"))
-    assert one.news("item_1") == [CallStarted("resp_1", FIRST, "item_1")]
+    assert one.news() == [CallStarted("resp_1", FIRST, None)]
     one.add(CallDelta(0, "look", '{"a":'))
     one.add(CallDelta(0, "look", "1}"))
-    assert one.news("item_1") == [CallArguments("resp_1", FIRST.id, FIRST.call_id, '{"a":1}')]
-    assert one.news("item_1") == []
+    assert one.news() == [CallArguments("resp_1", FIRST.id, FIRST.call_id, '{"a":1}')]
+    assert one.news() == []
     one.add(CallDone(0, '{"a":1}'))
     whole = replace(FIRST, text='{"a":1}', status="completed")
-    assert one.news("item_1") == [CallFinished("resp_1", whole)]
-    assert one.news("item_1") == []
+    assert one.news() == [CallFinished("resp_1", whole)]
+    assert one.news() == []
     one.abandon()
     assert one.items == (whole,), "what is whole stays so"
 
@@ -62,20 +61,20 @@ def test_a_call_begins_grows_and_is_whole() -> None:
 def test_all_that_came_before_anything_was_told_is_told_at_once() -> None:
     one = calls(CallDelta(0, "look", "{}"), CallDone(0, "{}"), CallDelta(1, "go"))
     whole = replace(FIRST, text="{}", status="completed")
-    assert one.news(None) == [
+    assert one.news() == [
         CallStarted("resp_1", FIRST, None),
         CallArguments("resp_1", FIRST.id, FIRST.call_id, "{}"),
         CallFinished("resp_1", whole),
-        CallStarted("resp_1", SECOND, FIRST.id),
+        CallStarted("resp_1", SECOND, None),
     ]
 
 
 def test_a_call_in_which_its_reply_ended_is_incomplete() -> None:
     one = calls(CallDelta(0, "look", "{"))
-    one.news(None)
+    one.news()
     one.abandon()
     broken = replace(FIRST, text="{", status="incomplete")
-    assert one.news(None) == [CallFinished("resp_1", broken)]
+    assert one.news() == [CallFinished("resp_1", broken)]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +108,9 @@ def test_what_is_told_is_what_was_written(pieces: list[str], told_after: set[int
     one, told = calls(CallDelta(0, "look")), list[object]()
     for at, piece in enumerate(pieces):
         one.add(CallDelta(0, "look", piece))
-        told += one.news(None) if at in told_after else []
+        told += one.news() if at in told_after else []
     one.add(CallDone(0, "".join(pieces)))
-    told += one.news(None)
+    told += one.news()
     assert "".join(event.delta for event in told if isinstance(event, CallArguments)) == "".join(pieces)
     assert [type(event) for event in told if not isinstance(event, CallArguments)] == [CallStarted, CallFinished]
 
@@ -119,8 +118,8 @@ def test_what_is_told_is_what_was_written(pieces: list[str], told_after: set[int
 def test_a_calls_place_is_behind_the_words_and_the_calls_before_it() -> None:
     one = calls(CallDelta(0, "look"), CallDone(0, "{}"), CallDelta(1, "go"))
     first, second = one.items
-    assert one.called(first, "item_1") == Called(first, ("item_1", "item_2"))
-    assert one.called(second, None) == Called(second, (None, "item_2", first.id))
+    assert one.before(first) == ["item_2"]
+    assert one.before(second) == ["item_2", first.id]
 
 
 # ---- in the history ----------------------------------------------------------------------------------

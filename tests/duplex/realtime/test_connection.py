@@ -158,7 +158,6 @@ def item(text: str = "Hello.", **more: Any) -> dict[str, Any]:
         {"type": "input_audio_buffer.append", "audio": "not base64"},
         {"type": "input_audio_buffer.append", "audio": "naïve"},
         {"type": "input_audio_buffer.append", "audio": "AAA"},
-        {"type": "conversation.item.truncate", "item_id": "i", "audio_end_ms": -1},
         {"type": "session.update", "session": {"temperature": 9}},
         {"type": "response.create", "response": {"output_modalities": ["audio", "text"]}},
         {"type": "session.resume", "token": "a.b"},
@@ -219,6 +218,16 @@ def test_every_command_reaches_the_conversation() -> None:
         ]
         assert [error["code"] for error in one.socket.errors()] == ["invalid_item", "input_audio_buffer_commit_empty"]
         assert one.call.listening.received_samples == 2_400
+
+    play(scenario)
+
+
+def test_a_negative_place_to_truncate_at_is_named_whatever_the_item() -> None:
+    async def scenario(one: Bench) -> None:
+        cut = {"type": "conversation.item.truncate", "item_id": "item_a", "audio_end_ms": -1}
+        await one.exchange(item(id="item_a"), cut, count=3)
+        (error,) = one.socket.errors()
+        assert (error["code"], error["param"]) == ("invalid_value", "audio_end_ms")
 
     play(scenario)
 

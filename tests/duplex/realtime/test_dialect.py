@@ -62,9 +62,10 @@ def family(response: events.ResponseView, *between: events.Event) -> list[Messag
     one = dialect()
     begun = replace(response, text="", status="in_progress", reason="", usage=events.Usage())
     told_events: list[events.Event] = [
-        events.ResponseStarted(begun, "item_1"),
+        events.ResponseStarted(begun),
+        events.MessageStarted("resp_1", "item_2", "item_1"),
         *between,
-        events.ResponseFinished(response, (("total", 1.5),)),
+        events.ResponseFinished(response, (("total", 1.5),), "item_0"),
         events.ResponseDrained("resp_1", "complete", 2.5, (("vocoder.samples", 480),)),
     ]
     return plain([message for event in told_events for message in one.encode(event)])
@@ -122,7 +123,7 @@ def test_a_spoken_response() -> None:
         {"type": "response.output_audio_transcript.done", **PLACE, "transcript": "Well. Hello."},
         {"type": "response.content_part.done", **PLACE, "part": {"type": "audio", "transcript": "Well. Hello."}},
         {"type": "response.output_item.done", "response_id": "resp_1", "output_index": 0, "item": done},
-        {"type": "conversation.item.done", "item": done},
+        {"type": "conversation.item.done", "previous_item_id": "item_0", "item": done},
         {
             "type": "response.done",
             "response": response_body(status="completed", output=[done], usage=usage),
@@ -194,8 +195,10 @@ def test_a_failed_response_says_who_must_act_and_why() -> None:
 
 def test_a_response_out_of_band_is_no_part_of_the_conversation() -> None:
     aside = replace(COMPLETED, in_conversation=False, metadata=(("a", "b"),))
-    started = told(events.ResponseStarted(replace(aside, status="in_progress"), None))
-    finished = told(events.ResponseFinished(aside))
+    one = dialect()
+    started = told(events.ResponseStarted(replace(aside, status="in_progress")), one)
+    started += told(events.MessageStarted("resp_1", "item_2", None), one)
+    finished = told(events.ResponseFinished(aside), one)
     assert not [kind for kind in types(started + finished) if kind.startswith("conversation.")]
     assert finished[-1]["response"]["conversation_id"] is None
     assert finished[-1]["response"]["metadata"] == {"a": "b"}

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from duplex.realtime.dialect import Message, RealtimeDialect, item_dict
-from media.playout import Frame
 from sessions import events
 from sessions.items import Item
-from sessions.reply import SpokenWord
 from sessions.tool_calls import call_item, output_item
 
 VIEW = events.ResponseView("resp_1", "item_2", 0, ("audio",), in_conversation=True, metadata=(), may_call=True)
 BEGUN = call_item("item_3", "call_1", "look", "", "in_progress")
 CALL = replace(BEGUN, text='{"a":1}', status="completed")
 BROKEN = replace(BEGUN, text='{"a"', status="incomplete")
-STARTED = events.ResponseStarted(VIEW, "item_1")
+STARTED = events.ResponseStarted(VIEW)
+MESSAGE = events.MessageStarted("resp_1", "item_2", "item_1")
 CALL_STARTED = events.CallStarted("resp_1", BEGUN, "item_2")
 TEXT = events.ReplyText("resp_1", "item_2", "Well.", spoken=True)
 SHOWN = {
@@ -59,7 +56,7 @@ def finished(*calls: Item, text: str = "", status: str = "completed") -> events.
 
 def test_a_call_alone() -> None:
     arguments = events.CallArguments("resp_1", "item_3", "call_1", '{"a":1}')
-    messages = told(STARTED, CALL_STARTED, arguments, events.CallFinished("resp_1", CALL), finished(CALL))
+    messages = told(STARTED, CALL_STARTED, arguments, events.CallFinished("resp_1", CALL, "item_0"), finished(CALL))
     begun = {**SHOWN, "status": "in_progress", "arguments": ""}
     place = {"response_id": "resp_1", "item_id": "item_3", "output_index": 0, "call_id": "call_1"}
     assert messages[1:-1] == [
@@ -68,14 +65,15 @@ def test_a_call_alone() -> None:
         {"type": "response.function_call_arguments.delta", **place, "delta": '{"a":1}'},
         {"type": "response.function_call_arguments.done", **place, "name": "look", "arguments": '{"a":1}'},
         {"type": "response.output_item.done", "response_id": "resp_1", "output_index": 0, "item": SHOWN},
-        {"type": "conversation.item.done", "item": SHOWN},
+        {"type": "conversation.item.done", "previous_item_id": "item_0", "item": SHOWN},
     ]
     assert types(messages)[0] == "response.created"
     assert messages[-1]["response"]["output"] == [SHOWN], "there is no message"
 
 
 def test_words_and_a_call() -> None:
-    messages = told(STARTED, TEXT, CALL_STARTED, events.CallFinished("resp_1", CALL), finished(CALL, text="Well."))
+    called = events.CallFinished("resp_1", CALL)
+    messages = told(STARTED, MESSAGE, TEXT, CALL_STARTED, called, finished(CALL, text="Well."))
     assert types(messages) == [
         "response.created",
         *MESSAGE_BEGUN,
@@ -94,21 +92,8 @@ def test_words_and_a_call() -> None:
     assert messages[2]["previous_item_id"] == "item_1"
 
 
-SOUND = events.ReplyAudio("item_2", 0, Frame("resp_1", 0, b"", False), 0)
-TIMED = events.ReplyWords("resp_1", "item_2", (SpokenWord("Well.", 0, 480),))
-
-
-@pytest.mark.parametrize("first", [TEXT, SOUND, TIMED])
-def test_a_message_is_announced_with_the_first_of_it(first: events.Event) -> None:
-    one = dialect()
-    one.extensions = True
-    assert types(told(STARTED, by=one)) == ["response.created"]
-    assert types(told(first, by=one))[:3] == MESSAGE_BEGUN
-    assert not set(types(told(first, by=one))) & set(MESSAGE_BEGUN)
-
-
 def test_a_response_that_had_nothing_to_say_has_an_empty_message() -> None:
-    messages = told(STARTED, finished())
+    messages = told(STARTED, MESSAGE, finished())
     assert types(messages) == ["response.created", *MESSAGE_BEGUN, *MESSAGE_DONE, "response.done"]
     assert messages[-1]["response"]["output"][0]["status"] == "completed"
 
@@ -117,11 +102,6 @@ def test_one_that_did_not_come_to_say_anything_has_none() -> None:
     messages = told(STARTED, finished(status="cancelled"))
     assert types(messages) == ["response.created", "response.done"]
     assert messages[-1]["response"]["output"] == []
-
-
-def test_words_of_which_none_was_told_are_announced_at_the_end() -> None:
-    messages = told(STARTED, CALL_STARTED, events.CallFinished("resp_1", CALL), finished(CALL, text="Well."))
-    assert [output["type"] for output in messages[-1]["response"]["output"]] == ["function_call", "message"]
 
 
 def test_a_call_that_was_broken_off_is_never_offered() -> None:
@@ -134,7 +114,7 @@ def test_a_call_that_was_broken_off_is_never_offered() -> None:
 
 
 def test_a_call_out_of_band_is_no_part_of_the_conversation() -> None:
-    aside = events.ResponseStarted(replace(VIEW, in_conversation=False), None)
+    aside = events.ResponseStarted(replace(VIEW, in_conversation=False))
     messages = told(aside, CALL_STARTED, events.CallFinished("resp_1", CALL))
     assert not [kind for kind in types(messages) if kind.startswith("conversation.")]
 
@@ -169,6 +149,7 @@ def test_an_outcome_that_nobody_knows_is_told_to_those_who_can_use_it() -> None:
 def test_who_comes_amid_a_response_knows_its_calls_from_its_end() -> None:
     late = dialect()
     finished = events.CallFinished("resp_1", CALL)
-    assert told(CALL_STARTED, events.CallArguments("resp_1", "item_3", "call_1", "{}"), finished, by=late) == []
+    arguments = events.CallArguments("resp_1", "item_3", "call_1", "{}")
+    assert told(MESSAGE, CALL_STARTED, arguments, finished, by=late) == []
     done = told(events.ResponseFinished(replace(VIEW, status="completed", calls=(CALL,)), ()), by=late)[-1]
     assert [item["id"] for item in done["response"]["output"]] == ["item_2", "item_3"]

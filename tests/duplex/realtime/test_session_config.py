@@ -88,7 +88,7 @@ def test_the_idle_timeout_is_set_kept_and_switched_off() -> None:
     assert kept.turn_detection == TurnDetection(threshold=0.7, idle_timeout_ms=5_000)
     off = {"type": "server_vad", "idle_timeout_ms": None}
     assert patched_input(waits, turn_detection=off).turn_detection == TurnDetection()
-    semantic = {"type": "semantic_vad", "idle_timeout_ms": None}
+    semantic = {"type": "semantic_vad", "idle_timeout_ms": None, "threshold": None}
     assert patched_input(waits, turn_detection=semantic).turn_detection == TurnDetection(kind="semantic_vad")
 
 
@@ -139,10 +139,20 @@ def test_detection_keeps_what_was_set_for_its_kind() -> None:
         ),
         *(
             ({"audio": {"input": {"turn_detection": detection}}}, "invalid_value", f"{DETECTION}.idle_timeout_ms")
-            for detection in (
-                {"idle_timeout_ms": 4_999},
-                {"idle_timeout_ms": 30_001},
-                {"type": "semantic_vad", "idle_timeout_ms": 6_000},
+            for detection in ({"idle_timeout_ms": 4_999}, {"idle_timeout_ms": 30_001})
+        ),
+        *(
+            (
+                {"audio": {"input": {"turn_detection": {"type": kind, name: value}}}},
+                "invalid_value",
+                f"{DETECTION}.{name}",
+            )
+            for kind, name, value in (
+                ("semantic_vad", "threshold", 0.5),
+                ("semantic_vad", "prefix_padding_ms", 300),
+                ("semantic_vad", "silence_duration_ms", 500),
+                ("semantic_vad", "idle_timeout_ms", 6_000),
+                ("server_vad", "eagerness", "high"),
             )
         ),
     ],
