@@ -8,7 +8,8 @@ Theory of operation
 
 Rules
 * A report is of a player that goes on. One that stands still says so by the next, which takes the place of the last.
-* What has been reported to its end, or was thrown away, is over: that a client says so again is no news.
+* While a client still reports a response, it is at no other, also where that one has ended, or was thrown away; it does
+  so until `SAID_AGAIN_NS` have gone by. It may have ended long before that, and more may have been heard of the next.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 NS_PER_S = 1_000_000_000
 NEVER_NS = 2**63
+SAID_AGAIN_NS = 200_000_000  # reports come ten times a second, and one may be late
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +52,14 @@ class Reported:
     at: Between | None = None
     thrown: Between | None = None
 
-    def report(self, samples: int, made: Between, *, end: int | None) -> bool:
-        """`samples` were heard by the moment `made`; the response ends with its sample `end`, where that was sent.
-        False where this tells nothing new."""
-        if self.at is not None and samples <= self.heard and self._is_over(made, end):
-            return False
-        if samples == end:  # which it may have come to long before its client said so
-            ended_ns = 0 if self.at is None else self.after(self.at, end).first_ns
-            made = Between(min(ended_ns, made.first_ns), made.last_ns)
-        self.heard, self.at = max(self.heard, samples), made
-        return True
-
-    def _is_over(self, made: Between, end: int | None) -> bool:
-        return self.heard == end or (self.thrown is not None and self.thrown.last_ns <= made.last_ns)
+    def report(self, samples: int, made: Between, *, end: int | None) -> None:
+        """`samples` were heard by the moment `made`; the response ends with its sample `end`, where that was sent."""
+        first_ns = made.first_ns
+        if samples == end:  # it may have come there long before its client said so
+            ended_ns = 0 if self.at is None else self.after(self.at, samples).first_ns
+            first_ns = min(ended_ns, first_ns)
+        self.at = Between(first_ns, made.last_ns)
+        self.heard = max(self.heard, samples)
 
     def begun(self, free: Between | None) -> Between | None:
         """When the ear was at what was `heard`; what is before the response is over at the moment `free`."""
@@ -80,6 +77,7 @@ class Reported:
         if begun is None:
             return None
         end = self.after(begun, sent)
-        if self.thrown is None:
-            return end
-        return end.or_sooner(self.thrown.or_later(None if self.heard else free))
+        if self.thrown is not None:
+            first_ns = self.thrown.or_later(None if self.heard else free).first_ns
+            end = end.or_sooner(Between(first_ns, max(self.thrown.last_ns, begun.last_ns)))
+        return end if self.at is None else Between(end.first_ns, max(end.last_ns, self.at.last_ns + SAID_AGAIN_NS))

@@ -20,9 +20,9 @@ Rules
   furthest counts; any other is `estimated`, by the path to its ear (`media.heard_estimate`). What a client keeps in
   store is known to it alone, so what is reported below the estimate was not heard yet. A path that has become longer
   takes nothing back.
-* A player that stands still holds up what is behind it (`media.play_order`): while reports show a response to be still
-  playing, nothing of those after it was heard, unless it is reported itself. Where it has been played to its end by
-  what they tell, or was thrown away, the estimate of the next begins there, and not at the pace of sending.
+* A player that stands still holds up what is behind it (`media.play_order`): while reports show it to be at a response,
+  nothing of those after that was heard, unless it is reported itself. Where that has been played to its end since the
+  last report, or was thrown away, the estimate of the next begins there, and no sooner at the pace of sending.
 * A client that stops reporting is estimated from its last report on: no more was heard than time has passed since.
 * A telephone's marks (`mark`) are waited for: nothing is estimated before `REPORT_NS_MAX` have gone by without one.
 * Nothing here waits for reports: pacing goes by the moments at which samples are due, and a client whose player is
@@ -322,8 +322,8 @@ class Playout:
             self.go_by(self._path, now_ns)
         end = ledger.sent if ledger.final_out else None
         made = Between(now_ns - self._path.report_ns_max, now_ns)
-        if ledger.reported.report(min(samples, ledger.sent), made, end=end):
-            self._put_right(ledger)
+        ledger.reported.report(min(samples, ledger.sent), made, end=end)
+        self._put_right(ledger)
 
     def _put_right(self, ledger: _Ledger) -> None:
         """Of `ledger`, and of what is behind it, no more was heard than is reported."""
