@@ -232,7 +232,7 @@ def test_an_echo_that_fits_worse_and_is_no_louder_is_an_echo() -> None:
     call.send(ours)
     sound = delayed(ours, 300)
     call.hear(sound, 320, 2_000)
-    softer = 0.6 * (sound + 0.8 * delayed(voice(3, 4_000), 300))
+    softer = delayed(ours, 300, 0.6) + delayed(voice(3, 4_000), 300, 0.48)
     assert all(likeness.is_ours for likeness in call.hear(softer, 2_016, 3_600))
 
 
@@ -252,7 +252,7 @@ def test_of_an_echo_at_another_delay_the_usual_fit_is_learned_anew() -> None:
     call, ours = Call(), voice(1, 4_000)
     call.send(ours)
     call.hear(delayed(ours, 300, 0.1), 320, 2_000)
-    noisy = delayed(ours, 700) + 0.6 * delayed(voice(3, 4_000), 700)
+    noisy = delayed(ours, 700) + delayed(voice(3, 4_000), 700, 0.6)
     found = kinds(call.hear(noisy, 2_208, 3_600))
     assert call.echo.delay_ms == 700
     assert set(found) == {Kinship.OURS}

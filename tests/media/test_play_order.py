@@ -158,6 +158,14 @@ def test_what_was_thrown_away_holds_up_what_follows_for_as_long_as_its_client_ma
     assert heard(playout, "r2", 8_060 + lag_ms)[0] == 50
 
 
+def test_what_is_thrown_away_again_was_thrown_away_before() -> None:
+    playout = sent(5_000, 1_000)
+    playout.acknowledge("r1", 500, 5_500 * MS)  # by this, the path is as long as one can be: two seconds
+    for now_ms in (6_000, 6_900):
+        playout.recall("r1", now_ms * MS)
+    assert heard(playout, "r2", 8_500)[0] == 500
+
+
 def test_a_report_takes_back_what_was_estimated_of_what_follows() -> None:
     playout = sent(1_000, 1_000, 1_000)
     playout.acknowledge("r1", 900, 900 * MS)
