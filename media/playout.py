@@ -20,6 +20,10 @@ Rules
   furthest counts; any other is `estimated`, by the path to its ear (`media.heard_estimate`). What a client keeps in
   store is known to it alone, so what is reported below the estimate was not heard yet. A path that has become longer
   takes nothing back.
+* A player that stands still holds up what is behind it (`media.play_order`): while reports show it to be at a response,
+  nothing of those after that was heard, unless it is reported itself. Where that has been played to its end since the
+  last report, or was thrown away, the estimate of the next begins there, and no sooner at the pace of sending.
+* A client that stops reporting is estimated from its last report on: no more was heard than time has passed since.
 * A telephone's marks (`mark`) are waited for: nothing is estimated before `REPORT_NS_MAX` have gone by without one.
 * Nothing here waits for reports: pacing goes by the moments at which samples are due, and a client whose player is
   empty need not say so. Once it has had the time to play all, and by its last report too, it has.
@@ -29,11 +33,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Literal
 
 from media.chunk import BYTES_PER_SAMPLE, AudioChunk, ChunkError, ms_to_samples, rescale
 from media.fade import FADE_MS, faded_in, faded_out
 from media.heard_estimate import DELAY_NS_MAX, NS_PER_S, Pacing, Path
+from media.play_order import NEVER_NS, Between, Reported
 
 # How it is known what was heard: by the client's reports, by a telephone's marks, or by the pace of sending.
 Reports = Literal["acked", "mark"]
@@ -88,6 +94,7 @@ class _Ledger:
     fade_samples: int
     chunks: deque[AudioChunk]
     pacing: Pacing
+    reported: Reported
     next_seq: int = 0
     generated: int = 0
     sent: int = 0
@@ -97,30 +104,32 @@ class _Ledger:
     kept_back: int | None = None  # from there on it may not go yet
     fades_in: bool = False  # it was faded out amid its sound
     heard_min: int = 0
-    acked: int = 0
-    acked_ns: int | None = None
     lag_ns: int = 0  # the longest between a sample's moment and the report that it was heard
 
     def lets_go(self, samples: int) -> bool:
         """Whether so many may follow what was sent."""
         return self.kept_back is None or self.sent + samples <= self.kept_back
 
+    @property
+    def reported_ns(self) -> int | None:
+        """When the last report came that told anything new."""
+        return None if self.reported.at is None else self.reported.at.last_ns
+
     def goes_by_reports(self, now_ns: int, estimated: int) -> bool:
         """Whether the last report tells what was heard. It does not any more where it is old, or where all was sent and
-        would have been heard by now: as is `estimated`, and if what was reported had gone on sounding since then."""
-        if self.acked_ns is None:
+        is `estimated` to be heard by now."""
+        if self.reported_ns is None:
             return False
-        since_ns = now_ns - self.acked_ns
-        goes_on = min(self.acked + since_ns * self.rate // NS_PER_S, estimated)
-        is_played_out = self.final_out and self.acked < self.sent <= goes_on
-        return since_ns <= REPORT_NS_MAX and not is_played_out
+        if self.final_out and estimated >= self.sent:
+            return self.reported.heard >= self.sent
+        return now_ns - self.reported_ns <= REPORT_NS_MAX
 
     def goes_by_marks(self, now_ns: int) -> bool:
         """Whether the last mark tells what was heard: the next one is not overdue."""
-        due_ns = self.pacing.due_ns(self.acked + 1)
+        due_ns = self.pacing.due_ns(self.reported.heard + 1)
         if due_ns is None:
-            return self.acked_ns is not None
-        return now_ns - max(due_ns, self.acked_ns or due_ns) <= REPORT_NS_MAX
+            return self.reported_ns is not None
+        return now_ns - max(due_ns, self.reported_ns or due_ns) <= REPORT_NS_MAX
 
 
 class Playout:
@@ -153,17 +162,19 @@ class Playout:
         rate = sample_rate or self._rate
         frame_samples = rescale(self._frame_samples, self._rate, rate)
         fade_samples = ms_to_samples(FADE_MS, rate)
-        ledger = _Ledger(response, rate, frame_samples, fade_samples, deque(), Pacing(rate))
+        ledger = _Ledger(response, rate, frame_samples, fade_samples, deque(), Pacing(rate), Reported(rate))
         self._known[response] = ledger
         self._queue.append(ledger)
 
     def remember(self, response: str, sample_rate: int, *, sent: int, heard: int) -> None:
-        """`response` was sent by another process, as far as `sent`, and nothing of it sounds any more."""
+        """`response` was sent by another process, as far as `sent`. Whether its client has thrown away what it had not
+        played, nobody knows."""
         self.open(response, sample_rate)
         ledger = self._known[response]
         ledger.generated = ledger.sent = sent
         ledger.heard_min = heard
         ledger.final_in = ledger.final_out = True
+        ledger.reported.thrown = Between(0, NEVER_NS)
 
     def keep_back(self, response: str, sample: int | None) -> None:
         """Let nothing of `response` go from `sample` on; None: all of it may."""
@@ -273,7 +284,7 @@ class Playout:
     def view(self, response: str, now_ns: int) -> LedgerView:
         """Where `response` stands. Heard errs low; with the error that is told beside it, it errs high."""
         ledger = self._known[response]
-        estimated = ledger.pacing.due_by(self._path.heard_by(now_ns))
+        estimated = self._estimated(ledger, now_ns)
         goes_by_reports = (
             ledger.goes_by_marks(now_ns) if self.reports == "mark" else ledger.goes_by_reports(now_ns, estimated)
         )
@@ -282,35 +293,55 @@ class Playout:
         error = max(0, self._heard_max(ledger, now_ns) - heard)
         return LedgerView(ledger.generated, ledger.sent, heard, ledger.final_out, basis, error)
 
+    def _estimated(self, ledger: _Ledger, now_ns: int) -> int:
+        """What was heard at the least, if the player has gone on since the last report."""
+        least, begun = ledger.pacing.due_by(self._path.heard_by(now_ns)), self._begun(ledger)
+        if begun is None:
+            return least
+        return min(least, ledger.reported.heard + max(0, now_ns - begun.last_ns) * ledger.rate // NS_PER_S)
+
     def _heard_max(self, ledger: _Ledger, now_ns: int) -> int:
-        most = ledger.pacing.due_by(now_ns - self._path.delay_ns_min)
-        if ledger.acked_ns is None:
+        most, begun = ledger.pacing.due_by(now_ns - self._path.delay_ns_min), self._begun(ledger)
+        if begun is None:
             return most
-        since_ns = now_ns - ledger.acked_ns + self._path.report_ns_max
-        return min(most, ledger.acked - (-since_ns * ledger.rate // NS_PER_S))
+        return min(most, ledger.reported.heard - (-max(0, now_ns - begun.first_ns) * ledger.rate // NS_PER_S))
+
+    def _begun(self, ledger: _Ledger) -> Between | None:
+        """When the ear was at what is reported of `ledger`, or gets to it; None where no report tells."""
+        free = None
+        for one in takewhile(lambda one: one is not ledger, self._known.values()):
+            free = one.reported.over(free, one.sent)
+        return ledger.reported.begun(free)
 
     def acknowledge(self, response: str, samples: int, now_ns: int) -> None:
         """The client reports that `samples` of `response` were heard. Never lowers what was reported before."""
         ledger = self._known[response]
-        reported = min(samples, ledger.sent)
-        due_ns = ledger.pacing.due_ns(samples) if ledger.acked <= samples < ledger.sent else None
+        due_ns = ledger.pacing.due_ns(samples) if ledger.reported.heard <= samples < ledger.sent else None
         if due_ns is not None:  # what has been played to its end says nothing of when that was
             ledger.lag_ns = max(ledger.lag_ns, now_ns - due_ns)
             self.go_by(self._path, now_ns)
-        ledger.acked = ledger.heard_min = max(ledger.acked, reported)
-        ledger.acked_ns = now_ns
+        end = ledger.sent if ledger.final_out else None
+        made = Between(now_ns - self._path.report_ns_max, now_ns)
+        ledger.reported.report(min(samples, ledger.sent), made, end=end)
+        self._put_right(ledger)
+
+    def _put_right(self, ledger: _Ledger) -> None:
+        """Of `ledger`, and of what is behind it, no more was heard than is reported."""
+        ledgers = list(self._known.values())
+        for one in ledgers[ledgers.index(ledger) :]:
+            one.heard_min = one.reported.heard
 
     def reported(self, response: str) -> int:
         """How much of `response` was heard by the reports that came so far; 0 where none did, or it is not known."""
         ledger = self._known.get(response)
-        return ledger.acked if ledger else 0
+        return ledger.reported.heard if ledger else 0
 
     def go_by(self, path: Path, now_ns: int) -> None:
         """The path to the ear is now this. Where reports have shown how long it is, that is known better."""
         for response, ledger in self._known.items():
             ledger.heard_min = self.view(response, now_ns).heard
             if path.silent_ns is not None and path.silent_ns < ledger.pacing.end_ns:
-                has_come = max(ledger.acked, ledger.pacing.due_by(path.silent_ns))
+                has_come = max(ledger.reported.heard, ledger.pacing.due_by(path.silent_ns))
                 ledger.heard_min = min(ledger.heard_min, has_come)
         lag_ns = max((ledger.lag_ns for ledger in self._known.values()), default=0)
         if lag_ns:  # the longest of the last replies: within one, a buffer that ran low makes it shorter
@@ -351,16 +382,18 @@ class Playout:
 
     def recall(self, response: str, now_ns: int) -> None:
         """The client throws away what it has not played of `response`, which was cut: what follows sounds at once."""
-        pacing = self._known[response].pacing
-        pacing.take_back(pacing.due_by(now_ns))
+        ledger, path = self._known[response], self._path
+        thrown = Between(now_ns - path.report_ns_max, now_ns + path.delay_ns_max)
+        ledger.reported.thrown = thrown.or_sooner(ledger.reported.thrown)
+        ledger.pacing.take_back(ledger.pacing.due_by(now_ns))
         ends_ns = (ledger.pacing.end_ns for ledger in self._known.values())
         self._play_end_ns = min(self._play_end_ns, max(now_ns, *ends_ns))
 
     def take_back(self, response: str, samples: int) -> None:
         """Of `response`, which was cut, no more than `samples` were sent after all: the rest was not written yet."""
         ledger = self._known[response]
-        ledger.sent, ledger.acked, ledger.heard_min = (
-            min(counted, samples) for counted in (ledger.sent, ledger.acked, ledger.heard_min)
+        ledger.sent, ledger.reported.heard, ledger.heard_min = (
+            min(counted, samples) for counted in (ledger.sent, ledger.reported.heard, ledger.heard_min)
         )
         ledger.pacing.take_back(samples)
 

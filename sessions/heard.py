@@ -250,7 +250,7 @@ class Heard:
             return None
         self._playout.acknowledge(response, samples, now_ns)
         item, kept = self._find(response)
-        if kept is None or not (self._recalls or kept.plays_on or kept.unsure):
+        if kept is None:
             return None
         heard = min(self._playout.reported(response), kept.sent)
         return item if kept.reported(heard, self._playout.reports) else None

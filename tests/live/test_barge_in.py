@@ -141,7 +141,7 @@ def test_a_second_response_is_refused_while_one_is_active(service: Service) -> N
     assert refused["type"] == "invalid_request_error"
 
 
-def test_a_click_stops_nothing(service: Service) -> None:
+def test_a_click_that_sounds_like_a_voice_holds_a_reply_for_a_moment_and_ends_nothing(service: Service) -> None:
     with calling(service) as caller:
         name = start_reply(caller)
         before = len(caller.events)

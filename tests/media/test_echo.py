@@ -15,9 +15,11 @@ from media.echo import (
     KEPT_MS,
     LEAD_MS,
     NS_PER_MS,
+    PER_MS,
     PIECE_MS_MAX,
     RATE,
     UNLIKE,
+    USUAL_TICKS_MIN,
     Echo,
     Kinship,
     Likeness,
@@ -222,6 +224,38 @@ def test_the_usual_fit_follows_a_line_that_becomes_worse() -> None:
     noise = 0.25 * delayed(voice(3, 12_000), 300)
     call.hear(sound + noise, 2_016, 10_000)
     assert all(likeness.is_ours for likeness in call.hear(sound + noise, 10_016, 12_000))
+
+
+def test_an_echo_that_fits_worse_and_is_no_louder_is_an_echo() -> None:
+    """As at the end of a sentence, in the noise of the line: nobody has added anything."""
+    call, ours = Call(), voice(1, 4_000)
+    call.send(ours)
+    sound = delayed(ours, 300)
+    call.hear(sound, 320, 2_000)
+    softer = delayed(ours, 300, 0.6) + delayed(voice(3, 4_000), 300, 0.48)
+    assert all(likeness.is_ours for likeness in call.hear(softer, 2_016, 3_600))
+
+
+def test_of_a_short_piece_nobody_can_tell_a_voice_over_it() -> None:
+    call, ours = Call(), voice(1, 4_000)
+    call.send(ours)
+    sound = delayed(ours, 300)
+    call.hear(sound, 320, 2_000)
+    louder = sound + delayed(voice(3, 4_000), 300)
+    found = kinds(call.hear(louder, 2_208, 2_800))
+    short = USUAL_TICKS_MIN // PER_MS // WINDOW_MS - 2  # a piece begins with two windows
+    assert set(found[:short]) == {Kinship.OURS}
+    assert found[short] is Kinship.MIXED
+
+
+def test_of_an_echo_at_another_delay_the_usual_fit_is_learned_anew() -> None:
+    call, ours = Call(), voice(1, 4_000)
+    call.send(ours)
+    call.hear(delayed(ours, 300, 0.1), 320, 2_000)
+    noisy = delayed(ours, 700) + delayed(voice(3, 4_000), 700, 0.6)
+    found = kinds(call.hear(noisy, 2_208, 3_600))
+    assert call.echo.delay_ms == 700
+    assert set(found) == {Kinship.OURS}
 
 
 # ---- clocks and bounds -----------------------------------------------------------------------------

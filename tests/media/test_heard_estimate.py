@@ -264,6 +264,22 @@ def test_a_buffer_that_ran_low_within_a_reply_is_full_again_before_the_next() ->
     assert playout.view("s", 9_110 * MS).heard == 10, "100 ms after it is due, as at first"
 
 
+def test_a_reply_whose_buffer_was_low_throughout_makes_the_path_no_shorter_for_the_next() -> None:
+    playout = Playout(RATE, 20, 100 * MS)
+    for response, sent_ms, lag_ms in (("r", 0, 100), ("s", 1_000, 30)):
+        playout.open(response)
+        playout.push(response, AudioChunk(0, RATE, 0, bytes(200), final=True))
+        while playout.due(sent_ms * MS):
+            pass
+        playout.acknowledge(response, 50, (sent_ms + 50 + lag_ms) * MS)
+    playout.go_by(Path(delay_ns_max=400 * MS), 1_090 * MS)
+    playout.open("t")
+    playout.push("t", AudioChunk(0, RATE, 0, bytes(200), final=True))
+    while playout.due(9_000 * MS):
+        pass
+    assert playout.view("t", 9_110 * MS).heard == 10, "100 ms after it is due"
+
+
 def test_a_report_that_is_ahead_of_every_path_makes_none_shorter_than_it_can_be() -> None:
     playout = played()
     playout.go_by(Path(delay_ns_min=10 * MS, delay_ns_max=400 * MS), 0)

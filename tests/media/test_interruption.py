@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from media.backchannels import Meaning
 from media.interruption import (
+    ECHO_WORDS_MAX,
     NOTHING_HEARD,
     Burst,
     Evidence,
@@ -71,6 +72,11 @@ def test_what_is_half_our_echo_is_a_voice_over_it() -> None:
 
 
 # ---- words -----------------------------------------------------------------------------------------
+
+
+def test_of_an_echo_that_has_lasted_as_much_is_compared_as_is_known_of_ours() -> None:
+    ours = " ".join(f"word{number}" for number in range(2 * ECHO_WORDS_MAX))
+    assert hear(ours, ours, SETTINGS.echo_share) == Heard(Meaning.NOTHING, is_echo=True)
 
 
 @pytest.mark.parametrize(

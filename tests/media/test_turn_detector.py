@@ -38,11 +38,19 @@ def test_a_voice_that_is_never_clear_holds_by_lasting() -> None:
     assert call.hear(32, UNCLEAR) == [Held(0)]
 
 
-def test_pipecat_1391_a_blip_has_no_effect_on_what_we_say() -> None:
+def test_pipecat_1391_a_blip_that_is_not_clearly_a_voice_has_no_effect_on_what_we_say() -> None:
     call = Call()
     for _ in range(20):
         assert call.hear(128, UNCLEAR) + call.quiet(64) == []
     assert call.detector.state is DetectorState.FREE
+
+
+def test_pipecat_1391_a_clear_click_holds_us_for_a_moment_and_ends_nothing() -> None:
+    """One window that sounds like a voice holds by design: whether it was one is known only after it."""
+    call = Call()
+    assert call.hear(32) == [Held(0)]
+    assert call.quiet(128) == [TurnPaused(at(1)), Resumed("short")]
+    assert call.quiet(1_600) == [TurnDropped(0)]
 
 
 def test_another_burst_holds_where_it_is_clear_too_or_lasts() -> None:
@@ -413,6 +421,18 @@ def test_a_guard_that_is_over_leaves_no_count_behind() -> None:
         assert Resumed("guarded") in in_vain(call)
     for _ in range(3):
         assert Resumed("guarded") not in in_vain(call)
+
+
+def test_a_burst_that_has_ended_does_not_interrupt_when_a_guard_does() -> None:
+    """It was too short under the guard, and has been judged: only its words may interrupt yet."""
+    call = Call()
+    for _ in range(3):
+        in_vain(call)
+    call.quiet(2_592)
+    events = call.hear(704)
+    assert events[0] == Held(at(call.windows - 22))
+    assert events[1:] == [Resumed("guarded")]
+    assert [type(event) for event in call.quiet(1_600)] == [TurnPaused, TurnDropped]
 
 
 def test_livekit_1229_a_cough_before_the_first_sound_only_holds() -> None:

@@ -55,6 +55,29 @@ def test_a_word_with_silence_in_it_is_not_far() -> None:
     assert call.say("Stop") == [Yielded(at(first), "words")]
 
 
+def test_its_bursts_one_after_the_other_are_not_held_against_the_caller() -> None:
+    """Each but the first holds nothing, and none of them is one in vain."""
+    call, _ = known()
+    far(call, 480)
+    for _ in range(SETTINGS.vain_holds_max):
+        call.quiet(320)
+        far(call, 64)
+    call.quiet(320 + SETTINGS.late_ms_max)
+    assert call.hear(64) == [Held(at(call.windows - 2))], "and it stays held"
+
+
+def test_who_speaks_over_our_replies_teaches_nothing_of_how_loud_the_caller_is() -> None:
+    """A television that is nobody's turn, before the caller has said anything: they may be softer."""
+    call = Call()
+    for _ in range(5):
+        call.hear(352)
+        call.quiet(SETTINGS.late_ms_max + 320)
+    call.quiet(SETTINGS.guard_ms)
+    first = call.windows
+    assert far(call, 480) == [Held(at(first))]
+    assert call.say("Wait a moment") == [Yielded(at(first), "words")]
+
+
 def test_it_is_forgotten_when_it_ends() -> None:
     call, first = known()
     far(call, 480)

@@ -337,11 +337,13 @@ def test_a_report_that_comes_after_the_cut_corrects_it() -> None:
     assert talk.texts[-1] == ("assistant", "one two")
 
 
-def test_openai_agents_js_523_speech_while_nothing_is_said_truncates_nothing() -> None:
-    talk = Talk()
+@pytest.mark.parametrize("recalls", [True, False])
+def test_openai_agents_js_523_speech_while_nothing_is_said_truncates_nothing(recalls: bool) -> None:
+    talk = Talk(recalls=recalls)
     talk.answered("hello", "hi you")
-    effects = talk.say("thanks")
-    assert told(effects, ItemTruncated) == []
+    talk.later(10_000)  # its client has played it
+    talk.say("thanks")
+    assert told(talk.effects, ItemTruncated) == []
     assert talk.texts[:2] == [("user", "hello"), ("assistant", "hi you")]
     assert talk.core.epoch == EPOCH
 

@@ -10,7 +10,7 @@ from sessions.events import ItemAdded, ReplyText, ResponseDrained
 from sessions.items import Item
 from sessions.settings import Modality, ResponseSpec, SessionSettings
 from stages.contracts import EncoderOptions, EndOfTurn, Message
-from tests.sessions.talk import INSTRUCTIONS, MS, SYSTEM, WORD_SAMPLES, Talk, of, told, user
+from tests.sessions.talk import INSTRUCTIONS, MS, SYSTEM, Talk, of, samples_of, told, user
 
 
 def test_an_encoder_that_was_lost_amid_an_utterance_hears_it_again() -> None:
@@ -143,10 +143,18 @@ def test_nothing_is_due_where_nothing_happens() -> None:
 
 
 def test_openai_agents_python_3776_no_time_is_taken_from_a_clock_on_the_wall() -> None:
-    talk = Talk()
+    """By one of those, all that was sent of the reply would have been heard for years."""
+    talk = Talk(recalls=True, lead_ms=1_000)
     talk.now_ns = 5 * MS  # a machine that has just been started
-    talk.answered("hello", "hi you")
-    assert talk.core.items[-1].audio_samples == 2 * WORD_SAMPLES
+    talk.say("hello")
+    talk.reply("resp_1", "one two three four five six seven eight")
+    began_ns = talk.now_ns
+    talk.send()
+    talk.later(500)
+    talk.do(talk.core.cancel_response(None, talk.now_ns))
+    item = talk.core.items[-1]
+    assert item.heard_samples == samples_of((talk.now_ns - began_ns) // MS)
+    assert item.audio_samples >= samples_of(1_000)
 
 
 def test_the_instructions_of_the_service_open_every_prompt_where_nobody_says_otherwise() -> None:

@@ -1,11 +1,17 @@
-"""Replies of which reports tell history nothing: their client has cut them, or they are no part of it."""
+"""Replies apart: their client has cut them or is gone, they are no part of history, or broke off with a gateway."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sessions.heard import REPLIES_MAX, Cut
-from tests.sessions.test_heard import MS, Call
+from media.playout import Playout
+from sessions.heard import REPLIES_MAX, Cut, Heard
+from sessions.items import Item
+from sessions.reply import SpokenWord, Unsure
+from sessions.settings import OUTPUT_RATE
+from tests.sessions.test_heard import MS, WORD, Call
 
 
 @pytest.mark.parametrize("when", ["before the end", "after it"])
@@ -54,3 +60,23 @@ def test_what_is_known_of_a_reply_whose_item_is_gone_is_about_no_item() -> None:
         call.begin(f"r{number}")
         call.end(400, response=f"r{number}")
     assert "r1" not in call.playout.open_responses(), "its ledger leaves as any other"
+
+
+@pytest.mark.parametrize("recalls", [True, False])
+def test_a_report_that_comes_after_its_client_has_gone_tells_more_of_the_cut(recalls: bool) -> None:
+    call = Call(recalls=recalls)
+    call.play_until(340)
+    assert call.end(340, gone=True).basis == "estimated"
+    assert call.heard.report("r1", 210 * 24, 350 * MS) == "item_r1"
+    assert call.heard.cut_of("item_r1") == Cut(210 * 24, "w0 w1", "w2", "acked", error_samples=130 * 24)
+
+
+def test_of_a_reply_that_broke_off_no_word_is_named_as_cut() -> None:
+    """The one that the cut falls into may have been heard whole, like those behind it."""
+    heard = Heard(Playout(OUTPUT_RATE, 480, 0), recalls=True)
+    words = tuple(SpokenWord(f"w{n}", n * WORD, (n + 1) * WORD) for n in range(3))
+    item = Item("i", "assistant", "w0", spoken=True, cut=True, audio_samples=3 * WORD, heard_samples=150 * 24)
+    heard.broke_off(replace(item, unsure=Unsure("r0", words)))
+    cut = heard.cut_of("i")
+    assert cut is not None
+    assert (cut.text, cut.word, cut.possibly_heard) == ("w0", "", "w1 w2")

@@ -360,7 +360,8 @@ class Watch:
             return  # it has drained by the same step
         before = self._heard.get(name)
         assert ledger.generated >= ledger.sent == self.responses[name].sent >= ledger.heard
-        is_put_right = before is not None and (before.basis, ledger.basis) == ("estimated", "acked")
+        is_reported = ledger.basis == "acked" or ledger.heard == self.core.speaking._playout.reported(name)
+        is_put_right = before is not None and before.basis == "estimated" and is_reported
         may_fall = is_put_right or self._ear.is_silent
         assert before is None or ledger.heard >= before.heard or may_fall
         self._heard[name] = ledger
