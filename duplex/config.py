@@ -159,6 +159,8 @@ class Config(BaseModel):
     def _check_phones(self) -> None:
         if self.twilio_auth_token_file is not None and self.public_url is None:
             raise ValueError("twilio_auth_token_file needs public_url: where Twilio reaches this service")
+        if self.public_url and not _is_loopback(self.public_url) and self.token is None and self.tenants_file is None:
+            raise ValueError("public_url: others reach this service there: set token (DUPLEX_TOKEN) as well")
         for name in ("public_url", "twilio_api_url", "telnyx_api_url", "asterisk_control_url"):
             url = getattr(self, name)
             if url and url.startswith("http:") and not _is_loopback(url):

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
-from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -22,8 +21,8 @@ from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
 from duplex.call import INTERNAL_ERROR, Call
 from duplex.client_secrets import Grant, TransportName
-from duplex.config import LOOPBACK_HOSTS
 from duplex.gateway import Admitted, Gateway
+from duplex.loopback_guard import is_from_here
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import SocketClosedError
 from duplex.realtime.session_config import apply_patch
@@ -46,7 +45,6 @@ TELEPHONY: TransportName = "telephony"
 STRANGERS_MAX = 64
 BUSY_RETRY_S = 5
 NS_PER_S = 1_000_000_000
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
 
 # Ends that neither we nor anybody's rule has wanted: the caller may be lost to a tunnel, or have said goodbye.
 _CUT_OFF = frozenset({"client_closed", "idle", "slow_client", "service_shutdown", "stage_unresponsive", INTERNAL_ERROR})
@@ -70,9 +68,7 @@ class Entrance:
 
     def is_from_here(self, headers: Mapping[str, str]) -> bool:
         """A program of this machine asks, of a service that is for this machine alone."""
-        name = urlsplit(f"//{headers.get('host', '')}").hostname
-        is_direct = name in LOOPBACK_HOSTS and not any(header in headers for header in _FORWARDED)
-        return self._gateway.config.is_private and is_direct
+        return self._gateway.config.is_private and is_from_here(headers)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -196,7 +196,8 @@ def test_tenants_stand_in_place_of_the_token() -> None:
     [
         ({"twilio_auth_token_file": "x"}, "public_url"),
         ({"public_url": "ftp://x"}, "public_url"),
-        ({"public_url": "http://voice.example.com"}, "public_url"),
+        ({"public_url": "http://voice.example.com", "token": "t"}, "public_url: https"),
+        ({"public_url": "https://voice.example.com"}, "set token"),
         ({"public_url": "https://user@voice.example.com"}, "public_url"),
         ({"twilio_api_url": "http://api.example.com"}, "twilio_api_url"),
         ({"asterisk_user": "pbx"}, "asterisk_password_file"),
@@ -217,13 +218,14 @@ def test_telephones_that_can_be() -> None:
     config = load(
         {
             "DUPLEX_PUBLIC_URL": "https://voice.example.com/duplex",
+            "DUPLEX_TOKEN": "t",
             "DUPLEX_ASTERISK_URLS": "ws://127.0.0.1:8088|wss://pbx.example.com:8089",
             "DUPLEX_PHONE_TRANSFER_TO": "+15550199|100|sip:desk@pbx.example.com",
         }
     )
     assert len(config.asterisk_urls) == 2
-    assert config.is_private
-    assert not load({"DUPLEX_TOKEN": "t"}).is_private
+    assert load({"DUPLEX_PUBLIC_URL": "http://127.0.0.1:8080"}).is_private
+    assert not config.is_private
     assert not load({"DUPLEX_HOST": "0.0.0.0", "DUPLEX_TOKEN": "t"}).is_private
 
 
