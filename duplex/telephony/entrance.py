@@ -3,12 +3,14 @@
 Rules
 * A call needs a ticket: a client secret, spent by it. Where nothing is configured and only this machine can reach the
   service, calls of this machine need none, as elsewhere; those that a tunnel or a proxy brings do.
-* At most `STRANGERS_MAX` connections wait for their ticket to come.
+* At most `STRANGERS_MAX` connections wait for their ticket to come. Carriers that have shown who they are as they
+  connected (a signature, a token, a login) have room of their own, which strangers cannot take.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -43,6 +45,7 @@ from sessions.settings import SessionSettings, TurnDetection
 
 TELEPHONY: TransportName = "telephony"
 STRANGERS_MAX = 64
+KNOWN_MAX = 256  # of one gateway, which starts no more calls than that within `START_S_MAX`
 BUSY_RETRY_S = 5
 NS_PER_S = 1_000_000_000
 
@@ -59,7 +62,7 @@ class Entrance:
         self._gateway = gateway
         self._authority = authority
         self._call_backs = CallBacks(gateway.store, gateway.config.phone_resume_s)
-        self._strangers = 0
+        self._waiting: Counter[bool] = Counter()  # those that are known, and those that are not
 
     @property
     def permission(self) -> Permission:
@@ -71,15 +74,16 @@ class Entrance:
         return self._gateway.config.is_private and is_from_here(headers)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Somebody has yet to say who they are. Raises `RefusedError`."""
-        if self._strangers >= STRANGERS_MAX:
-            raise RefusedError("too_many_strangers", "too many calls are just beginning", BUSY_RETRY_S)
-        self._strangers += 1
+    def waiting(self, *, is_known: bool) -> Iterator[None]:
+        """Somebody has yet to start, and to say who they are unless that `is_known`. Raises `RefusedError`."""
+        if self._waiting[is_known] >= (KNOWN_MAX if is_known else STRANGERS_MAX):
+            code = "too_many_beginnings" if is_known else "too_many_strangers"
+            raise RefusedError(code, "too many calls are just beginning", BUSY_RETRY_S)
+        self._waiting[is_known] += 1
         try:
             yield
         finally:
-            self._strangers -= 1
+            self._waiting[is_known] -= 1
 
     async def grant(self, ticket: str, *, needed: bool) -> Grant:
         """What `ticket` grants, which is spent; where there is none and none is `needed`, what anybody may.
@@ -92,11 +96,14 @@ class Entrance:
             raise UnauthorizedError(Refusal(401, "missing_ticket", "a call needs a ticket: see docs/telephony.md"))
         return Grant(None, self.permission)
 
-    async def receive(self, line: Line, admit: Callable[[Started], Awaitable[Grant]]) -> None:
+    async def receive(
+        self, line: Line, admit: Callable[[Started], Awaitable[Grant]], *, is_known: bool = False
+    ) -> None:
         """Serve whoever is at the other end of an open socket, once it has started and `admit` has let it in: that
-        raises `UnauthorizedError`. Never raises but by a fault of ours."""
+        raises `UnauthorizedError`. `is_known`: it has shown that it is a carrier of ours. Never raises but by a fault
+        of ours."""
         try:
-            with self.waiting():
+            with self.waiting(is_known=is_known):
                 opened = await opening(line.socket, line.carrier)
                 grant = await admit(opened.started)
             await self._serve(line, opened, grant)
