@@ -44,7 +44,7 @@ from duplex.telephony.carrier import (
     parse_mark,
 )
 from duplex.telephony.marks import Marks
-from duplex.telephony.wire_values import Fields, number, object_of, text, texts
+from duplex.telephony.wire_values import Fields, number, object_of, text, texts, words
 from media.audio_format import AudioFormat
 
 SUBPROTOCOL = "media"
@@ -86,7 +86,7 @@ class Asterisk:
             "MEDIA_XOFF": lambda _fields: [Xoff()],
             "MEDIA_XON": lambda _fields: [Xon()],
             "DTMF_END": lambda fields: [digit_of(text(fields, "digit", needed=True))],
-            "ERROR": lambda fields: [Fault("error", text(fields, "error_text")[:200])],
+            "ERROR": lambda fields: [Fault("error", words(fields, "error_text"))],
         }
 
     @property

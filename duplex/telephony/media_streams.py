@@ -12,6 +12,7 @@ Sources
 Rules
 * Numbers may be texts. Fields and events that are not known here are passed over.
 * Sound of our own, which some carriers can be asked to send back, is not the caller's.
+* What a carrier calls its faults is a label of a metric only where that is known here.
 * No event counts before `start`, and none after `stop`.
 """
 
@@ -42,10 +43,11 @@ from duplex.telephony.carrier import (
     parse_mark,
 )
 from duplex.telephony.marks import Marks
-from duplex.telephony.wire_values import Fields, base64_bytes, number, object_of, part, text, texts
+from duplex.telephony.wire_values import Fields, base64_bytes, number, object_of, part, text, texts, words
 from media.audio_format import AudioFormat
 
 _CALLERS_TRACKS = frozenset({"", "inbound", "inbound_track"})
+OTHER_FAULT = "other"
 _json = msgspec.json.Encoder()
 
 
@@ -54,7 +56,8 @@ class StreamDialect:
     """How a relative of the family says it. The names are fields; `call`, `account`, `caller` and `called` those of
     `start`, empty where there is none. `linear`: encodings that are PCM16, of the rate that is told beside them.
 
-    `names_stream`: what is sent names the stream. `reorders`: sound may come out of order. `lead_ms`: DESIGN section 6.
+    `faults`: codes of its `error` events. `names_stream`: what is sent names the stream. `reorders`: sound may come out of
+    order. `lead_ms`: DESIGN section 6.
     """
 
     name: str
@@ -67,6 +70,7 @@ class StreamDialect:
     format: str
     rate: str
     linear: frozenset[str]
+    faults: frozenset[str]
     names_stream: bool
     reorders: bool
     lead_ms: int
@@ -84,6 +88,7 @@ TWILIO = StreamDialect(
     format="mediaFormat",
     rate="sampleRate",
     linear=frozenset(),
+    faults=frozenset(),
     names_stream=True,
     reorders=False,
     lead_ms=250,
@@ -100,6 +105,7 @@ TELNYX = StreamDialect(
     format="media_format",
     rate="sample_rate",
     linear=frozenset({"L16"}),
+    faults=frozenset({"100002", "100003", "100004", "100005"}),
     names_stream=False,
     reorders=True,
     lead_ms=250,
@@ -151,7 +157,7 @@ class MediaStreams:
             "media": self._media,
             "dtmf": lambda fields: [digit_of(text(part(fields, "dtmf"), "digit", needed=True))],
             "mark": self._mark,
-            "error": _error,
+            "error": self._error,
             "stop": lambda _fields: [Closed("carrier_hung_up")],
         }
 
@@ -225,6 +231,11 @@ class MediaStreams:
             raise CarrierError("invalid_payload", "payload: not a text")
         return [SoundIn(base64_bytes(payload), number(media, "timestamp"), number(media, "chunk"))]
 
+    def _error(self, fields: Fields) -> list[Event]:
+        told = part(fields, "payload")
+        code = str(told.get("code"))
+        return [Fault(code if code in self._dialect.faults else OTHER_FAULT, words(told, "title"))]
+
     def _mark(self, fields: Fields) -> list[Event]:
         return [self._marks.came_back(*parse_mark(text(part(fields, "mark"), "name", needed=True)))]
 
@@ -258,9 +269,3 @@ class MediaStreams:
 
     def hang_up(self) -> list[Message]:
         return []
-
-
-def _error(fields: Fields) -> list[Event]:
-    told = part(fields, "payload")
-    code = told.get("code")
-    return [Fault(str(code)[:40], text(told, "title")[:200])]

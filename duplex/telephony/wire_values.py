@@ -7,6 +7,7 @@ Rules
 from __future__ import annotations
 
 import binascii
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ Fields = dict[str, Any]
 NUMBER_MAX = 1 << 53
 TEXT_CHARACTERS_MAX = 4_096
 PARAMETERS_MAX = 64
+WORDS_CHARACTERS_MAX = 200
+_LONG_NUMBER = re.compile(r"\d(?:[\s()./-]*\d){4,}")
 
 _fields = msgspec.json.Decoder(dict[str, Any])
 
@@ -45,6 +48,12 @@ def text(fields: Fields, name: str, *, needed: bool = False) -> str:
     if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
         raise CarrierError("invalid_field", f"{name}: not a text of at most {TEXT_CHARACTERS_MAX} characters")
     return value
+
+
+def words(fields: Fields, name: str) -> str:
+    """What the carrier says to people in the field `name`, fit for a log: its beginning, and no number of five digits
+    or more, which may be a telephone's."""
+    return _LONG_NUMBER.sub("…", text(fields, name))[:WORDS_CHARACTERS_MAX]
 
 
 def number(fields: Fields, name: str) -> int | None:

@@ -25,7 +25,7 @@ from duplex.telephony.carrier import (
     Started,
     linear_line,
 )
-from duplex.telephony.media_streams import TELNYX, TWILIO, MediaStreams, StreamDialect
+from duplex.telephony.media_streams import OTHER_FAULT, TELNYX, TWILIO, MediaStreams, StreamDialect
 
 FRAME = bytes(range(160))
 PAYLOAD = base64.b64encode(FRAME).decode()
@@ -159,6 +159,24 @@ def test_keys_faults_and_the_end() -> None:
     assert receive(carrier, event="something_new") == []
     assert receive(carrier, event="stop", stream_id="st-1", stop={}) == [Closed("carrier_hung_up")]
     assert receive(carrier, event="media", media={"payload": PAYLOAD}) == [], "nothing counts behind the end"
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        (100003, "100003"),
+        ("100005", "100005"),
+        ("evil-1-+15550101", OTHER_FAULT),
+        (15550101, OTHER_FAULT),
+        (None, OTHER_FAULT),
+        ({}, OTHER_FAULT),
+    ],
+)
+def test_a_fault_is_named_as_its_carrier_does_only_where_that_is_known(code: Any, named: str) -> None:
+    error = {"code": code, "title": "no way to +15550101"}
+    for carrier in (telnyx()[0], MediaStreams(TELNYX)):
+        assert receive(carrier, event="error", payload=error) == [Fault(named, "no way to +…")]
+    assert receive(twilio(), event="error", payload={"code": 100003}) == [Fault(OTHER_FAULT, "")]
 
 
 @pytest.mark.parametrize(

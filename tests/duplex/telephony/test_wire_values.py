@@ -14,12 +14,14 @@ from duplex.telephony.wire_values import (
     NUMBER_MAX,
     PARAMETERS_MAX,
     TEXT_CHARACTERS_MAX,
+    WORDS_CHARACTERS_MAX,
     base64_bytes,
     number,
     object_of,
     part,
     text,
     texts,
+    words,
 )
 
 
@@ -58,6 +60,23 @@ def test_texts_and_parts() -> None:
             text({"a": value}, "a", needed=True)
     with pytest.raises(CarrierError, match=r"^b: "):
         part({"b": []}, "b")
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("rate 8000 is wrong", "rate 8000 is wrong"),
+        ("to +15550101: busy", "to +…: busy"),
+        ("(555) 010-0101", "(…"),
+        ("٥٥٥٠١٠٠", "…"),
+        ("1 2 3 4", "1 2 3 4"),
+        ("x" * 500, "x" * WORDS_CHARACTERS_MAX),
+        ("x" * 197 + "+15550101", "x" * 197 + "+…"),
+        (None, ""),
+    ],
+)
+def test_words_for_the_log_have_no_telephones_number(said: str | None, written: str) -> None:
+    assert words({"title": said}, "title") == written
 
 
 @given(st.binary(max_size=200))
