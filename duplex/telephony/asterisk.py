@@ -38,6 +38,7 @@ from duplex.telephony.carrier import (
     Started,
     Xoff,
     Xon,
+    beginning,
     digit_of,
     linear_line,
     mark_name,
@@ -120,22 +121,27 @@ class Asterisk:
     def _start(self, fields: Fields) -> list[Event]:
         if self._format is not None:
             raise CarrierError("out_of_order", "MEDIA_START came twice")
+        with beginning():
+            started = self._started(fields)
+        early, self._early = self._early, []
+        return [started, *early]
+
+    def _started(self, fields: Fields) -> Started:
         line = _FORMATS.get(text(fields, "format", needed=True))
         if line is None:
             wanted = ", ".join(_FORMATS)
-            raise CarrierError("unsupported_format", f"the channel's codec is none of {wanted}: set c()", fatal=True)
+            raise CarrierError("unsupported_format", f"the channel's codec is none of {wanted}: set c()")
         for mode, option in (("passthrough", "p"), ("unbuffered", "u")):
             if fields.get(mode) in (True, "true"):
-                raise CarrierError("unsupported_mode", f"the channel is {mode}: leave option {option} out", fatal=True)
+                raise CarrierError("unsupported_mode", f"the channel is {mode}: leave option {option} out")
         frame_bytes, usual = number(fields, "optimal_frame_size"), _frame_bytes(line)
         if frame_bytes is None or not 0 < frame_bytes <= FRAME_BYTES_MAX or frame_bytes % _sample_bytes(line):
-            raise CarrierError("invalid_frame_size", f"optimal_frame_size: {usual} is usual here", fatal=True)
+            raise CarrierError("invalid_frame_size", f"optimal_frame_size: {usual} is usual here")
         started = Started(
             text(fields, "connection_id"), text(fields, "channel_id"), line, parameters=_variables(fields)
         )
         self._format, self._frame_bytes = line, frame_bytes
-        early, self._early = self._early, []
-        return [started, *early]
+        return started
 
     def _mark(self, fields: Fields) -> list[Event]:
         return [self._marks.came_back(*parse_mark(text(fields, "correlation_id", needed=True)))]

@@ -33,6 +33,7 @@ from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.session_watch import SESSION_REPLACED
 from duplex.telephony.call_backs import CallBacks
 from duplex.telephony.carrier import CarrierError, Started
+from duplex.telephony.carrier_faults import CarrierFaults
 from duplex.telephony.inbound import InboundCounts
 from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import phone_tools
@@ -104,7 +105,9 @@ class Entrance:
         of ours."""
         try:
             with self.waiting(is_known=is_known):
-                opened = await opening(line.socket, line.carrier)
+                opened = await opening(
+                    line.socket, line.carrier, CarrierFaults(line.carrier.name, self._count_error, {})
+                )
                 grant = await admit(opened.started)
             await self._serve(line, opened, grant)
         except UnauthorizedError as error:
@@ -118,10 +121,13 @@ class Entrance:
 
     async def _turn_away(self, line: Line, code: str, why: str) -> None:
         _log.warning("phone_call_refused", carrier=line.carrier.name, code=code, why=why)
-        self._gateway.metrics.errors.labels("client", code).inc()
+        self._count_error(code)
         with suppress(SocketClosedError, TimeoutError):
             async with asyncio.timeout(CLOSE_S_MAX):
                 await line.socket.close(CLOSE_CODES.get(code, CLOSE_CODES["refused"]), code)
+
+    def _count_error(self, code: str) -> None:
+        self._gateway.metrics.errors.labels("client", code).inc()
 
     async def _serve(self, line: Line, opened: Opened, grant: Grant) -> None:
         """Raises `RefusedError`, or `ClientEventError` where what came with the ticket cannot be used."""

@@ -37,6 +37,7 @@ from duplex.telephony.carrier import (
     Message,
     SoundIn,
     Started,
+    beginning,
     digit_of,
     linear_line,
     mark_name,
@@ -56,8 +57,8 @@ class StreamDialect:
     """How a relative of the family says it. The names are fields; `call`, `account`, `caller` and `called` those of
     `start`, empty where there is none. `linear`: encodings that are PCM16, of the rate that is told beside them.
 
-    `faults`: codes of its `error` events. `names_stream`: what is sent names the stream. `reorders`: sound may come out of
-    order. `lead_ms`: DESIGN section 6.
+    `faults`: codes of its `error` events. `names_stream`: what is sent names the stream. `reorders`: sound may come out
+    of order. `lead_ms`: DESIGN section 6.
     """
 
     name: str
@@ -192,10 +193,14 @@ class MediaStreams:
         return events
 
     def _start(self, fields: Fields) -> list[Event]:
+        with beginning():
+            return [self._started(fields)]
+
+    def _started(self, fields: Fields) -> Started:
         dialect, start = self._dialect, part(fields, "start")
         stream = text(fields, dialect.stream) or text(start, dialect.stream)
         if not stream:
-            raise CarrierError("no_stream", f"start: no {dialect.stream}", fatal=True)
+            raise CarrierError("no_stream", f"start: no {dialect.stream}")
         line = self._format_of(part(start, dialect.format))
         started = Started(
             stream,
@@ -208,19 +213,19 @@ class MediaStreams:
         )
         self._stream = stream
         self._frame_bytes = len(line.encode(bytes(2 * (line.sample_rate * FRAME_MS // 1_000))))
-        return [started]
+        return started
 
     def _format_of(self, told: Fields) -> AudioFormat:
         encoding, rate = text(told, "encoding", needed=True), number(told, self._dialect.rate)
         if number(told, "channels") not in (None, 1):
-            raise CarrierError("unsupported_format", "start: more than one channel", fatal=True)
+            raise CarrierError("unsupported_format", "start: more than one channel")
         line = _LAWS.get(encoding)
         if line is not None and rate in (None, line.sample_rate):
             return line
         if encoding in self._dialect.linear and rate in _LINEAR_RATES:
             return linear_line(rate)
         wanted = ", ".join(sorted([*_LAWS, *self._dialect.linear]))
-        raise CarrierError("unsupported_format", f"start: sound that is none of {wanted}", fatal=True)
+        raise CarrierError("unsupported_format", f"start: sound that is none of {wanted}")
 
     def _media(self, fields: Fields) -> list[Event]:
         media = part(fields, "media")

@@ -17,6 +17,7 @@ from duplex.gateway import Gateway
 from duplex.pipeline import graph_of
 from duplex.realtime.connection import SocketClosedError
 from duplex.telephony.carrier import CarrierError, Message, Started
+from duplex.telephony.carrier_faults import FAULTS_MAX
 from duplex.telephony.entrance import KNOWN_MAX, STRANGERS_MAX, Entrance, from_number
 from duplex.telephony.media_streams import TWILIO, MediaStreams
 from duplex.telephony.phone_call import Line
@@ -135,7 +136,8 @@ def test_a_number_is_the_one_that_is_said(tmp_path: Path) -> None:
     ("messages", "closed"),
     [
         ((), None),
-        (('{"event":"media"}',), (1008, "out_of_order")),
+        (('{"event":"media"}',), None),
+        (('{"event":"media"}',) * (FAULTS_MAX + 1), (1008, "too_many_faults")),
         (("x" * (MESSAGE_BYTES_MAX + 1),), (1009, "message_too_large")),
         (('{"event":"start","start":{}}',), (1008, "no_stream")),
     ],

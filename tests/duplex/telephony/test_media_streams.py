@@ -132,6 +132,21 @@ def test_linear_sound_is_none_of_twilios() -> None:
         receive(MediaStreams(TWILIO), **start)
 
 
+@pytest.mark.parametrize(
+    ("told", "parameters"),
+    [(None, {}), ([{"name": "room", "value": "7"}], {"room": "7"}), ([1], {}), ({"room": "7", "n": 1}, {"room": "7"})],
+)
+def test_what_was_added_may_be_told_in_either_form(told: Any, parameters: dict[str, str]) -> None:
+    start = {**TELNYX_START["start"], "custom_parameters": told}  # type: ignore[dict-item]
+    (started,) = receive(MediaStreams(TELNYX), **{**TELNYX_START, "start": start})
+    assert isinstance(started, Started)
+    assert started.parameters == parameters
+
+
+def test_a_rate_may_be_written_with_a_point() -> None:
+    assert telnyx(sample_rate=8_000.0)[1].format == MU_LAW_LINE
+
+
 def test_a_stream_without_an_id_begins_no_call() -> None:
     with pytest.raises(CarrierError) as refused:
         receive(MediaStreams(TWILIO), event="start", start={})
