@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 PARAMETER_CHARACTERS_MAX = 500  # name and value
+_SIP = ("sip:", "sips:")
 USUAL_PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80}
 
 
@@ -37,9 +38,11 @@ def hang_up() -> str:
 
 
 def transfer(to: str) -> str:
-    """TwiML that has a call go on with the number `to`."""
+    """TwiML that has a call go on with the number, or the SIP address, `to`."""
     response = ElementTree.Element("Response")
-    ElementTree.SubElement(response, "Dial").text = to
+    dial = ElementTree.SubElement(response, "Dial")
+    callee = ElementTree.SubElement(dial, "Sip") if to.startswith(_SIP) else dial
+    callee.text = to
     return _document(response)
 
 

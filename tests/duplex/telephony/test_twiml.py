@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import MultiDict
 from twilio.request_validator import RequestValidator
-from twilio.twiml.voice_response import Connect, VoiceResponse
+from twilio.twiml.voice_response import Connect, Dial, VoiceResponse
 
 from duplex.telephony import twiml
 from duplex.telephony.twiml import connect_stream, is_signed, signature
@@ -97,3 +97,11 @@ def test_ends_and_transfers() -> None:
     transferred.dial("+15550199")
     assert canonicalize(twiml.hang_up()) == canonicalize(str(hung_up))
     assert canonicalize(twiml.transfer("+15550199")) == canonicalize(str(transferred))
+
+
+@pytest.mark.parametrize("to", ["sip:agent@example.com", "sips:agent@example.com;transport=tls?x-a=1&x-b=2"])
+def test_a_transfer_to_a_sip_address_names_it_as_one(to: str) -> None:
+    theirs, dial = VoiceResponse(), Dial()
+    dial.sip(to)
+    theirs.append(dial)
+    assert canonicalize(twiml.transfer(to)) == canonicalize(str(theirs))
