@@ -57,15 +57,13 @@ def signature(token: str, url: str, fields: Mapping[str, Sequence[str]]) -> str:
 
 
 def is_signed(token: str, url: str, fields: Mapping[str, Sequence[str]], given: str) -> bool:
-    """Whether `given` is the signature of a request to `url`, with its usual port or without one."""
+    """Whether `given` is the signature of a request to `url`, as it is written, or with its port left out or added:
+    Twilio is not consistent in that."""
     expected = [signature(token, spelt, fields) for spelt in _spellings(url)]
     return any(hmac.compare_digest(each.encode(), given.encode()) for each in expected)
 
 
 def _spellings(url: str) -> tuple[str, ...]:
     parts = urlsplit(url)
-    usual = USUAL_PORTS[parts.scheme]
-    if parts.port not in (None, usual):
-        return (url,)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return tuple(parts._replace(netloc=netloc).geturl() for netloc in (f"{host}", f"{host}:{usual}"))
+    other = f"{parts.netloc}:{USUAL_PORTS[parts.scheme]}" if parts.port is None else parts.netloc.rpartition(":")[0]
+    return (url, parts._replace(netloc=other).geturl())
