@@ -3,6 +3,8 @@
 Rules
 * A call needs a ticket: a client secret, spent by it. Where nothing is configured and only this machine can reach the
   service, calls of this machine need none, as elsewhere; those that a tunnel or a proxy brings do.
+* What a call is named in its `start` is anybody's to say. So the operator's own means (`Line.control`) are used only on
+  calls that a carrier has brought, or announced by their name: a ticket that somebody else made lets in, and no more.
 * At most `STRANGERS_MAX` connections wait for their ticket to come. Carriers that have shown who they are as they
   connected (a signature, a token, a login) have room of their own, which strangers cannot take.
 """
@@ -13,6 +15,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -109,7 +112,8 @@ class Entrance:
                     line.socket, line.carrier, CarrierFaults(line.carrier.name, self._count_error, {})
                 )
                 grant = await admit(opened.started)
-            await self._serve(line, opened, grant)
+            is_carriers = is_known or _is_announced(grant, opened.started)
+            await self._serve(line if is_carriers else replace(line, control=None), opened, grant)
         except UnauthorizedError as error:
             await self._turn_away(line, error.refusal.code, str(error))
         except (RefusedError, CarrierError, ClientEventError) as error:
@@ -195,6 +199,11 @@ class Entrance:
         if grant.session is not None:
             settings = apply_patch(settings, grant.session, self._gateway.tools.tools)
         return settings
+
+
+def _is_announced(grant: Grant, started: Started) -> bool:
+    """The carrier itself has told of this very call, for which the ticket was made."""
+    return grant.bounds.call is not None and grant.bounds.call == started.call
 
 
 def from_number(grant: Grant, caller: str) -> Grant:

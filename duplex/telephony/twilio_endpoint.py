@@ -74,8 +74,8 @@ class TwilioEndpoint:
         """A call has come: have its sound streamed to us, with a ticket."""
         try:
             form = await self._form(request)
-            caller = form.get("From", [""])[0] or None
-            grant = Grant(None, self._entrance.permission, Bounds(TELEPHONY, caller=caller))
+            caller, call = (form.get(name, [""])[0] or None for name in ("From", "CallSid"))
+            grant = Grant(None, self._entrance.permission, Bounds(TELEPHONY, caller=caller, call=call))
             ticket = await self._client_secrets.mint(self._ticket_s, grant)
         except _NotTwilioError as error:
             return error.answer

@@ -201,6 +201,8 @@ def test_tenants_stand_in_place_of_the_token() -> None:
         ({"public_url": "https://user@voice.example.com"}, "public_url"),
         ({"twilio_api_url": "http://api.example.com"}, "twilio_api_url"),
         ({"asterisk_user": "pbx"}, "asterisk_password_file"),
+        ({"telnyx_api_key_file": "x"}, "telnyx_token_file"),
+        ({"asterisk_control_url": "https://pbx"}, "asterisk_user or asterisk_urls"),
         ({"asterisk_password_file": "x"}, "asterisk_user"),
         ({"asterisk_user": "a:b", "asterisk_password_file": "x"}, "asterisk_user"),
         ({"asterisk_urls": "wss://pbx:8089/media"}, "asterisk_urls"),

@@ -7,8 +7,11 @@ import base64
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 import pytest
+from starlette.requests import Request
 from starlette.websockets import WebSocket
 from twilio.request_validator import RequestValidator
 
@@ -110,5 +113,48 @@ def test_who_has_a_ticket_alone_is_let_in_and_not_known(tmp_path: Path) -> None:
         house = House(tmp_path)
         ticket = await house.secrets.mint(60, Grant(None, bounds=Bounds(TELEPHONY)))
         assert await house.knows("telnyx", {"x-telnyx-streaming-auth-token": ticket}) is False
+
+    asyncio.run(scenario())
+
+
+def announcing(form: Mapping[str, str]) -> Request:
+    path, body = "/v1/telephony/twilio/voice", urlencode(form).encode()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    signed = RequestValidator(SECRET).compute_signature(f"http://127.0.0.1:8080{path}", form)
+    headers = {"content-type": "application/x-www-form-urlencoded", "x-twilio-signature": signed}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "server": ("127.0.0.1", 8080),
+    }
+    return Request(scope, receive)
+
+
+@pytest.mark.parametrize(
+    ("form", "bounds"),
+    [
+        ({"From": "+15550100", "CallSid": "CA01"}, Bounds(TELEPHONY, caller="+15550100", call="CA01")),
+        ({"CallSid": ""}, Bounds(TELEPHONY)),
+    ],
+)
+def test_a_ticket_of_the_webhook_is_for_the_call_that_twilio_announces(
+    tmp_path: Path, form: dict[str, str], bounds: Bounds
+) -> None:
+    async def scenario() -> None:
+        house = House(tmp_path)
+        twilio = house.doors["twilio"]
+        assert isinstance(twilio, TwilioEndpoint)
+        answer = await twilio.voice(announcing(form))
+        parameter = ElementTree.fromstring(bytes(answer.body)).find("Connect/Stream/Parameter")
+        assert parameter is not None
+        grant = await house.secrets.spend(parameter.attrib["value"])
+        assert grant is not None
+        assert grant.bounds == bounds
 
     asyncio.run(scenario())
