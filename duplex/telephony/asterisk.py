@@ -53,7 +53,7 @@ COMMAND_BYTES_MAX = 128  # MAX_TEXT_MESSAGE_LEN
 EARLY_BYTES_MAX = 48_000  # a second of the widest format
 STATUSES_MAX = 64  # questions without an answer; one is asked at each hold and each interruption
 LEAD_MS = 80
-FRAME_BYTES_MAX = 4_800  # 100 ms of the widest format
+FRAME_MS_MIN, FRAME_MS_MAX = 10, 60  # and whole tens of them: what telephones have; 20 is usual
 
 _FORMATS: Mapping[str, AudioFormat] = {
     "ulaw": MU_LAW_LINE,
@@ -134,9 +134,11 @@ class Asterisk:
         for mode, option in (("passthrough", "p"), ("unbuffered", "u")):
             if fields.get(mode) in (True, "true"):
                 raise CarrierError("unsupported_mode", f"the channel is {mode}: leave option {option} out")
-        frame_bytes, usual = number(fields, "optimal_frame_size"), _frame_bytes(line)
-        if frame_bytes is None or not 0 < frame_bytes <= FRAME_BYTES_MAX or frame_bytes % _sample_bytes(line):
-            raise CarrierError("invalid_frame_size", f"optimal_frame_size: {usual} is usual here")
+        frame_bytes = number(fields, "optimal_frame_size")
+        sizes = [_bytes_of(ms, line) for ms in range(FRAME_MS_MIN, FRAME_MS_MAX + 1, 10)]
+        if frame_bytes is None or frame_bytes not in sizes:
+            usual = _bytes_of(FRAME_MS, line)
+            raise CarrierError("invalid_frame_size", f"optimal_frame_size: none of {sizes}; {usual} is usual")
         started = Started(
             text(fields, "connection_id"), text(fields, "channel_id"), line, parameters=_variables(fields)
         )
@@ -208,8 +210,8 @@ def _sample_bytes(line: AudioFormat) -> int:
     return 2 if line.law is None else 1
 
 
-def _frame_bytes(line: AudioFormat) -> int:
-    return line.sample_rate * FRAME_MS // 1_000 * _sample_bytes(line)
+def _bytes_of(ms: int, line: AudioFormat) -> int:
+    return line.sample_rate * ms // 1_000 * _sample_bytes(line)
 
 
 def _variables(fields: Fields) -> dict[str, str]:
