@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,6 +19,9 @@ from duplex.telephony.entrance import TELEPHONY, Entrance
 from duplex.telephony.media_streams import TELNYX, MediaStreams
 from duplex.telephony.phone_call import Line
 from duplex.telephony.sockets import MESSAGE_BYTES_MAX
+from duplex.tenancies import Tenancy
+from duplex.transport import Transport
+from sessions.settings import SessionSettings
 from tests.duplex.gated_gateway import GatedGateway
 from tests.duplex.telephony.test_entrance import Socket
 
@@ -85,5 +89,50 @@ def test_the_operators_means_are_used_on_calls_that_the_carrier_has_brought_or_a
         assert await one.call(Grant(None, bounds=Bounds(TELEPHONY, call=announced)), is_known=is_known)
         assert one.socket.closed == (1009, "message_too_large")
         assert one.control.hung_up == hung_up
+
+    play(scenario)
+
+
+def test_a_ticket_for_one_session_begins_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        one = Bench(tmp_path, monkeypatch)
+        assert await one.call(Grant(None, bounds=Bounds(TELEPHONY, session="sess_1"))) is None
+        assert one.socket.closed == (1008, "session_not_allowed")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("end", "is_same"), [("", True), (TOO_LARGE, False)])
+def test_only_who_was_cut_off_goes_on_where_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, end: str, is_same: bool
+) -> None:
+    async def scenario() -> None:
+        one = Bench(tmp_path, monkeypatch, phone_resume_s=60)
+        grant = Grant(None, bounds=Bounds(TELEPHONY, caller=NUMBER))
+        first, again = await one.call(grant, end=end), await one.call(grant, end="")
+        assert None not in (first, again)
+        assert (first == again) is is_same
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("idle_s", "idle_ms"), [(0, None), (5, 5_000)])
+def test_who_says_nothing_is_spoken_to_after_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, idle_s: int, idle_ms: int | None
+) -> None:
+    async def scenario() -> None:
+        one = Bench(tmp_path, monkeypatch, phone_idle_s=idle_s)
+        begun: list[SessionSettings] = []
+        gateway, new_call = one.gated.gateway, one.gated.gateway.new_call
+
+        def noted(settings: SessionSettings, transport: Transport, tenancy: Tenancy) -> Any:
+            begun.append(settings)
+            return new_call(settings, transport, tenancy)
+
+        monkeypatch.setattr(gateway, "new_call", noted)
+        assert await one.call(Grant(None))
+        (settings,) = begun
+        assert settings.turn_detection is not None
+        assert settings.turn_detection.idle_timeout_ms == idle_ms
 
     play(scenario)
