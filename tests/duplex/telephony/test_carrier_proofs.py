@@ -14,6 +14,8 @@ import pytest
 from starlette.requests import Request
 from starlette.websockets import WebSocket
 from twilio.request_validator import RequestValidator
+from websockets.asyncio.server import serve
+from websockets.typing import Subprotocol
 
 from duplex.auth import Authority
 from duplex.client_secrets import Bounds, ClientSecrets, Grant
@@ -28,6 +30,7 @@ from duplex.telephony.telnyx_endpoint import TelnyxEndpoint
 from duplex.telephony.twilio_endpoint import TwilioEndpoint
 from sessions.memory_store import MemorySessionStore
 from sessions.planner import ReplyDefaults
+from tests.duplex.telephony.test_asterisk_endpoint import S_MAX, Pbx, asking
 from tests.duplex.test_gateway import Deaf
 
 SECRET, STREAM = "carriers-own", "ws://127.0.0.1:8080/v1/telephony/twilio"
@@ -47,13 +50,13 @@ class Watched(Entrance):
 class House:
     """A service with a secret of each carrier's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **more: Any) -> None:
         secret = folder / "secret"
         secret.write_text(SECRET)
         names = ("twilio_auth_token_file", "telnyx_token_file", "asterisk_password_file")
         settings: dict[str, Any] = dict.fromkeys(names, secret)
         url = "http://127.0.0.1:8080"
-        self.config = config = Config(data_dir=folder, public_url=url, asterisk_user="pbx", **settings)
+        self.config = config = Config(data_dir=folder, public_url=url, asterisk_user="pbx", **settings, **more)
         store = MemorySessionStore(lambda: 0)
         self.secrets = ClientSecrets(store)
         authority = Authority(config, self.secrets)
@@ -113,6 +116,24 @@ def test_who_has_a_ticket_alone_is_let_in_and_not_known(tmp_path: Path) -> None:
         house = House(tmp_path)
         ticket = await house.secrets.mint(60, Grant(None, bounds=Bounds(TELEPHONY)))
         assert await house.knows("telnyx", {"x-telnyx-streaming-auth-token": ticket}) is False
+
+    asyncio.run(scenario())
+
+
+def test_a_channel_that_the_service_has_connected_to_is_known(tmp_path: Path) -> None:
+    async def nothing() -> None:
+        pass
+
+    async def scenario() -> None:
+        pbx = Pbx(nothing)
+        async with asyncio.timeout(S_MAX), serve(pbx.stay, "127.0.0.1", 0, subprotocols=[Subprotocol("media")]) as one:
+            url = f"ws://127.0.0.1:{next(iter(one.sockets)).getsockname()[1]}"
+            house = House(tmp_path, asterisk_urls=(url,))
+            asterisk = house.doors["asterisk"]
+            assert isinstance(asterisk, AsteriskEndpoint)
+            assert (await asterisk.begin(asking(f"{url}/media/x", "none"))).status_code == 201
+            await pbx.left.wait()
+        assert house.entrance.known is True
 
     asyncio.run(scenario())
 
