@@ -62,7 +62,7 @@ class House:
         authority = Authority(config, self.secrets)
         gateway = Gateway(config, graph_of(config), store, Deaf(), ReplyDefaults("Hi.", 10))
         self.entrance = Watched(gateway, authority)
-        self.doors = {
+        self.doors: dict[str, TwilioEndpoint | TelnyxEndpoint | AsteriskEndpoint] = {
             "twilio": TwilioEndpoint(config, self.entrance, self.secrets),
             "telnyx": TelnyxEndpoint(config, self.entrance),
             "asterisk": AsteriskEndpoint(config, self.entrance, authority),

@@ -47,7 +47,7 @@ class Control:
 class Bench:
     """An entrance, before a gateway that takes every call."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.gated = GatedGateway(folder, monkeypatch, **settings)
         gateway = self.gated.gateway
         self.entrance = Entrance(gateway, Authority(gateway.config, ClientSecrets(gateway.store)))
