@@ -16,15 +16,18 @@ from duplex.auth import Authority
 from duplex.client_secrets import ClientSecrets
 from duplex.events_endpoint import EventsEndpoint
 from duplex.gateway import Gateway, is_session_id
+from duplex.loopback_guard import LoopbackGuard
 from duplex.neighbours import Neighbours
 from duplex.operations import Operations
 from duplex.pages import page_routes
 from duplex.realtime.sideband import SidebandEndpoint
 from duplex.realtime.websocket import RealtimeEndpoint
 from duplex.sessions_endpoint import SessionsEndpoint
-from duplex.telephony.routes import phone_routes
+from duplex.telephony.routes import PROVEN_PATHS, phone_routes
 from duplex.webrtc.endpoint import CallsEndpoint, refusal_response
 from duplex.webrtc.secrets_endpoint import SecretsEndpoint
+
+HEALTH_PATH = "/healthz"
 
 
 def build_app(gateway: Gateway, neighbours: Neighbours | None = None) -> Starlette:
@@ -74,7 +77,7 @@ def build_app(gateway: Gateway, neighbours: Neighbours | None = None) -> Starlet
 
     return Starlette(
         routes=[
-            Route("/healthz", health),
+            Route(HEALTH_PATH, health),
             Route("/readyz", ready),
             Route("/metrics", metrics),
             Route("/v1/capabilities", capabilities),
@@ -89,7 +92,7 @@ def build_app(gateway: Gateway, neighbours: Neighbours | None = None) -> Starlet
             *phone_routes(gateway, authority, client_secrets),
             *page_routes(),
         ],
-        middleware=[_cross_origin(authority)],
+        middleware=[*_loopback_guard(gateway), _cross_origin(authority)],
     )
 
 
@@ -111,3 +114,10 @@ class _CrossOrigin(CORSMiddleware):
 
 def _cross_origin(authority: Authority) -> Middleware:
     return Middleware(_CrossOrigin, authority=authority)
+
+
+def _loopback_guard(gateway: Gateway) -> list[Middleware]:
+    """Where anybody may call who can reach the service."""
+    if not gateway.config.is_private:
+        return []
+    return [Middleware(LoopbackGuard, open_paths=PROVEN_PATHS | {HEALTH_PATH})]

@@ -41,12 +41,13 @@ class TooManySecretsError(RuntimeError):
 
 class Bounds(msgspec.Struct, frozen=True):
     """How a secret may be used; None: in any way. `session`: the only one that may be served. `caller`: the number of
-    the telephone that it was made for."""
+    the telephone that it was made for; `call`: its carrier's id of that call, as the carrier itself has told."""
 
     transport: TransportName | None = None
     origin: str | None = None
     session: str | None = None
     caller: str | None = None
+    call: str | None = None
 
 
 ANYHOW = Bounds()

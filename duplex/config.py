@@ -159,12 +159,18 @@ class Config(BaseModel):
     def _check_phones(self) -> None:
         if self.twilio_auth_token_file is not None and self.public_url is None:
             raise ValueError("twilio_auth_token_file needs public_url: where Twilio reaches this service")
+        if self.public_url and not _is_loopback(self.public_url) and self.token is None and self.tenants_file is None:
+            raise ValueError("public_url: others reach this service there: set token (DUPLEX_TOKEN) as well")
         for name in ("public_url", "twilio_api_url", "telnyx_api_url", "asterisk_control_url"):
             url = getattr(self, name)
             if url and url.startswith("http:") and not _is_loopback(url):
                 raise ValueError(f"{name}: https, as what travels there is secret")
         if (self.asterisk_user is None) is not (self.asterisk_password_file is None):
             raise ValueError("asterisk_user and asterisk_password_file: both, or none")
+        if self.telnyx_api_key_file is not None and self.telnyx_token_file is None:
+            raise ValueError("telnyx_api_key_file needs telnyx_token_file: it is used on calls that Telnyx has brought")
+        if self.asterisk_control_url is not None and self.asterisk_user is None and not self.asterisk_urls:
+            raise ValueError("asterisk_control_url needs asterisk_user or asterisk_urls: the PBX that it is for")
         if not all(_ASTERISK_URL.fullmatch(url) for url in self.asterisk_urls):
             raise ValueError("asterisk_urls: each is ws://host:port or wss://host:port, without a path")
         if not all(_TRANSFER_TO.fullmatch(place) for place in self.phone_transfer_to):

@@ -36,7 +36,7 @@ async def _read(neighbour: Neighbour, wanted: Wanted, headers: Mapping[str, str]
     try:
         async with asyncio.timeout(ANSWER_MS_MAX / 1_000):
             async with httpx2.AsyncClient(transport=transport, trust_env=False) as http:
-                answer = await http.get("http://gateway/v1/events", params=query, headers=passed_on(headers))
+                answer = await http.get("http://localhost/v1/events", params=query, headers=passed_on(headers))
         return _readings.decode(answer.content) if answer.status_code == httpx2.codes.OK else _nothing(neighbour, AWAY)
     except (httpx2.ConnectError, msgspec.DecodeError):
         return _nothing(neighbour, AWAY)

@@ -38,6 +38,7 @@ const FINAL_CODES = new Set([
   "missing_token",
   "invalid_token",
   "origin_not_allowed",
+  "not_from_here",
   "session_not_allowed",
   "session_not_resumable",
   "session_unreadable",

@@ -227,7 +227,7 @@ class SidebandEndpoint:
 
     async def _pass_on(self, websocket: WebSocket, owner: Neighbour) -> None:
         """Raises `RefusedError` with what the owner says, or where it says nothing."""
-        address = f"ws://gateway/v1/realtime?{websocket.url.query}"
+        address = f"ws://localhost/v1/realtime?{websocket.url.query}"
         try:
             far = await unix_connect(
                 str(owner.socket),

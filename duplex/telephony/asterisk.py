@@ -38,13 +38,14 @@ from duplex.telephony.carrier import (
     Started,
     Xoff,
     Xon,
+    beginning,
     digit_of,
     linear_line,
     mark_name,
     parse_mark,
 )
 from duplex.telephony.marks import Marks
-from duplex.telephony.wire_values import Fields, number, object_of, text, texts
+from duplex.telephony.wire_values import Fields, number, object_of, text, texts, words
 from media.audio_format import AudioFormat
 
 SUBPROTOCOL = "media"
@@ -52,7 +53,7 @@ COMMAND_BYTES_MAX = 128  # MAX_TEXT_MESSAGE_LEN
 EARLY_BYTES_MAX = 48_000  # a second of the widest format
 STATUSES_MAX = 64  # questions without an answer; one is asked at each hold and each interruption
 LEAD_MS = 80
-FRAME_BYTES_MAX = 4_800  # 100 ms of the widest format
+FRAME_MS_MIN, FRAME_MS_MAX = 10, 60  # and whole tens of them: what telephones have; 20 is usual
 
 _FORMATS: Mapping[str, AudioFormat] = {
     "ulaw": MU_LAW_LINE,
@@ -86,7 +87,7 @@ class Asterisk:
             "MEDIA_XOFF": lambda _fields: [Xoff()],
             "MEDIA_XON": lambda _fields: [Xon()],
             "DTMF_END": lambda fields: [digit_of(text(fields, "digit", needed=True))],
-            "ERROR": lambda fields: [Fault("error", text(fields, "error_text")[:200])],
+            "ERROR": lambda fields: [Fault("error", words(fields, "error_text"))],
         }
 
     @property
@@ -120,22 +121,29 @@ class Asterisk:
     def _start(self, fields: Fields) -> list[Event]:
         if self._format is not None:
             raise CarrierError("out_of_order", "MEDIA_START came twice")
+        with beginning():
+            started = self._started(fields)
+        early, self._early = self._early, []
+        return [started, *early]
+
+    def _started(self, fields: Fields) -> Started:
         line = _FORMATS.get(text(fields, "format", needed=True))
         if line is None:
             wanted = ", ".join(_FORMATS)
-            raise CarrierError("unsupported_format", f"the channel's codec is none of {wanted}: set c()", fatal=True)
+            raise CarrierError("unsupported_format", f"the channel's codec is none of {wanted}: set c()")
         for mode, option in (("passthrough", "p"), ("unbuffered", "u")):
             if fields.get(mode) in (True, "true"):
-                raise CarrierError("unsupported_mode", f"the channel is {mode}: leave option {option} out", fatal=True)
-        frame_bytes, usual = number(fields, "optimal_frame_size"), _frame_bytes(line)
-        if frame_bytes is None or not 0 < frame_bytes <= FRAME_BYTES_MAX or frame_bytes % _sample_bytes(line):
-            raise CarrierError("invalid_frame_size", f"optimal_frame_size: {usual} is usual here", fatal=True)
+                raise CarrierError("unsupported_mode", f"the channel is {mode}: leave option {option} out")
+        frame_bytes = number(fields, "optimal_frame_size")
+        sizes = [_bytes_of(ms, line) for ms in range(FRAME_MS_MIN, FRAME_MS_MAX + 1, 10)]
+        if frame_bytes is None or frame_bytes not in sizes:
+            usual = _bytes_of(FRAME_MS, line)
+            raise CarrierError("invalid_frame_size", f"optimal_frame_size: none of {sizes}; {usual} is usual")
         started = Started(
             text(fields, "connection_id"), text(fields, "channel_id"), line, parameters=_variables(fields)
         )
         self._format, self._frame_bytes = line, frame_bytes
-        early, self._early = self._early, []
-        return [started, *early]
+        return started
 
     def _mark(self, fields: Fields) -> list[Event]:
         return [self._marks.came_back(*parse_mark(text(fields, "correlation_id", needed=True)))]
@@ -202,8 +210,8 @@ def _sample_bytes(line: AudioFormat) -> int:
     return 2 if line.law is None else 1
 
 
-def _frame_bytes(line: AudioFormat) -> int:
-    return line.sample_rate * FRAME_MS // 1_000 * _sample_bytes(line)
+def _bytes_of(ms: int, line: AudioFormat) -> int:
+    return line.sample_rate * ms // 1_000 * _sample_bytes(line)
 
 
 def _variables(fields: Fields) -> dict[str, str]:

@@ -95,7 +95,7 @@ class AsteriskEndpoint:
             return await self._entrance.grant(ticket, needed=needed)
 
         line = Line(CarriersSocket(websocket), Asterisk(), self._control, probe_of(websocket))
-        await self._entrance.receive(line, admit)
+        await self._entrance.receive(line, admit, is_known=is_known)
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:
         """The name and the password are right; False where there are none. Raises `UnauthorizedError`."""
@@ -172,7 +172,8 @@ class AsteriskEndpoint:
             return from_number(grant, started.parameters.get("caller", ""))
 
         async with connection:
-            await self._entrance.receive(Line(OwnSocket(connection), Asterisk(), self._control), admit)
+            line = Line(OwnSocket(connection), Asterisk(), self._control)
+            await self._entrance.receive(line, admit, is_known=True)
 
     def _served(self, serving: asyncio.Task[None]) -> None:
         self._calls.discard(serving)

@@ -18,7 +18,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -45,6 +46,16 @@ class CarrierError(ValueError):
         super().__init__(message)
         self.code = code
         self.fatal = fatal
+
+
+@contextmanager
+def beginning() -> Iterator[None]:
+    """A start is read: of whatever is wrong with it, no call can come."""
+    try:
+        yield
+    except CarrierError as error:
+        error.fatal = True
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,20 @@
 Rules
 * A call needs a ticket: a client secret, spent by it. Where nothing is configured and only this machine can reach the
   service, calls of this machine need none, as elsewhere; those that a tunnel or a proxy brings do.
-* At most `STRANGERS_MAX` connections wait for their ticket to come.
+* What a call is named in its `start` is anybody's to say. So the operator's own means (`Line.control`) are used only on
+  calls that a carrier has brought, or announced by their name: a ticket that somebody else made lets in, and no more.
+* At most `STRANGERS_MAX` connections wait for their ticket to come. Carriers that have shown who they are as they
+  connected (a signature, a token, a login) have room of their own, which strangers cannot take.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -22,8 +26,8 @@ from duplex.admission import RefusedError
 from duplex.auth import Authority, Refusal, UnauthorizedError
 from duplex.call import INTERNAL_ERROR, Call
 from duplex.client_secrets import Grant, TransportName
-from duplex.config import LOOPBACK_HOSTS
 from duplex.gateway import Admitted, Gateway
+from duplex.loopback_guard import is_from_here
 from duplex.realtime.client_events import ClientEventError
 from duplex.realtime.connection import SocketClosedError
 from duplex.realtime.session_config import apply_patch
@@ -32,6 +36,7 @@ from duplex.realtime.websocket import PROBE_EXTENSION
 from duplex.session_watch import SESSION_REPLACED
 from duplex.telephony.call_backs import CallBacks
 from duplex.telephony.carrier import CarrierError, Started
+from duplex.telephony.carrier_faults import CarrierFaults
 from duplex.telephony.inbound import InboundCounts
 from duplex.telephony.phone_call import START_S_MAX, Line, Opened, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import phone_tools
@@ -44,9 +49,9 @@ from sessions.settings import SessionSettings, TurnDetection
 
 TELEPHONY: TransportName = "telephony"
 STRANGERS_MAX = 64
+KNOWN_MAX = 256  # of one gateway, which starts no more calls than that within `START_S_MAX`
 BUSY_RETRY_S = 5
 NS_PER_S = 1_000_000_000
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
 
 # Ends that neither we nor anybody's rule has wanted: the caller may be lost to a tunnel, or have said goodbye.
 _CUT_OFF = frozenset({"client_closed", "idle", "slow_client", "service_shutdown", "stage_unresponsive", INTERNAL_ERROR})
@@ -61,7 +66,7 @@ class Entrance:
         self._gateway = gateway
         self._authority = authority
         self._call_backs = CallBacks(gateway.store, gateway.config.phone_resume_s)
-        self._strangers = 0
+        self._waiting: Counter[bool] = Counter()  # those that are known, and those that are not
 
     @property
     def permission(self) -> Permission:
@@ -70,20 +75,19 @@ class Entrance:
 
     def is_from_here(self, headers: Mapping[str, str]) -> bool:
         """A program of this machine asks, of a service that is for this machine alone."""
-        name = urlsplit(f"//{headers.get('host', '')}").hostname
-        is_direct = name in LOOPBACK_HOSTS and not any(header in headers for header in _FORWARDED)
-        return self._gateway.config.is_private and is_direct
+        return self._gateway.config.is_private and is_from_here(headers)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Somebody has yet to say who they are. Raises `RefusedError`."""
-        if self._strangers >= STRANGERS_MAX:
-            raise RefusedError("too_many_strangers", "too many calls are just beginning", BUSY_RETRY_S)
-        self._strangers += 1
+    def waiting(self, *, is_known: bool) -> Iterator[None]:
+        """Somebody has yet to start, and to say who they are unless that `is_known`. Raises `RefusedError`."""
+        if self._waiting[is_known] >= (KNOWN_MAX if is_known else STRANGERS_MAX):
+            code = "too_many_beginnings" if is_known else "too_many_strangers"
+            raise RefusedError(code, "too many calls are just beginning", BUSY_RETRY_S)
+        self._waiting[is_known] += 1
         try:
             yield
         finally:
-            self._strangers -= 1
+            self._waiting[is_known] -= 1
 
     async def grant(self, ticket: str, *, needed: bool) -> Grant:
         """What `ticket` grants, which is spent; where there is none and none is `needed`, what anybody may.
@@ -96,14 +100,20 @@ class Entrance:
             raise UnauthorizedError(Refusal(401, "missing_ticket", "a call needs a ticket: see docs/telephony.md"))
         return Grant(None, self.permission)
 
-    async def receive(self, line: Line, admit: Callable[[Started], Awaitable[Grant]]) -> None:
+    async def receive(
+        self, line: Line, admit: Callable[[Started], Awaitable[Grant]], *, is_known: bool = False
+    ) -> None:
         """Serve whoever is at the other end of an open socket, once it has started and `admit` has let it in: that
-        raises `UnauthorizedError`. Never raises but by a fault of ours."""
+        raises `UnauthorizedError`. `is_known`: it has shown that it is a carrier of ours. Never raises but by a fault
+        of ours."""
         try:
-            with self.waiting():
-                opened = await opening(line.socket, line.carrier)
+            with self.waiting(is_known=is_known):
+                opened = await opening(
+                    line.socket, line.carrier, CarrierFaults(line.carrier.name, self._count_error, {})
+                )
                 grant = await admit(opened.started)
-            await self._serve(line, opened, grant)
+            is_carriers = is_known or _is_announced(grant, opened.started)
+            await self._serve(line if is_carriers else replace(line, control=None), opened, grant)
         except UnauthorizedError as error:
             await self._turn_away(line, error.refusal.code, str(error))
         except (RefusedError, CarrierError, ClientEventError) as error:
@@ -115,10 +125,13 @@ class Entrance:
 
     async def _turn_away(self, line: Line, code: str, why: str) -> None:
         _log.warning("phone_call_refused", carrier=line.carrier.name, code=code, why=why)
-        self._gateway.metrics.errors.labels("client", code).inc()
+        self._count_error(code)
         with suppress(SocketClosedError, TimeoutError):
             async with asyncio.timeout(CLOSE_S_MAX):
                 await line.socket.close(CLOSE_CODES.get(code, CLOSE_CODES["refused"]), code)
+
+    def _count_error(self, code: str) -> None:
+        self._gateway.metrics.errors.labels("client", code).inc()
 
     async def _serve(self, line: Line, opened: Opened, grant: Grant) -> None:
         """Raises `RefusedError`, or `ClientEventError` where what came with the ticket cannot be used."""
@@ -186,6 +199,11 @@ class Entrance:
         if grant.session is not None:
             settings = apply_patch(settings, grant.session, self._gateway.tools.tools)
         return settings
+
+
+def _is_announced(grant: Grant, started: Started) -> bool:
+    """The carrier itself has told of this very call, for which the ticket was made."""
+    return grant.bounds.call is not None and grant.bounds.call == started.call
 
 
 def from_number(grant: Grant, caller: str) -> Grant:

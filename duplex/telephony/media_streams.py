@@ -12,6 +12,7 @@ Sources
 Rules
 * Numbers may be texts. Fields and events that are not known here are passed over.
 * Sound of our own, which some carriers can be asked to send back, is not the caller's.
+* What a carrier calls its faults is a label of a metric only where that is known here.
 * No event counts before `start`, and none after `stop`.
 """
 
@@ -36,16 +37,18 @@ from duplex.telephony.carrier import (
     Message,
     SoundIn,
     Started,
+    beginning,
     digit_of,
     linear_line,
     mark_name,
     parse_mark,
 )
 from duplex.telephony.marks import Marks
-from duplex.telephony.wire_values import Fields, base64_bytes, number, object_of, part, text, texts
+from duplex.telephony.wire_values import Fields, base64_bytes, number, object_of, part, text, texts, words
 from media.audio_format import AudioFormat
 
 _CALLERS_TRACKS = frozenset({"", "inbound", "inbound_track"})
+OTHER_FAULT = "other"
 _json = msgspec.json.Encoder()
 
 
@@ -54,7 +57,8 @@ class StreamDialect:
     """How a relative of the family says it. The names are fields; `call`, `account`, `caller` and `called` those of
     `start`, empty where there is none. `linear`: encodings that are PCM16, of the rate that is told beside them.
 
-    `names_stream`: what is sent names the stream. `reorders`: sound may come out of order. `lead_ms`: DESIGN section 6.
+    `faults`: codes of its `error` events. `names_stream`: what is sent names the stream. `reorders`: sound may come out
+    of order. `lead_ms`: DESIGN section 6.
     """
 
     name: str
@@ -67,6 +71,7 @@ class StreamDialect:
     format: str
     rate: str
     linear: frozenset[str]
+    faults: frozenset[str]
     names_stream: bool
     reorders: bool
     lead_ms: int
@@ -84,6 +89,7 @@ TWILIO = StreamDialect(
     format="mediaFormat",
     rate="sampleRate",
     linear=frozenset(),
+    faults=frozenset(),
     names_stream=True,
     reorders=False,
     lead_ms=250,
@@ -100,6 +106,7 @@ TELNYX = StreamDialect(
     format="media_format",
     rate="sample_rate",
     linear=frozenset({"L16"}),
+    faults=frozenset({"100002", "100003", "100004", "100005"}),
     names_stream=False,
     reorders=True,
     lead_ms=250,
@@ -151,7 +158,7 @@ class MediaStreams:
             "media": self._media,
             "dtmf": lambda fields: [digit_of(text(part(fields, "dtmf"), "digit", needed=True))],
             "mark": self._mark,
-            "error": _error,
+            "error": self._error,
             "stop": lambda _fields: [Closed("carrier_hung_up")],
         }
 
@@ -186,10 +193,14 @@ class MediaStreams:
         return events
 
     def _start(self, fields: Fields) -> list[Event]:
+        with beginning():
+            return [self._started(fields)]
+
+    def _started(self, fields: Fields) -> Started:
         dialect, start = self._dialect, part(fields, "start")
         stream = text(fields, dialect.stream) or text(start, dialect.stream)
         if not stream:
-            raise CarrierError("no_stream", f"start: no {dialect.stream}", fatal=True)
+            raise CarrierError("no_stream", f"start: no {dialect.stream}")
         line = self._format_of(part(start, dialect.format))
         started = Started(
             stream,
@@ -202,19 +213,19 @@ class MediaStreams:
         )
         self._stream = stream
         self._frame_bytes = len(line.encode(bytes(2 * (line.sample_rate * FRAME_MS // 1_000))))
-        return [started]
+        return started
 
     def _format_of(self, told: Fields) -> AudioFormat:
         encoding, rate = text(told, "encoding", needed=True), number(told, self._dialect.rate)
         if number(told, "channels") not in (None, 1):
-            raise CarrierError("unsupported_format", "start: more than one channel", fatal=True)
+            raise CarrierError("unsupported_format", "start: more than one channel")
         line = _LAWS.get(encoding)
         if line is not None and rate in (None, line.sample_rate):
             return line
         if encoding in self._dialect.linear and rate in _LINEAR_RATES:
             return linear_line(rate)
         wanted = ", ".join(sorted([*_LAWS, *self._dialect.linear]))
-        raise CarrierError("unsupported_format", f"start: sound that is none of {wanted}", fatal=True)
+        raise CarrierError("unsupported_format", f"start: sound that is none of {wanted}")
 
     def _media(self, fields: Fields) -> list[Event]:
         media = part(fields, "media")
@@ -224,6 +235,11 @@ class MediaStreams:
         if not isinstance(payload, str):
             raise CarrierError("invalid_payload", "payload: not a text")
         return [SoundIn(base64_bytes(payload), number(media, "timestamp"), number(media, "chunk"))]
+
+    def _error(self, fields: Fields) -> list[Event]:
+        told = part(fields, "payload")
+        code = str(told.get("code"))
+        return [Fault(code if code in self._dialect.faults else OTHER_FAULT, words(told, "title"))]
 
     def _mark(self, fields: Fields) -> list[Event]:
         return [self._marks.came_back(*parse_mark(text(part(fields, "mark"), "name", needed=True)))]
@@ -258,9 +274,3 @@ class MediaStreams:
 
     def hang_up(self) -> list[Message]:
         return []
-
-
-def _error(fields: Fields) -> list[Event]:
-    told = part(fields, "payload")
-    code = told.get("code")
-    return [Fault(str(code)[:40], text(told, "title")[:200])]

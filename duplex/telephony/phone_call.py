@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
 * Nothing is heard, and nothing said, before the carrier has started and whoever is behind it may call.
-* What the carrier says wrong is counted and passed over, up to `FAULTS_MAX` times; a fault of ours ends this call.
+* What the carrier says wrong is passed over (`CarrierFaults`); a fault of ours ends this call.
 * Whatever happens, the socket is closed, and the telephone call ended, in bounded time.
 """
 
@@ -27,6 +27,7 @@ from duplex.gateway import new_id
 from duplex.realtime.connection import Allowance, Limits, SocketClosedError, wire_bytes
 from duplex.realtime.sockets import CLOSE_CODES, CLOSE_FAULT
 from duplex.telephony.carrier import Carrier, CarrierError, Closed, Dtmf, Event, Fault, Message, SoundIn, Started
+from duplex.telephony.carrier_faults import CarrierFaults
 from duplex.telephony.control import CarrierControl, ControlError
 from duplex.telephony.digits import Digits
 from duplex.telephony.inbound import Inbound, InboundCounts
@@ -43,7 +44,6 @@ from sessions.settings import ResponseSpec
 
 START_S_MAX = 5
 CLOSE_S_MAX = 5
-FAULTS_MAX = 100  # of a carrier that speaks another language nothing will come
 HEARD_NS_MAX = 15_000_000_000  # a long goodbye
 _CALLER_LEFT = "client_closed"
 
@@ -58,13 +58,27 @@ class Opened:
     events: tuple[Event, ...]
 
 
-async def opening(socket: PhoneSocket, carrier: Carrier) -> Opened:
+async def opening(socket: PhoneSocket, carrier: Carrier, faults: CarrierFaults) -> Opened:
     """Wait for the carrier to start. Raises `CarrierError`, `SocketClosedError`, or TimeoutError."""
     async with asyncio.timeout(START_S_MAX):
         while True:
-            match carrier.receive(await socket.receive()):
+            message = await socket.receive()
+            match _parsed(carrier, message, faults):
                 case [Started() as started, *events]:
                     return Opened(started, tuple(events))
+                case [Fault(code, why)]:
+                    faults.note(f"carrier_{code}", why)
+
+
+def _parsed(carrier: Carrier, message: Message, faults: CarrierFaults) -> list[Event]:
+    """What it says; nothing where that cannot be understood. Raises `CarrierError` where that can be no call."""
+    try:
+        return carrier.receive(message)
+    except CarrierError as error:
+        if error.fatal:
+            raise
+        faults.note(error.code, str(error))
+        return []
 
 
 def transport_of(carrier: Carrier, line: AudioFormat, tools: tuple[ServiceTool, ...] = ()) -> Transport:
@@ -120,7 +134,7 @@ class PhoneCall:
         self._digits = Digits()
         self._keyed = asyncio.Event()  # a key was pressed
         self._allowance = Allowance(limits.bytes_per_second_max)
-        self._faults = 0
+        self._faults = CarrierFaults(carrier.name, call.client_failed, {"session": call.session})
         self._last_input_ns = time.monotonic_ns()
         self._close_code = CLOSE_FAULT
 
@@ -213,36 +227,17 @@ class PhoneCall:
             try:
                 message = await self._socket.receive()
             except CarrierError as error:
-                self._failed(error.code, str(error))
+                self._faults.note(error.code, str(error))
                 return error.code
             now_ns = self._last_input_ns = time.monotonic_ns()
             self._call.message_passed(wire_bytes(message))
-            for event in self._parsed(message):
+            for event in _parsed(self._carrier, message, self._faults):
                 if isinstance(event, Closed):
                     return _CALLER_LEFT
                 await self._take(event)
             # Also where there is nothing to wait for: other calls have their turn in between.
             await asyncio.sleep(self._allowance.spend(wire_bytes(message), now_ns) / 1e9)
             await self._call.journal.until_room()
-
-    def _parsed(self, message: Message) -> list[Event]:
-        try:
-            return self._carrier.receive(message)
-        except CarrierError as error:
-            if error.fatal:
-                raise
-            self._failed(error.code, str(error))
-            return []
-
-    def _failed(self, code: str, message: str) -> None:
-        self._call.client_failed(code)
-        if not self._faults:
-            _log.warning(
-                "carrier_fault", session=self._call.session, carrier=self._carrier.name, code=code, why=message
-            )
-        self._faults += 1
-        if self._faults > FAULTS_MAX:
-            raise CarrierError("too_many_faults", "nothing that the carrier says is understood", fatal=True)
 
     async def _take(self, event: Event) -> None:
         match event:
@@ -255,7 +250,7 @@ class PhoneCall:
             case Dtmf(digit):
                 self._press(digit)
             case Fault():
-                self._failed(f"carrier_{event.code}", event.message)
+                self._faults.note(f"carrier_{event.code}", event.message)
             case _:
                 self._line.told(event, time.monotonic_ns())
 

@@ -11,6 +11,16 @@ from duplex.telephony import asterisk_endpoint, telnyx_endpoint, twilio_endpoint
 from duplex.telephony.entrance import Entrance
 
 PHONE_PATHS = "/v1/telephony/"
+# Who asks there shows a signature, a ticket or a secret of a carrier's, if it is not a program of this machine.
+PROVEN_PATHS = frozenset(
+    {
+        twilio_endpoint.VOICE_PATH,
+        twilio_endpoint.STATUS_PATH,
+        twilio_endpoint.STREAM_PATH,
+        telnyx_endpoint.STREAM_PATH,
+        asterisk_endpoint.STREAM_PATH,
+    }
+)
 
 
 def phone_routes(gateway: Gateway, authority: Authority, client_secrets: ClientSecrets) -> list[BaseRoute]:

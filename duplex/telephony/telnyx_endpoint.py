@@ -48,7 +48,7 @@ class TelnyxEndpoint:
             return from_number(grant, started.caller) if is_known else grant
 
         line = Line(CarriersSocket(websocket), MediaStreams(TELNYX), self._control, probe_of(websocket))
-        await self._entrance.receive(line, admit)
+        await self._entrance.receive(line, admit, is_known=is_known)
 
     def _is_known(self, given: str) -> bool:
         return self._token is not None and secrets.compare_digest(given.encode(), self._token.encode())

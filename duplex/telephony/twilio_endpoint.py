@@ -74,8 +74,8 @@ class TwilioEndpoint:
         """A call has come: have its sound streamed to us, with a ticket."""
         try:
             form = await self._form(request)
-            caller = form.get("From", [""])[0] or None
-            grant = Grant(None, self._entrance.permission, Bounds(TELEPHONY, caller=caller))
+            caller, call = (form.get(name, [""])[0] or None for name in ("From", "CallSid"))
+            grant = Grant(None, self._entrance.permission, Bounds(TELEPHONY, caller=caller, call=call))
             ticket = await self._client_secrets.mint(self._ticket_s, grant)
         except _NotTwilioError as error:
             return error.answer
@@ -122,7 +122,8 @@ class TwilioEndpoint:
 
     async def stream(self, websocket: WebSocket) -> None:
         """Serve a call."""
-        if not self._is_upgrade_signed(websocket.headers):
+        is_signed_upgrade = self._is_upgrade_signed(websocket.headers)
+        if is_signed_upgrade is False:
             await deny(websocket, 403, "invalid_signature", "the signature of the upgrade is not Twilio's")
             return
         needed = self._token is not None or not self._entrance.is_from_here(websocket.headers)
@@ -132,9 +133,11 @@ class TwilioEndpoint:
             return await self._entrance.grant(started.parameters.get("ticket", ""), needed=needed)
 
         line = Line(CarriersSocket(websocket), MediaStreams(TWILIO), self._control, probe_of(websocket))
-        await self._entrance.receive(line, admit)
+        await self._entrance.receive(line, admit, is_known=is_signed_upgrade is True)
 
-    def _is_upgrade_signed(self, headers: Headers) -> bool:
-        """Where it is signed at all, and there is a token to tell."""
+    def _is_upgrade_signed(self, headers: Headers) -> bool | None:
+        """By Twilio; None where nobody has signed it, or there is no token to tell."""
         given = headers.get(SIGNATURE)
-        return self._token is None or given is None or is_signed(self._token, self._stream_url, {}, given)
+        if self._token is None or given is None:
+            return None
+        return is_signed(self._token, self._stream_url, {}, given)

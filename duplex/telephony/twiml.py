@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 PARAMETER_CHARACTERS_MAX = 500  # name and value
+_SIP = ("sip:", "sips:")
 USUAL_PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80}
 
 
@@ -37,9 +38,11 @@ def hang_up() -> str:
 
 
 def transfer(to: str) -> str:
-    """TwiML that has a call go on with the number `to`."""
+    """TwiML that has a call go on with the number, or the SIP address, `to`."""
     response = ElementTree.Element("Response")
-    ElementTree.SubElement(response, "Dial").text = to
+    dial = ElementTree.SubElement(response, "Dial")
+    callee = ElementTree.SubElement(dial, "Sip") if to.startswith(_SIP) else dial
+    callee.text = to
     return _document(response)
 
 
@@ -54,15 +57,13 @@ def signature(token: str, url: str, fields: Mapping[str, Sequence[str]]) -> str:
 
 
 def is_signed(token: str, url: str, fields: Mapping[str, Sequence[str]], given: str) -> bool:
-    """Whether `given` is the signature of a request to `url`, with its usual port or without one."""
+    """Whether `given` is the signature of a request to `url`, as it is written, or with its port left out or added:
+    Twilio is not consistent in that."""
     expected = [signature(token, spelt, fields) for spelt in _spellings(url)]
     return any(hmac.compare_digest(each.encode(), given.encode()) for each in expected)
 
 
 def _spellings(url: str) -> tuple[str, ...]:
     parts = urlsplit(url)
-    usual = USUAL_PORTS[parts.scheme]
-    if parts.port not in (None, usual):
-        return (url,)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return tuple(parts._replace(netloc=netloc).geturl() for netloc in (f"{host}", f"{host}:{usual}"))
+    other = f"{parts.netloc}:{USUAL_PORTS[parts.scheme]}" if parts.port is None else parts.netloc.rpartition(":")[0]
+    return (url, parts._replace(netloc=other).geturl())

@@ -7,6 +7,7 @@ Rules
 from __future__ import annotations
 
 import binascii
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ Fields = dict[str, Any]
 NUMBER_MAX = 1 << 53
 TEXT_CHARACTERS_MAX = 4_096
 PARAMETERS_MAX = 64
+WORDS_CHARACTERS_MAX = 200
+_LONG_NUMBER = re.compile(r"\d(?:[\s()./-]*\d){4,}")
 
 _fields = msgspec.json.Decoder(dict[str, Any])
 
@@ -31,7 +34,9 @@ def object_of(text: str) -> Fields:
 
 def part(fields: Fields, name: str) -> Fields:
     """The object that is the field `name`; empty where there is none."""
-    value = fields.get(name, {})
+    value = fields.get(name)
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise CarrierError("invalid_field", f"{name}: not an object")
     return value
@@ -47,12 +52,20 @@ def text(fields: Fields, name: str, *, needed: bool = False) -> str:
     return value
 
 
+def words(fields: Fields, name: str) -> str:
+    """What the carrier says to people in the field `name`, fit for a log: its beginning, and no number of five digits
+    or more, which may be a telephone's."""
+    return _LONG_NUMBER.sub("…", text(fields, name))[:WORDS_CHARACTERS_MAX]
+
+
 def number(fields: Fields, name: str) -> int | None:
-    """The whole number, from 0 on, that is the field `name`, be it as text; None where there is none."""
+    """The whole number, from 0 on, that is the field `name`, be it as text or as 1.0; None where there is none."""
     value = fields.get(name)
     if value is None:
         return None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= NUMBER_MAX:
         raise CarrierError("invalid_field", f"{name}: not a whole number")
@@ -60,8 +73,14 @@ def number(fields: Fields, name: str) -> int | None:
 
 
 def texts(fields: Fields, name: str) -> dict[str, str]:
-    """The object `name`, of which everything that is a text counts, up to `PARAMETERS_MAX` of it."""
-    found = [(key, value) for key, value in part(fields, name).items() if isinstance(value, str)]
+    """The object `name`, or the list of `{name, value}` (as in Telnyx's REST interface), of which everything that is a
+    text counts, up to `PARAMETERS_MAX` of it."""
+    told = fields.get(name)
+    if isinstance(told, list):
+        pairs = [(each.get("name"), each.get("value")) for each in told if isinstance(each, dict)]
+    else:
+        pairs = list(part(fields, name).items())
+    found = [(key, value) for key, value in pairs if isinstance(key, str) and isinstance(value, str)]
     return {key: value for key, value in found[:PARAMETERS_MAX] if len(value) <= TEXT_CHARACTERS_MAX}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,10 +71,10 @@ class GatedStore(MemorySessionStore):
 class GatedGateway:
     """`calls_max` places; its stages count as connected, and take everything."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, calls_max: int = 2) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, calls_max: int = 2, **settings: Any) -> None:
         monkeypatch.setattr(StagePool, "ready", property(lambda _pool: True))
         self.store = GatedStore()
-        config = Config(engine="scripted", data_dir=folder, calls_max=calls_max)
+        config = Config(engine="scripted", data_dir=folder, calls_max=calls_max, **settings)
         self.gateway = Gateway(config, graph_of(config), self.store, Deaf(), ReplyDefaults("Hi.", 10))
 
     def assert_nothing_is_left(self) -> None:

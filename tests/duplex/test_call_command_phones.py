@@ -101,7 +101,7 @@ def headers_of(terminal: Terminal) -> Mapping[str, str]:
 
 
 def test_the_secret_comes_from_the_settings_of_the_service(clip: str, secret: Path) -> None:
-    public = {"DUPLEX_PUBLIC_URL": "https://voice.example.com"}
+    public = {"DUPLEX_PUBLIC_URL": "https://voice.example.com", "DUPLEX_TOKEN": "right"}
     terminal = Terminal(environment=public | {"DUPLEX_TWILIO_AUTH_TOKEN_FILE": str(secret)})
     terminal.call("--twilio", "--wav", clip)
     url = f"{terminal.service.url}/v1/telephony/twilio"

@@ -196,10 +196,13 @@ def test_tenants_stand_in_place_of_the_token() -> None:
     [
         ({"twilio_auth_token_file": "x"}, "public_url"),
         ({"public_url": "ftp://x"}, "public_url"),
-        ({"public_url": "http://voice.example.com"}, "public_url"),
+        ({"public_url": "http://voice.example.com", "token": "t"}, "public_url: https"),
+        ({"public_url": "https://voice.example.com"}, "set token"),
         ({"public_url": "https://user@voice.example.com"}, "public_url"),
         ({"twilio_api_url": "http://api.example.com"}, "twilio_api_url"),
         ({"asterisk_user": "pbx"}, "asterisk_password_file"),
+        ({"telnyx_api_key_file": "x"}, "telnyx_token_file"),
+        ({"asterisk_control_url": "https://pbx"}, "asterisk_user or asterisk_urls"),
         ({"asterisk_password_file": "x"}, "asterisk_user"),
         ({"asterisk_user": "a:b", "asterisk_password_file": "x"}, "asterisk_user"),
         ({"asterisk_urls": "wss://pbx:8089/media"}, "asterisk_urls"),
@@ -217,13 +220,14 @@ def test_telephones_that_can_be() -> None:
     config = load(
         {
             "DUPLEX_PUBLIC_URL": "https://voice.example.com/duplex",
+            "DUPLEX_TOKEN": "t",
             "DUPLEX_ASTERISK_URLS": "ws://127.0.0.1:8088|wss://pbx.example.com:8089",
             "DUPLEX_PHONE_TRANSFER_TO": "+15550199|100|sip:desk@pbx.example.com",
         }
     )
     assert len(config.asterisk_urls) == 2
-    assert config.is_private
-    assert not load({"DUPLEX_TOKEN": "t"}).is_private
+    assert load({"DUPLEX_PUBLIC_URL": "http://127.0.0.1:8080"}).is_private
+    assert not config.is_private
     assert not load({"DUPLEX_HOST": "0.0.0.0", "DUPLEX_TOKEN": "t"}).is_private
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 QUESTION = (300, 1_000)
 TOKEN = "twilios-secret"
 NUMBER = "+15550199"
+LOGIN = {"Authorization": f"Basic {base64.b64encode(b'pbx:secret').decode()}"}
 
 
 class Asked(NamedTuple):
@@ -81,9 +82,11 @@ def answering(folder: Path, reply: str, **settings: str) -> Iterator[Service]:
         yield running
 
 
-def talked(service: Service, name: str, core: Core, said_ms: int = 8_000) -> Phone:
-    phone = Phone(core, speaking(QUESTION))
-    return call(f"ws://{service.address}/v1/telephony/{name}", phone, lambda: phone.said_ms >= said_ms)
+def talked(
+    service: Service, name: str, core: Core, said_ms: int = 8_000, headers: Mapping[str, str] | None = None
+) -> Phone:
+    phone, url = Phone(core, speaking(QUESTION)), f"ws://{service.address}/v1/telephony/{name}"
+    return call(url, phone, lambda: phone.said_ms >= said_ms, headers=headers)
 
 
 @pytest.mark.parametrize("name", ["twilio", "asterisk"])
@@ -103,9 +106,11 @@ def test_a_model_says_goodbye_and_hangs_up(tmp_path: Path, name: str) -> None:
 
 def test_telnyx_is_told_by_its_api_to_hang_up(tmp_path: Path, api: Api) -> None:
     (tmp_path / "key").write_text("telnyxs-key")
-    settings = {"telnyx_api_key_file": str(tmp_path / "key"), "telnyx_api_url": api.url}
-    with answering(tmp_path, "Goodbye then. @hang_up {}", **settings) as service:
-        talked(service, "telnyx", MediaStream(StreamCall(call_id="v3:1/2"), TELNYX))
+    (tmp_path / "token").write_text(TOKEN)
+    settings = {"telnyx_api_key_file": str(tmp_path / "key"), "telnyx_token_file": str(tmp_path / "token")}
+    with answering(tmp_path, "Goodbye then. @hang_up {}", telnyx_api_url=api.url, **settings) as service:
+        shown = {"x-telnyx-streaming-auth-token": TOKEN}
+        talked(service, "telnyx", MediaStream(StreamCall(call_id="v3:1/2"), TELNYX), headers=shown)
         service.wait_for_calls(0)
     assert api.asked == [("/v2/calls/v3%3A1%2F2/actions/hangup", "Bearer telnyxs-key", "{}")]
 
@@ -121,8 +126,8 @@ def twilio_settings(folder: Path, api: Api, port: int) -> dict[str, str]:
 
 
 def announced(service: Service, caller: str) -> tuple[str, StreamCall]:
-    form, path = {"From": caller}, "/v1/telephony/twilio/voice"
-    signed = signature(TOKEN, f"http://{service.address}{path}", {"From": [caller]})
+    form, path = {"From": caller, "CallSid": StreamCall().call_id}, "/v1/telephony/twilio/voice"
+    signed = signature(TOKEN, f"http://{service.address}{path}", {name: [value] for name, value in form.items()})
     headers = {"Content-Type": "application/x-www-form-urlencoded", "X-Twilio-Signature": signed}
     url, parameters = stream_of(service.send("POST", path, urlencode(form).encode(), headers))
     return url, StreamCall(parameters=parameters)
@@ -153,13 +158,15 @@ def test_a_call_is_passed_on_by_twilios_api(tmp_path: Path, api: Api, status: in
 
 
 def test_a_pbx_is_asked_by_its_owners_own_address(tmp_path: Path, api: Api) -> None:
+    (tmp_path / "password").write_text("secret")
     settings = {"asterisk_control_url": f"{api.url}/pbx", "phone_transfer_to": "sip:desk@pbx"}
+    settings |= {"asterisk_user": "pbx", "asterisk_password_file": str(tmp_path / "password")}
     reply = 'I connect you. @transfer_call {"to": "sip:desk@pbx"}'
     with answering(tmp_path, reply, **settings) as service:
-        talked(service, "asterisk", AsteriskChannel(ChannelCall("conn7", "pbx-7")))
+        talked(service, "asterisk", AsteriskChannel(ChannelCall("conn7", "pbx-7")), headers=LOGIN)
         assert service.wait_for_event("call_ended")["reason"] == "transferred"
     body = '{"action":"transfer","channel_id":"pbx-7","connection_id":"conn7","to":"sip:desk@pbx"}'
-    assert api.asked == [("/pbx", "", body)]
+    assert api.asked == [("/pbx", LOGIN["Authorization"], body)]
 
 
 def is_answered(phone: Phone) -> bool:
@@ -201,7 +208,7 @@ def of_a_pbx(folder: Path, **settings: str) -> Iterator[tuple[Service, dict[str,
     (folder / "password").write_text("secret")
     login = {"asterisk_user": "pbx", "asterisk_password_file": str(folder / "password")}
     with answering(folder, "Hello, how can I help you today?", phone_resume_s="60", **login, **settings) as service:
-        yield service, {"Authorization": f"Basic {base64.b64encode(b'pbx:secret').decode()}"}
+        yield service, LOGIN
 
 
 def called(service: Service, caller: str, headers: dict[str, str], phone: Phone, until: Callable[[], bool]) -> str:

@@ -100,12 +100,21 @@ def test_older_releases_say_it_in_plain_text() -> None:
         ({"optimal_frame_size": None}, "invalid_frame_size"),
         ({"optimal_frame_size": 99_999}, "invalid_frame_size"),
         ({"format": "slin", "optimal_frame_size": 321}, "invalid_frame_size"),
+        ({"optimal_frame_size": 7}, "invalid_frame_size"),
+        ({"optimal_frame_size": 33}, "invalid_frame_size"),
+        ({"optimal_frame_size": 560}, "invalid_frame_size"),
+        ({"format": "slin16", "optimal_frame_size": 160}, "invalid_frame_size"),
     ],
 )
 def test_a_channel_that_cannot_be_served_begins_no_call(fields: Any, code: str) -> None:
     with pytest.raises(CarrierError) as refused:
         started(**fields)
     assert (refused.value.code, refused.value.fatal) == (code, True)
+
+
+@pytest.mark.parametrize(("name", "frame_bytes"), [("ulaw", 80), ("ulaw", 240), ("ulaw", 480), ("slin24", 2_880)])
+def test_frames_may_be_of_10_to_60_ms(name: str, frame_bytes: int) -> None:
+    assert started(format=name, optimal_frame_size=frame_bytes).capabilities.frame_bytes == frame_bytes
 
 
 def test_asterisk_1712_sound_before_the_start_is_kept_up_to_a_second() -> None:
@@ -122,7 +131,7 @@ def test_what_it_says_of_its_queue_and_its_keys() -> None:
     assert receive(carrier, event="MEDIA_XOFF") == [Xoff()]
     assert receive(carrier, event="MEDIA_XON") == [Xon()]
     assert receive(carrier, event="DTMF_END", digit="5") == [Dtmf("5")]
-    assert receive(carrier, event="ERROR", error_text="no such mode") == [Fault("error", "no such mode")]
+    assert receive(carrier, event="ERROR", error_text="no mode of 100-2000") == [Fault("error", "no mode of …")]
     assert receive(carrier, event="QUEUE_DRAINED") == []
 
 

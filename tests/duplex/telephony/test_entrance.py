@@ -17,7 +17,8 @@ from duplex.gateway import Gateway
 from duplex.pipeline import graph_of
 from duplex.realtime.connection import SocketClosedError
 from duplex.telephony.carrier import CarrierError, Message, Started
-from duplex.telephony.entrance import STRANGERS_MAX, Entrance, from_number
+from duplex.telephony.carrier_faults import FAULTS_MAX
+from duplex.telephony.entrance import KNOWN_MAX, STRANGERS_MAX, Entrance, from_number
 from duplex.telephony.media_streams import TWILIO, MediaStreams
 from duplex.telephony.phone_call import Line
 from duplex.telephony.sockets import MESSAGE_BYTES_MAX, checked
@@ -88,16 +89,41 @@ def test_a_ticket_is_asked_for_where_it_is_needed(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_so_many_wait_for_their_ticket(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("is_known", "most", "code"),
+    [(False, STRANGERS_MAX, "too_many_strangers"), (True, KNOWN_MAX, "too_many_beginnings")],
+)
+def test_so_many_begin_at_once_and_take_no_room_of_the_others(
+    tmp_path: Path, *, is_known: bool, most: int, code: str
+) -> None:
     one = entrance(tmp_path)
     with ExitStack() as waiting:
-        for _ in range(STRANGERS_MAX):
-            waiting.enter_context(one.waiting())
-        with pytest.raises(RefusedError) as refused, one.waiting():
+        for _ in range(most):
+            waiting.enter_context(one.waiting(is_known=is_known))
+        with pytest.raises(RefusedError) as refused, one.waiting(is_known=is_known):
             pass
-        assert refused.value.code == "too_many_strangers"
-    with one.waiting():
+        assert refused.value.code == code
+        with one.waiting(is_known=not is_known):
+            pass
+    with one.waiting(is_known=is_known):
         pass
+
+
+@pytest.mark.parametrize(("is_known", "reason"), [(True, "no_stream"), (False, "too_many_strangers")])
+def test_strangers_keep_no_carrier_out(tmp_path: Path, *, is_known: bool, reason: str) -> None:
+    async def scenario() -> None:
+        one, socket = entrance(tmp_path), Socket('{"event":"start","start":{}}')
+        with ExitStack() as waiting:
+            for _ in range(STRANGERS_MAX):
+                waiting.enter_context(one.waiting(is_known=False))
+            await one.receive(Line(socket, MediaStreams(TWILIO)), nobody, is_known=is_known)
+        assert socket.closed == (1008, reason)
+
+    asyncio.run(scenario())
+
+
+async def nobody(_started: Started) -> Grant:
+    raise AssertionError("nobody has started")
 
 
 def test_a_number_is_the_one_that_is_said(tmp_path: Path) -> None:
@@ -110,7 +136,8 @@ def test_a_number_is_the_one_that_is_said(tmp_path: Path) -> None:
     ("messages", "closed"),
     [
         ((), None),
-        (('{"event":"media"}',), (1008, "out_of_order")),
+        (('{"event":"media"}',), None),
+        (('{"event":"media"}',) * (FAULTS_MAX + 1), (1008, "too_many_faults")),
         (("x" * (MESSAGE_BYTES_MAX + 1),), (1009, "message_too_large")),
         (('{"event":"start","start":{}}',), (1008, "no_stream")),
     ],
@@ -118,12 +145,9 @@ def test_a_number_is_the_one_that_is_said(tmp_path: Path) -> None:
 def test_what_begins_no_call_is_closed_with_the_reason(
     tmp_path: Path, messages: tuple[str, ...], closed: tuple[int, str] | None
 ) -> None:
-    async def admit(_started: Started) -> Grant:
-        raise AssertionError("nobody has started")
-
     async def scenario() -> None:
         socket = Socket(*messages)
-        await entrance(tmp_path).receive(Line(socket, MediaStreams(TWILIO)), admit)
+        await entrance(tmp_path).receive(Line(socket, MediaStreams(TWILIO)), nobody)
         assert socket.closed == closed
 
     asyncio.run(scenario())

@@ -25,7 +25,7 @@ from duplex.telephony.carrier import (
     Started,
     linear_line,
 )
-from duplex.telephony.media_streams import TELNYX, TWILIO, MediaStreams, StreamDialect
+from duplex.telephony.media_streams import OTHER_FAULT, TELNYX, TWILIO, MediaStreams, StreamDialect
 
 FRAME = bytes(range(160))
 PAYLOAD = base64.b64encode(FRAME).decode()
@@ -132,6 +132,21 @@ def test_linear_sound_is_none_of_twilios() -> None:
         receive(MediaStreams(TWILIO), **start)
 
 
+@pytest.mark.parametrize(
+    ("told", "parameters"),
+    [(None, {}), ([{"name": "room", "value": "7"}], {"room": "7"}), ([1], {}), ({"room": "7", "n": 1}, {"room": "7"})],
+)
+def test_what_was_added_may_be_told_in_either_form(told: Any, parameters: dict[str, str]) -> None:
+    start = {**TELNYX_START["start"], "custom_parameters": told}  # type: ignore[dict-item]
+    (started,) = receive(MediaStreams(TELNYX), **{**TELNYX_START, "start": start})
+    assert isinstance(started, Started)
+    assert started.parameters == parameters
+
+
+def test_a_rate_may_be_written_with_a_point() -> None:
+    assert telnyx(sample_rate=8_000.0)[1].format == MU_LAW_LINE
+
+
 def test_a_stream_without_an_id_begins_no_call() -> None:
     with pytest.raises(CarrierError) as refused:
         receive(MediaStreams(TWILIO), event="start", start={})
@@ -159,6 +174,24 @@ def test_keys_faults_and_the_end() -> None:
     assert receive(carrier, event="something_new") == []
     assert receive(carrier, event="stop", stream_id="st-1", stop={}) == [Closed("carrier_hung_up")]
     assert receive(carrier, event="media", media={"payload": PAYLOAD}) == [], "nothing counts behind the end"
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        (100003, "100003"),
+        ("100005", "100005"),
+        ("evil-1-+15550101", OTHER_FAULT),
+        (15550101, OTHER_FAULT),
+        (None, OTHER_FAULT),
+        ({}, OTHER_FAULT),
+    ],
+)
+def test_a_fault_is_named_as_its_carrier_does_only_where_that_is_known(code: Any, named: str) -> None:
+    error = {"code": code, "title": "no way to +15550101"}
+    for carrier in (telnyx()[0], MediaStreams(TELNYX)):
+        assert receive(carrier, event="error", payload=error) == [Fault(named, "no way to +…")]
+    assert receive(twilio(), event="error", payload={"code": 100003}) == [Fault(OTHER_FAULT, "")]
 
 
 @pytest.mark.parametrize(

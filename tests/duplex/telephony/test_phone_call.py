@@ -18,11 +18,12 @@ from duplex.realtime.connection import Limits, SocketClosedError
 from duplex.telephony import digits, phone_call
 from duplex.telephony.asterisk import Asterisk
 from duplex.telephony.carrier import Carrier, CarrierError, Message, Played, Started
+from duplex.telephony.carrier_faults import FAULTS_MAX, CarrierFaults
 from duplex.telephony.control import ControlError
 from duplex.telephony.inbound import Inbound, InboundCounts
 from duplex.telephony.media_streams import TELNYX, TWILIO, MediaStreams
 from duplex.telephony.outbound import MESSAGES_WAITING_MAX
-from duplex.telephony.phone_call import FAULTS_MAX, Line, PhoneCall, opening, transport_of
+from duplex.telephony.phone_call import Line, PhoneCall, opening, transport_of
 from duplex.telephony.phone_tools import HUNG_UP, TRANSFERRED, phone_tools
 from media.playout import Frame
 from sessions.events import ReplyAudio, TurnHeld, TurnResumed
@@ -74,6 +75,10 @@ class FakeSocket:
         self.closed = code, reason
 
 
+def faults_of(carrier: Carrier) -> CarrierFaults:
+    return CarrierFaults(carrier.name, lambda _code: None, {})
+
+
 class Control:
     def __init__(self, error: ControlError | None = None) -> None:
         self.error = error
@@ -100,7 +105,7 @@ class Bench:
     async def open(self, start: dict[str, Any] = TWILIO_START) -> PhoneCall:
         self.socket.incoming.appendleft(start)
         line = Line(self.socket, self.carrier, self.control)
-        opened = await opening(self.socket, self.carrier)
+        opened = await opening(self.socket, self.carrier, faults_of(self.carrier))
         return PhoneCall(line, opened, self.call, self.limits, stall_ns_max=NEVER_NS, sound_mended=self.mended.append)
 
     async def serve(self, start: dict[str, Any] = TWILIO_START) -> str:
@@ -418,7 +423,65 @@ def test_a_carrier_that_does_not_start_is_waited_for_no_longer(monkeypatch: pyte
     async def scenario(one: Bench) -> None:
         monkeypatch.setattr(phone_call, "START_S_MAX", 0)
         with pytest.raises(TimeoutError):
-            await opening(FakeSocket(), MediaStreams(TWILIO))
+            await opening(FakeSocket(), carrier := MediaStreams(TWILIO), faults_of(carrier))
+
+    play(scenario)
+
+
+EARLY = {
+    "twilio": ('{"event": "media"}', '{"event": "mark"}', '{"event": "dtmf"}', '{"event": "stop"}', "{", b"\x00"),
+    "telnyx": ('{"event": "media"}', '{"event": "error", "payload": {"code": 100003}}', "["),
+    "asterisk": ("{", '{"event": "MEDIA_MARK_PROCESSED", "correlation_id": "1:2"}', '{"event": "ERROR"}', "{}"),
+}
+CARRIERS: dict[str, tuple[Callable[[], Carrier], dict[str, Any]]] = {
+    "twilio": (lambda: MediaStreams(TWILIO), TWILIO_START),
+    "telnyx": (lambda: MediaStreams(TELNYX), TELNYX_START),
+    "asterisk": (Asterisk, CHANNEL_START),
+}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_what_comes_too_early_or_is_wrong_before_the_start_is_passed_over(name: str) -> None:
+    async def scenario(_one: Bench) -> None:
+        make, start = CARRIERS[name]
+        carrier, codes = make(), list[str]()
+        faults = CarrierFaults(name, codes.append, {})
+        with capture_logs() as logs:
+            opened = await opening(FakeSocket(*EARLY[name], start), carrier, faults)
+        assert isinstance(opened.started, Started)
+        assert len(codes) == len(EARLY[name])
+        assert [entry["event"] for entry in logs] == ["carrier_fault"], "one tells enough"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("wrong", ['{"event": "media"}', '{"event": "error"}'])
+def test_up_to_an_end(wrong: str) -> None:
+    async def scenario(one: Bench) -> None:
+        most = [wrong] * FAULTS_MAX
+        carrier = MediaStreams(TELNYX)
+        assert await opening(FakeSocket(*most, TELNYX_START), carrier, faults_of(carrier))
+        carrier = MediaStreams(TELNYX)
+        with pytest.raises(CarrierError) as ended:
+            await opening(FakeSocket(*most, wrong, TELNYX_START), carrier, faults_of(carrier))
+        assert ended.value.code == "too_many_faults"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("carrier", "start"),
+    [
+        (MediaStreams(TWILIO), {**TWILIO_START, "start": {"mediaFormat": {"encoding": 5}}}),
+        (MediaStreams(TWILIO), {**TWILIO_START, "start": {"mediaFormat": None}}),
+        (Asterisk(), {**CHANNEL_START, "format": None}),
+    ],
+)
+def test_of_a_start_that_is_wrong_no_call_can_come(carrier: Carrier, start: dict[str, Any]) -> None:
+    async def scenario(_one: Bench) -> None:
+        with pytest.raises(CarrierError) as refused:
+            await opening(FakeSocket(start), carrier, faults_of(carrier))
+        assert (refused.value.code, refused.value.fatal) == ("invalid_field", True)
 
     play(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 from xml.etree.ElementTree import canonicalize
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import MultiDict
 from twilio.request_validator import RequestValidator
-from twilio.twiml.voice_response import Connect, VoiceResponse
+from twilio.twiml.voice_response import Connect, Dial, VoiceResponse
 
 from duplex.telephony import twiml
 from duplex.telephony.twiml import connect_stream, is_signed, signature
@@ -57,6 +58,9 @@ def test_a_request_of_twilios_is_known_and_any_other_is_not() -> None:
         ("wss://voice.example.com/v1/telephony/twilio", "wss://voice.example.com:443/v1/telephony/twilio"),
         ("https://voice.example.com:443/voice", "https://voice.example.com/voice"),
         ("https://voice.example.com:8443/voice", "https://voice.example.com:8443/voice"),
+        ("https://voice.example.com/voice", "https://voice.example.com:8443/voice"),
+        ("https://user:word@Voice.example.com:8443/voice", "https://user:word@Voice.example.com:8443/voice"),
+        ("https://user:word@Voice.example.com:443/voice", "https://user:word@Voice.example.com/voice"),
         ("https://[2001:db8::1]:443/voice", "https://[2001:db8::1]/voice"),
     ],
 )
@@ -70,7 +74,24 @@ def test_another_scheme_or_port_is_another_address() -> None:
     url = "wss://voice.example.com/v1/telephony/twilio"
     for other in (url.replace("wss", "https"), url.replace(".com", ".com:80"), url.replace(".com", ".com:8443")):
         assert not is_signed(TOKEN, url, {}, signature(TOKEN, other, {}))
-    assert not is_signed(TOKEN, url.replace(".com", ".com:8443"), {}, signature(TOKEN, url, {}))
+    eight = url.replace(".com", ".com:8443")
+    assert not is_signed(TOKEN, eight, {}, signature(TOKEN, url.replace(".com", ".com:443"), {}))
+
+
+HOSTS = st.sampled_from(["voice.example.com", "Voice.Example.COM", "voice.example.com.", "127.0.0.1", "user@Voice.com"])
+PORTS = st.sampled_from(["", ":80", ":443", ":8443"])
+PATHS = st.sampled_from(["", "/", "/Voice", "/voice?b=1&a=%41", "/v%C3%A4"])
+URLS = st.builds("{}://{}{}{}".format, st.sampled_from(["https", "http"]), HOSTS, PORTS, PATHS)
+
+
+@given(URLS, URLS, PORTS)
+def test_a_request_is_known_where_twilios_library_knows_it(ours: str, other: str, port: str) -> None:
+    parts = urlsplit(ours)
+    respelt = parts._replace(netloc=parts.netloc.partition(":")[0] + port).geturl()
+    for signed in (ours, other, respelt, ours.lower(), ours.upper()):
+        given_ = signature(TOKEN, signed, FORM)
+        fields = MultiDict([(name, value) for name, values in FORM.items() for value in values])
+        assert is_signed(TOKEN, ours, FORM, given_) is RequestValidator(TOKEN).validate(ours, fields, given_)
 
 
 @given(st.text("abc<>&\"'ä", min_size=1, max_size=20), st.text("abc<>&\"'ä", max_size=20))
@@ -97,3 +118,11 @@ def test_ends_and_transfers() -> None:
     transferred.dial("+15550199")
     assert canonicalize(twiml.hang_up()) == canonicalize(str(hung_up))
     assert canonicalize(twiml.transfer("+15550199")) == canonicalize(str(transferred))
+
+
+@pytest.mark.parametrize("to", ["sip:agent@example.com", "sips:agent@example.com;transport=tls?x-a=1&x-b=2"])
+def test_a_transfer_to_a_sip_address_names_it_as_one(to: str) -> None:
+    theirs, dial = VoiceResponse(), Dial()
+    dial.sip(to)
+    theirs.append(dial)
+    assert canonicalize(twiml.transfer(to)) == canonicalize(str(theirs))

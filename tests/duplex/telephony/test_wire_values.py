@@ -14,12 +14,14 @@ from duplex.telephony.wire_values import (
     NUMBER_MAX,
     PARAMETERS_MAX,
     TEXT_CHARACTERS_MAX,
+    WORDS_CHARACTERS_MAX,
     base64_bytes,
     number,
     object_of,
     part,
     text,
     texts,
+    words,
 )
 
 
@@ -34,13 +36,16 @@ def test_an_object_is_read() -> None:
     assert object_of('{"a": {"b": 1}}') == {"a": {"b": 1}}
 
 
-@pytest.mark.parametrize(("value", "read"), [("12", 12), (12, 12), (0, 0), (None, None)])
+@pytest.mark.parametrize(("value", "read"), [("12", 12), (12, 12), (0, 0), (None, None), (8_000.0, 8_000)])
 def test_a_number_may_be_a_text(value: Any, read: int | None) -> None:
     assert number({"n": value}, "n") == read
     assert number({}, "n") is None
 
 
-@pytest.mark.parametrize("value", [True, -1, 1.5, "1.5", "-1", "x", "²", "9" * 17, NUMBER_MAX + 1, [], {}])
+@pytest.mark.parametrize(
+    "value",
+    [True, -1, -1.0, 1.5, float("inf"), float("nan"), 1e300, "1.5", "-1", "x", "²", "9" * 17, NUMBER_MAX + 1, [], {}],
+)
 def test_what_is_no_whole_number_is_refused(value: Any) -> None:
     with pytest.raises(CarrierError, match=r"^n: "):
         number({"n": value}, "n")
@@ -50,14 +55,34 @@ def test_texts_and_parts() -> None:
     fields = {"a": "x", "b": {"c": "y", "d": 1, "e": "z" * (TEXT_CHARACTERS_MAX + 1)}}
     assert text(fields, "a") == "x"
     assert text(fields, "z") == ""
-    assert part(fields, "z") == {}
+    assert part(fields, "z") == part({"z": None}, "z") == {}
     assert texts(fields, "b") == {"c": "y"}
     assert len(texts({"many": {str(n): "" for n in range(PARAMETERS_MAX + 1)}}, "many")) == PARAMETERS_MAX
+    pairs = [{"name": "c", "value": "y"}, {"name": "d", "value": 1}, {"value": "x"}, {"name": 1, "value": "x"}, 1, {}]
+    assert texts({"b": pairs}, "b") == {"c": "y"}
+    assert texts({"b": None}, "b") == {}
     for value in (1, None, "x" * (TEXT_CHARACTERS_MAX + 1)):
         with pytest.raises(CarrierError, match=r"^a: "):
             text({"a": value}, "a", needed=True)
     with pytest.raises(CarrierError, match=r"^b: "):
         part({"b": []}, "b")
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("rate 8000 is wrong", "rate 8000 is wrong"),
+        ("to +15550101: busy", "to +…: busy"),
+        ("(555) 010-0101", "(…"),
+        ("٥٥٥٠١٠٠", "…"),
+        ("1 2 3 4", "1 2 3 4"),
+        ("x" * 500, "x" * WORDS_CHARACTERS_MAX),
+        ("x" * 197 + "+15550101", "x" * 197 + "+…"),
+        (None, ""),
+    ],
+)
+def test_words_for_the_log_have_no_telephones_number(said: str | None, written: str) -> None:
+    assert words({"title": said}, "title") == written
 
 
 @given(st.binary(max_size=200))
