@@ -161,6 +161,20 @@ def test_a_flush_of_nothing_tells_nothing_of_what_was_flushed_before() -> None:
     assert receive(carrier, event="STATUS", queue_length=0) == [Flushed(5, 8_160, 0)]
 
 
+@pytest.mark.parametrize("said", [False, "false"])
+def test_a_status_of_a_queue_that_is_not_full_is_an_xon(said: object) -> None:
+    carrier = started()
+    carrier.pause(3, 1_600)
+    carrier.flush(3, 1_600)
+    carrier.flush(4, 1_600)
+    assert receive(carrier, event="STATUS", queue_length=4, queue_full=said) == [Played(3, 960), Xon()]
+    assert receive(carrier, event="STATUS", queue_length=4, queue_full=said) == [Flushed(3, 1_600, 640), Xon()]
+    assert receive(carrier, event="STATUS", queue_length=0, queue_full=said) == [Flushed(4, 1_600, None), Xon()]
+    carrier.flush(5, 3_200)
+    told = receive(carrier, event="STATUS", queue_length=900, queue_full=True)
+    assert told == [Flushed(5, 3_200, 3_200)], "what it says is of before the flush"
+
+
 def test_frames_of_linear_sound_are_counted_in_samples() -> None:
     carrier = started(format="slin16", optimal_frame_size=640)
     carrier.flush(3, 8_000)
