@@ -215,6 +215,6 @@ def _variables(fields: Fields) -> dict[str, str]:
 
 def _plain(message: str) -> Fields:
     """`NAME key:value key:value`, as older releases say it; values have no blanks."""
-    kind, *rest = message.split()[:64] or [""]
+    kind, *rest = message.split() or [""]
     fields = dict(word.partition(":")[::2] for word in rest)
     return {**fields, "event": kind}

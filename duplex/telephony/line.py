@@ -197,10 +197,9 @@ class PhoneLine:
         unsent = self._outbound.drop_sound()
         left = self._sound.position if unsent is None else unsent
         dropped = self._sound.take_back(left)
-        self._queue.take_back(left)
         self._put_all(self._carrier.flush(self._epoch, left))
-        self._queue.flush(self._now_ns)
-        self._unmarked, self._may_break = 0, False
+        self._queue.flush(left, self._now_ns)
+        self._unmarked = 0
         self._full_since_ns = None
         self._stopped.append(self._said)
         self._said = None
@@ -223,7 +222,6 @@ class PhoneLine:
     def told(self, event: Event, now_ns: int) -> None:
         """The carrier has said something of what it plays."""
         self._ports.moved()
-        self._now_ns = max(self._now_ns, now_ns)
         match event:
             case Played(_, offset):
                 self._queue.played(offset, now_ns, self._ports.probe().round_trip_ns)

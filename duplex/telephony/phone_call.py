@@ -229,8 +229,6 @@ class PhoneCall:
         try:
             return self._carrier.receive(message)
         except CarrierError as error:
-            if error.fatal:
-                raise
             self._failed(error.code, str(error))
             return []
 

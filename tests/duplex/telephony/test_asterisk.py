@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.telephony.asterisk import COMMAND_BYTES_MAX, EARLY_BYTES_MAX, Asterisk
+from duplex.telephony.asterisk import COMMAND_BYTES_MAX, EARLY_BYTES_MAX, STATUSES_MAX, Asterisk
 from duplex.telephony.carrier import (
     A_LAW_LINE,
     MU_LAW_LINE,
@@ -205,6 +205,17 @@ def test_what_is_taken_back_before_it_has_left_was_not_played_when_a_question_be
     carrier.flush(3, 1_280)
     assert receive(carrier, event="STATUS", queue_length=4) == [Played(3, 640)]
     assert receive(carrier, event="STATUS", queue_length=4) == [Flushed(3, 1_280, 640)]
+
+
+def test_of_questions_that_are_never_answered_the_newest_are_kept() -> None:
+    carrier = started()
+    for number in range(1, STATUSES_MAX + 2):
+        carrier.pause(3, number * 160)
+        carrier.resume()
+    answers = [receive(carrier, event="STATUS", queue_length=0) for _ in range(STATUSES_MAX)]
+    assert answers == [[Played(3, number * 160)] for number in range(2, STATUSES_MAX + 2)]
+    with pytest.raises(CarrierError):
+        receive(carrier, event="STATUS", queue_length=0)
 
 
 def test_an_answer_and_a_hang_up_are_commands() -> None:

@@ -277,6 +277,19 @@ def test_pipecat_366_an_interruption_takes_back_what_has_not_left_and_flushes_th
     assert bench.written() == ["flush 7:320"]
     bench.speak(1, "b", epoch=8)
     assert bench.written() == ["audio 8:320"]
+    bench.told(Played(8, 480))
+    assert bench.reports == [("b", 160)], "where it stands"
+
+
+def test_marks_behind_a_flush_are_of_what_follows_it() -> None:
+    bench = Bench(ASTERISK)
+    bench.speak(MARK_FRAMES - 1)
+    bench.line.drop_audio()
+    bench.written()
+    bench.speak(MARK_FRAMES - 1, "b", epoch=8)
+    assert all(str(message).startswith("audio") for message in bench.written())
+    bench.speak(1, "b", epoch=8)
+    assert bench.written()[-1] == f"mark 8:{160 * MARK_FRAMES}"
 
 
 def test_cloudflare_2261_the_carrier_is_flushed_though_all_has_left() -> None:
