@@ -482,6 +482,7 @@ class Gateway:
             transport_lead_ms=transport.lead_ms,
             recalls=transport.recalls,
             reports=transport.reports,
+            leaves=transport.leaves,
             items=stored.items,
             calls=stored.calls,
             input_from=stored.input_from,

@@ -19,7 +19,8 @@ class Transport:
     """How sound travels: how far ahead of the ear it is sent, and whether its client throws away what it has not played
     yet once it is interrupted. `input_format`: of what comes beside the messages; None: sound travels in them, in the
     formats that the session asks for. `output_format`: of replies, beside the messages. `reports`: what tells us what
-    was heard. `tools`: those that calls have over it, beside the service's."""
+    was heard. `tools`: those that calls have over it, beside the service's. `leaves`: a call whose caller is silent for
+    good is ended, since the line itself never tells that nobody is there."""
 
     lead_ms: int
     input_format: AudioFormat | None = None
@@ -27,6 +28,7 @@ class Transport:
     output_format: FormatName = "audio/pcm"
     reports: Reports = "acked"
     tools: tuple[ServiceTool, ...] = ()
+    leaves: bool = False
 
     def settings_here(self, settings: SessionSettings) -> SessionSettings:
         """Settings of a session that may come from another transport: formats are those of this one."""

@@ -71,7 +71,7 @@ class Conversation:
     """`recalls`: what its client has not played yet can be taken back; `reports`: what tells what it has played.
     `calls`: those that the service was to carry out under the owner before. `events`: the log of the process; without
     one, nothing is recorded. `allowance`: of its tenant's quotas; without one, there are none. `input_from`: where its
-    input begins (16 kHz samples)."""
+    input begins (16 kHz samples). `leaves`: the call of a caller who is not there."""
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class Conversation:
         events: EventLog | None = None,
         allowance: Allowance | None = None,
         input_from: int = 0,
+        leaves: bool = False,
     ) -> None:
         self._identity = identity
         self.allowance = allowance or Allowance()
@@ -122,7 +123,7 @@ class Conversation:
         parts = Parts(self._hearing, self._speaking, self._remembered, self._making)
         self._owing = Owing(parts)
         self._serving = Serving(defaults.service_tools, calls, parts, self._owing)
-        self._silence = Silence(identity.new_id, defaults.returns, parts, self._owing, self._serving)
+        self._silence = Silence(identity.new_id, defaults.returns, parts, self._owing, self._serving, leaves=leaves)
         self._understanding = Understanding(defaults.machines, parts, self._owing, self._serving, self._silence)
         self._is_over = False
 

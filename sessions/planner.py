@@ -20,7 +20,7 @@ from msgspec import structs
 from sessions.events import ResponseView
 from sessions.far_side import MachinePolicy
 from sessions.plan import Plan
-from sessions.prompt import GO_ON, IDLE
+from sessions.prompt import GO_ON, GOODBYE, IDLE
 from sessions.return_policy import ReturnPolicy
 from sessions.route import Leg, LegKind, Route
 from sessions.service_calls import ServiceTool
@@ -186,5 +186,11 @@ class Planner:
         opening = (Message("system", instructions), *self._defaults.examples)
         if spec.messages is not None:
             return opening + tuple(Message(role, text) for role, text in spec.messages)
-        asked = (IDLE,) if spec.idle else (GO_ON,) if spec.goes_on else ()
-        return opening + history + asked
+        return opening + history + _asked(spec)
+
+
+def _asked(spec: ResponseSpec) -> tuple[Message, ...]:
+    """Of the model, where nobody has said anything that it is to answer."""
+    if spec.idle is not None:
+        return (IDLE,) if spec.idle == "prompt" else (GOODBYE,)
+    return (GO_ON,) if spec.goes_on else ()

@@ -43,6 +43,8 @@ BROKE_OFF = "The line broke here. It is not known whether the user heard these l
 PENDING = "There is no result yet: this is still being done."
 # What a model is asked when nobody has said anything for too long.
 IDLE = Message("system", "The user has been silent for a while. In one short sentence, help them to go on.")
+# And when it is not answered, however often.
+GOODBYE = Message("system", "The user does not answer, and the call ends now. In one short sentence, say goodbye.")
 # What a model is asked when the user is back whose line broke amid a reply.
 GO_ON = Message("system", "The user is back on the line. Go on from the words that they heard last.")
 

@@ -12,6 +12,7 @@ from media.audio_format import FORMATS, PCM_RATE, FormatName
 from stages.contracts import Tool, ToolChoice
 
 Modality = Literal["audio", "text"]
+Idle = Literal["prompt", "goodbye"]
 
 INPUT_RATE = 16_000  # the rate of everything that hears: VAD and encoder
 OUTPUT_RATE = PCM_RATE  # where the client asks for no other
@@ -77,7 +78,8 @@ class ResponseSpec:
     says, word for word, without asking a model.
 
     `in_conversation` False is an out-of-band response: outside the epochs, its answer joins no history. `idle`: nobody
-    has asked for it, it prompts a caller who says nothing. `goes_on`: with the reply that broke off before it.
+    has asked for it, it prompts a caller who says nothing, or tells them goodbye. `goes_on`: with the reply that
+    broke off before it.
     """
 
     instructions: str | None = None
@@ -87,7 +89,7 @@ class ResponseSpec:
     in_conversation: bool = True
     messages: tuple[tuple[str, str], ...] | None = None
     metadata: tuple[tuple[str, str], ...] = ()
-    idle: bool = False
+    idle: Idle | None = None
     goes_on: bool = False
     tools: tuple[Tool, ...] | None = None
     tool_choice: ToolChoice | None = None

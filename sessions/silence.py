@@ -4,13 +4,14 @@ who has come back (`sessions.returning`).
 Rules
 * Where nobody speaks and nothing is understood, made, owed or waited for, the silence begins as our sound ends.
 * The caller's silence is an item without words.
+* A call that nobody takes part in ends once they were told goodbye, if it is to be left then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sessions.effects import Effect, Tell
+from sessions.effects import Effect, EndCall, Tell
 from sessions.events import InputCommitted
 from sessions.idle import IdlePrompts
 from sessions.items import Item
@@ -22,9 +23,11 @@ from sessions.returning import Returning
 from sessions.serving import Serving
 from sessions.settings import ResponseSpec
 
+SILENT = "caller_silent"
+
 
 class Silence:
-    """Of the conversation that has these `parts`."""
+    """Of the conversation that has these `parts`. `leaves`: calls of a caller who is not there."""
 
     def __init__(
         self,
@@ -33,8 +36,10 @@ class Silence:
         parts: Parts,
         owing: Owing,
         serving: Serving,
+        *,
+        leaves: bool = False,
     ) -> None:
-        self.prompts = IdlePrompts()
+        self.prompts = IdlePrompts(leaves=leaves)
         self.returning = Returning(returns, parts, owing, serving)
         self._new_id = new_id
         self._hearing = parts.hearing
@@ -66,15 +71,18 @@ class Silence:
             self.prompts.silent_since(max(now_ns, speaking.played_out_ns))
 
     def prompt(self, input_end: int, now_ns: int) -> list[Effect]:
-        """Speak again where the caller has been silent for too long, or has come back."""
+        """Speak again where the caller has been silent for too long, or has come back; or leave."""
         return self.returning.speak(now_ns) or self._prompt_idle(input_end, now_ns)
 
     def _prompt_idle(self, input_end: int, now_ns: int) -> list[Effect]:
-        due_ns = self._idle_due_ns
-        if due_ns is None or now_ns < due_ns:
+        due_ns, step = self._idle_due_ns, self.prompts.step
+        if due_ns is None or now_ns < due_ns or step is None:
             return []
+        if step == "end":
+            self.prompts.disturbed()
+            return [EndCall(SILENT, now_ns)]
         item = Item(self._new_id("item"), "user", "", spoken=True)
         idle = self.prompts.silence(item.id, input_end, now_ns)
         self.prompts.prompted()
         told = [Tell(idle), Tell(InputCommitted(item.id, self._remembered.last_told)), *self._remembered.add_turn(item)]
-        return told + self._making.start(ResponseSpec(idle=True), Marks(), self._hearing.next_turn(), now_ns)
+        return told + self._making.start(ResponseSpec(idle=step), Marks(), self._hearing.next_turn(), now_ns)

@@ -25,6 +25,7 @@ CLOSE_S_MAX = 5  # for a client that does not even read its close frame
 CLOSE_CODES = {
     "client_closed": 1000,
     "answering_machine": 1000,
+    "caller_silent": 1000,
     "service_shutdown": 1001,
     "message_too_large": 1009,
     "slow_client": 1008,

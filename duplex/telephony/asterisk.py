@@ -11,6 +11,7 @@ Sources
 Rules
 * Sound is sent in exact multiples of `optimal_frame_size`: of anything else the rest is dropped there.
 * FLUSH_MEDIA drops marks without a word, and does not undo a pause, whatever the documentation says.
+* A STATUS that says that the queue is not full is an XON: that may be lost, as may any event.
 * Sound may come before MEDIA_START (asterisk#1712): it is kept, up to `EARLY_BYTES_MAX`.
 * A command has at most `COMMAND_BYTES_MAX` bytes; longer ones would be passed over without an error.
 * Events in the older plain-text form are understood; commands are JSON.
@@ -153,10 +154,11 @@ class Asterisk:
         if frames is None or self._format is None or not self._asked:
             raise CarrierError("unexpected_status", "a STATUS that nobody has asked for, or without queue_length")
         epoch, offset, is_flush = self._asked.popleft()
+        has_room: list[Event] = [Xon()] if fields.get("queue_full") in (False, "false") else []
         if is_flush is None:
-            return [Flushed(epoch, offset, None)]
+            return [Flushed(epoch, offset, None), *has_room]
         unplayed = min(offset, frames * (self._frame_bytes // _sample_bytes(self._format)))
-        return [Flushed(epoch, offset, unplayed) if is_flush else Played(epoch, offset - unplayed)]
+        return [Flushed(epoch, offset, unplayed) if is_flush else Played(epoch, offset - unplayed), *has_room]
 
     # ---- to the carrier --------------------------------------------------------------------------------
 
@@ -221,6 +223,6 @@ def _variables(fields: Fields) -> dict[str, str]:
 
 def _plain(message: str) -> Fields:
     """`NAME key:value key:value`, as older releases say it; values have no blanks."""
-    kind, *rest = message.split()[:64] or [""]
+    kind, *rest = message.split() or [""]
     fields = dict(word.partition(":")[::2] for word in rest)
     return {**fields, "event": kind}

@@ -66,18 +66,11 @@ class CarrierQueue:
         self._sent = end
         return is_surely_on
 
-    def take_back(self, end: int) -> None:
-        """No more than what ends at `end` was sent after all."""
-        self._play_end_ns -= (self._sent - end) * NS_PER_S // self._rate
-        self._sent = end
-        while self._marks and self._marks[-1] > end:
-            self._marks.pop()
-        while self._breaks and self._breaks[-1] >= end:
-            self._breaks.pop()
-
-    def flush(self, now_ns: int) -> None:
-        """What has not been played never will be, and playing goes on with what is sent from now on."""
-        self._begins, self._played = self._sent, None
+    def flush(self, end: int, now_ns: int) -> None:
+        """No more than what ends at `end` was sent after all. What of it has not been played never will be, and playing
+        goes on with what is sent from now on."""
+        self._begins = self._sent = end
+        self._played = None
         self._marks.clear()
         self._breaks.clear()
         self._play_end_ns = now_ns

@@ -13,7 +13,8 @@ Rules
 * Nothing of what was flushed is ever sent, or counted as heard by a mark that comes back later. What had been heard of
   it is told again: until then it may have been believed to be heard whole.
 * In a hold the carrier is paused where it can be; whatever ends the hold lets it go on.
-* A carrier whose queue is full is sent nothing.
+* A carrier whose queue is full is sent nothing, until it says that it has room, is flushed, or has had the time to play
+  all that it can hold: then it is asked.
 * Half a frame waits for what follows for `REST_NS_MAX`, and is then filled with silence.
 """
 
@@ -38,6 +39,7 @@ MARK_FRAMES = 6  # 120 ms
 MARK_FRAMES_SOON = 2  # one is too few: a carrier that reads slowly must have the next before it has played the first
 STOPS_MAX = 64  # a carrier that counts answers each within a round trip
 REST_NS_MAX = 60_000_000  # less than any carrier's lead: the frame comes in time
+FULL_NS_MAX = 20_000_000_000  # Asterisk's 1,000 frames; of other carriers none says that it is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class PhoneLine:
         self._epoch = 0
         self._unmarked = 0
         self._may_break = False  # within what has no mark behind it
-        self._is_full = False
+        self._full_since_ns: int | None = None
         self._now_ns = 0
         self._rest_ns = 0
         self._said: _Said | None = None
@@ -100,6 +102,7 @@ class PhoneLine:
         self._outbound.pace(now_ns)
         if self._sound.is_waiting and now_ns - self._rest_ns >= REST_NS_MAX:
             self._send(self._sound.pad(), ends=True)
+        self._doubt_full()
         flushed, self._flushed = self._flushed, None
         if flushed is not None:
             self._ports.heard(*flushed)
@@ -108,7 +111,7 @@ class PhoneLine:
     def next_frame_ns(self, now_ns: int) -> int | None:
         self._now_ns = now_ns
         lead_ns = self._can_do.lead_ms * 1_000_000
-        may_send = not self._is_full and self._outbound.has_room and self._queue.lead_ns(now_ns) < lead_ns
+        may_send = self._full_since_ns is None and self._outbound.has_room and self._queue.lead_ns(now_ns) < lead_ns
         return now_ns + self._queue.gained_ns if may_send else None
 
     def path(self, now_ns: int) -> Path:
@@ -174,6 +177,16 @@ class PhoneLine:
         for message in messages:
             self._outbound.put(message)
 
+    def _doubt_full(self) -> None:
+        """Word that the carrier has room again may be lost. A pause has it tell where it stands."""
+        if self._full_since_ns is None:
+            return
+        if self._queue.is_paused:
+            self._full_since_ns = self._now_ns
+        elif self._now_ns - self._full_since_ns >= FULL_NS_MAX:
+            self._full_since_ns = self._now_ns
+            self._put_all([*self._carrier.pause(self._epoch, self._sound.position), *self._carrier.resume()])
+
     # ---- stops -----------------------------------------------------------------------------------------
 
     def drop_audio(self) -> Position | None:
@@ -184,10 +197,10 @@ class PhoneLine:
         unsent = self._outbound.drop_sound()
         left = self._sound.position if unsent is None else unsent
         dropped = self._sound.take_back(left)
-        self._queue.take_back(left)
         self._put_all(self._carrier.flush(self._epoch, left))
-        self._queue.flush(self._now_ns)
-        self._unmarked, self._may_break = 0, False
+        self._queue.flush(left, self._now_ns)
+        self._unmarked = 0
+        self._full_since_ns = None
         self._stopped.append(self._said)
         self._said = None
         return dropped
@@ -209,7 +222,6 @@ class PhoneLine:
     def told(self, event: Event, now_ns: int) -> None:
         """The carrier has said something of what it plays."""
         self._ports.moved()
-        self._now_ns = max(self._now_ns, now_ns)
         match event:
             case Played(_, offset):
                 self._queue.played(offset, now_ns, self._ports.probe().round_trip_ns)
@@ -219,9 +231,9 @@ class PhoneLine:
                 if said is not None and unplayed is not None and offset - unplayed > said.begins:
                     self._report_at(offset - unplayed, said)
             case Xoff():
-                self._is_full = True
+                self._full_since_ns = now_ns
             case Xon():
-                self._is_full = False
+                self._full_since_ns = None
             case _:
                 pass  # a mark that was returned, which tells nothing
 

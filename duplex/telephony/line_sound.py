@@ -60,7 +60,7 @@ class LineSound:
         frames = [] if self._run in (None, (frame.response, frame.start_sample)) else self.pad()
         if frame.samples:
             if self._run is None:
-                self._run_tick = max(self.position * self._line_ticks, self._map.end_tick)
+                self._run_tick = self.position * self._line_ticks
             self._map.record(self._run_tick, frame.response, frame.start_sample, frame.samples)
             self._run = frame.response, frame.end_sample
             self._run_tick += frame.samples * self._reply_ticks

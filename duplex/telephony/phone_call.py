@@ -88,7 +88,7 @@ def transport_of(carrier: Carrier, line: AudioFormat, tools: tuple[ServiceTool, 
     if line.sample_rate == FORMATS["audio/pcmu"].sample_rate:
         output = "audio/pcma" if line.name == "audio/pcma" else "audio/pcmu"
     return Transport(
-        carrier.capabilities.lead_ms, line, recalls=True, output_format=output, reports="mark", tools=tools
+        carrier.capabilities.lead_ms, line, recalls=True, output_format=output, reports="mark", tools=tools, leaves=True
     )
 
 

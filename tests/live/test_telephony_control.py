@@ -202,6 +202,20 @@ def test_a_caller_who_says_nothing_is_greeted_and_spoken_to_again(tmp_path: Path
     assert [item.content for item in items] == ["Hello, who is there?", "", "Are you still there?"]
 
 
+@pytest.mark.parametrize("greeting", ["Hello, who is there?", ""])
+def test_a_phone_that_was_left_off_the_hook_is_told_goodbye_and_hung_up(tmp_path: Path, greeting: str) -> None:
+    settings = {"phone_greeting": greeting, "phone_idle_s": "5"}
+    with answering(tmp_path, "Is anybody there?", **settings) as service:
+        phone = Phone(AsteriskChannel(ChannelCall()), speaking())
+        call(f"ws://{service.address}/v1/telephony/asterisk", phone, lambda: False, s_max=60)
+        assert service.wait_for_event("call_ended")["reason"] == "caller_silent"
+        items = items_of(service, service.wait_for_event("phone_call_began")["session"])
+    prompts_and_goodbye = 4 if greeting else 1
+    asked = ["", "Is anybody there?"] * prompts_and_goodbye
+    assert [item.content for item in items] == [greeting, *asked] if greeting else asked
+    assert phone.core.is_over
+
+
 @contextmanager
 def of_a_pbx(folder: Path, **settings: str) -> Iterator[tuple[Service, dict[str, str]]]:
     """A service that believes a PBX what it says of its callers, and what that has to show."""

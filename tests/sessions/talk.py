@@ -103,6 +103,7 @@ class Talk:
         filler: str = "",
         machines: MachinePolicy | None = None,
         returns: ReturnPolicy | None = None,
+        leaves: bool = False,
     ) -> None:
         self._ids: Counter[str] = Counter()
         self._ids_from = ids_from
@@ -130,6 +131,7 @@ class Talk:
             calls=calls,
             deadlines=deadlines,
             route=route,
+            leaves=leaves,
         )
 
     def _new_id(self, prefix: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sessions.effects import Effect, EndEpoch, OpenStream, SaveItem
+from sessions.effects import Effect, EndCall, EndEpoch, OpenStream, SaveItem
 from sessions.events import CallerIdle, InputCommitted, ItemAdded, ResponseFinished, ResponseStarted
-from sessions.idle import IN_A_ROW_MAX
+from sessions.idle import IN_A_ROW_MAX, OBJECTION_NS
 from sessions.items import Item
-from sessions.prompt import IDLE
+from sessions.prompt import GOODBYE, IDLE
 from sessions.settings import INPUT_RATE, ResponseSpec, SessionSettings, TurnDetection
 from tests.sessions.talk import MS, SYSTEM, WORD_SAMPLES, Talk, assistant, kinds, of, told, user
 
@@ -113,6 +113,55 @@ def test_only_so_many_prompts_follow_each_other_and_a_word_lets_them_begin_anew(
     answer(talk)
     talk.later(TIMEOUT_MS)
     assert told(tick(talk), CallerIdle) != []
+
+
+def told_goodbye() -> Talk:
+    """By a call that is left; nobody has answered any of the prompts."""
+    talk = Talk(SETTINGS, leaves=True)
+    talk.answered("hello", "hi you")
+    talk.later(PLAYED_MS)
+    for _ in range(IN_A_ROW_MAX + 1):
+        talk.later(TIMEOUT_MS)
+        assert told(tick(talk), CallerIdle) != []
+        last = talk.prompt(talk.active)[-1]
+        answer(talk)
+    assert last == GOODBYE
+    return talk
+
+
+def test_who_answers_no_prompt_is_told_goodbye_and_left() -> None:
+    talk = told_goodbye()
+    assert talk.core.next_deadline_ns() == talk.now_ns + OBJECTION_NS
+    talk.later(OBJECTION_NS // MS - 1)
+    assert tick(talk) == []
+    talk.later(1)
+    assert tick(talk) == [EndCall("caller_silent", talk.now_ns)]
+    assert tick(talk) == [], "it was said once"
+
+
+def test_who_objects_to_a_goodbye_is_not_left() -> None:
+    talk = told_goodbye()
+    talk.later(OBJECTION_NS // MS - 1)
+    talk.say("I am here")
+    answer(talk)
+    talk.later(TIMEOUT_MS)
+    effects = tick(talk)
+    assert told(effects, CallerIdle) != []
+    assert of(effects, EndCall) == []
+    assert talk.prompt(talk.active)[-1] == IDLE
+
+
+def test_who_was_never_spoken_to_is_left_as_well() -> None:
+    talk = Talk(SETTINGS, leaves=True)
+    talk.do(talk.core.recover(talk.now_ns))
+    assert talk.core.next_deadline_ns() == talk.now_ns + (IN_A_ROW_MAX + 1) * TIMEOUT_MS * MS
+
+
+def test_nobody_is_left_where_no_prompts_are_asked_for() -> None:
+    talk = Talk(leaves=True)
+    talk.answered("hello", "hi you")
+    talk.later(3_600_000)
+    assert tick(talk) == []
 
 
 def test_a_cough_lets_the_silence_begin_anew_and_the_prompts_go_on() -> None:

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.events import CallerIdle
-from sessions.idle import IN_A_ROW_MAX, IdlePrompts
+from sessions.idle import IN_A_ROW_MAX, OBJECTION_NS, IdlePrompts
 from sessions.settings import INPUT_RATE
 
 MS = 1_000_000
 TIMEOUT_MS = 6_000
 
 
-def after_a_reply(since_ms: int = 1_000) -> IdlePrompts:
+def after_a_reply(since_ms: int = 1_000, *, leaves: bool = False) -> IdlePrompts:
     """Silent since then."""
-    idle = IdlePrompts()
+    idle = IdlePrompts(leaves=leaves)
     idle.reply_ended(can_speak=True)
     idle.silent_since(since_ms * MS)
     return idle
@@ -69,6 +69,37 @@ def test_only_so_many_prompts_follow_each_other() -> None:
     assert idle.due_ns(TIMEOUT_MS) is None
     idle.caller_is_there()
     assert idle.due_ns(TIMEOUT_MS) == 15_000 * MS
+
+
+def is_answered(idle: IdlePrompts, since_ms: int, *, can_speak: bool = True) -> None:
+    """What was just prompted has been said."""
+    idle.prompted()
+    idle.reply_ended(can_speak=can_speak)
+    idle.silent_since(since_ms * MS)
+
+
+def test_behind_the_last_prompt_goodbye_is_said_and_then_it_is_the_end() -> None:
+    idle = after_a_reply(leaves=True)
+    for _ in range(IN_A_ROW_MAX):
+        assert idle.step == "prompt"
+        is_answered(idle, 9_000)
+    assert (idle.step, idle.due_ns(TIMEOUT_MS)) == ("goodbye", 15_000 * MS)
+    assert idle.due_ns(None) is None
+    is_answered(idle, 20_000)
+    assert (idle.step, idle.due_ns(TIMEOUT_MS)) == ("end", 20_000 * MS + OBJECTION_NS)
+    idle.caller_is_there()
+    assert (idle.step, idle.due_ns(TIMEOUT_MS)) == ("prompt", 26_000 * MS)
+
+
+def test_a_caller_who_cannot_be_prompted_is_left_when_the_prompts_would_be_over() -> None:
+    idle = IdlePrompts(leaves=True)
+    idle.silent_since(0)
+    assert (idle.step, idle.due_ns(TIMEOUT_MS)) == ("goodbye", (IN_A_ROW_MAX + 1) * TIMEOUT_MS * MS)
+    is_answered(idle, 30_000, can_speak=False)
+    assert (idle.step, idle.due_ns(TIMEOUT_MS)) == ("end", 30_000 * MS + OBJECTION_NS)
+    idle = after_a_reply(leaves=True)
+    is_answered(idle, 9_000, can_speak=False)
+    assert (idle.step, idle.due_ns(TIMEOUT_MS)) == ("goodbye", (9_000 + IN_A_ROW_MAX * TIMEOUT_MS) * MS)
 
 
 EVENTS = ("reply", "failure", "disturbed", "silent", "put off", "caller", "prompt")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sessions.planner import Identity, Planner, ReplyDefaults
-from sessions.prompt import IDLE
+from sessions.prompt import GOODBYE, IDLE
 from sessions.route import Leg, Route, line
 from sessions.service_calls import ServiceTool
 from sessions.settings import ResponseSpec, SessionSettings
@@ -123,7 +123,8 @@ def test_a_prompt_is_the_history_or_what_is_brought_along_instead() -> None:
     assert one.messages(ResponseSpec(), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY)
     own = ResponseSpec(messages=(("user", "classify this"),))
     assert one.messages(own, settings, HISTORY) == (KIND, EXAMPLE, Message("user", "classify this"))
-    assert one.messages(ResponseSpec(idle=True), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY, IDLE)
+    assert one.messages(ResponseSpec(idle="prompt"), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY, IDLE)
+    assert one.messages(ResponseSpec(idle="goodbye"), settings, HISTORY) == (KIND, EXAMPLE, *HISTORY, GOODBYE)
 
 
 LOOK, GO = Tool("look"), Tool("go")
@@ -139,7 +140,7 @@ MUST = ToolChoice("required", "look")
         (ResponseSpec(tools=()), SessionSettings(tools=(LOOK,)), (), ToolChoice()),
         (ResponseSpec(tools=(GO,)), SessionSettings(tools=(LOOK,)), (GO,), ToolChoice()),
         (ResponseSpec(tool_choice=MUST), SessionSettings(tools=(LOOK,)), (LOOK,), MUST),
-        (ResponseSpec(idle=True), SessionSettings(tools=(LOOK,), tool_choice=MUST), (LOOK,), ToolChoice("none")),
+        (ResponseSpec(idle="prompt"), SessionSettings(tools=(LOOK,), tool_choice=MUST), (LOOK,), ToolChoice("none")),
     ],
 )
 def test_tools_are_the_responses_or_the_sessions(

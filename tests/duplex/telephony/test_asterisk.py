@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex.telephony.asterisk import COMMAND_BYTES_MAX, EARLY_BYTES_MAX, Asterisk
+from duplex.telephony.asterisk import COMMAND_BYTES_MAX, EARLY_BYTES_MAX, STATUSES_MAX, Asterisk
 from duplex.telephony.carrier import (
     A_LAW_LINE,
     MU_LAW_LINE,
@@ -170,6 +170,20 @@ def test_a_flush_of_nothing_tells_nothing_of_what_was_flushed_before() -> None:
     assert receive(carrier, event="STATUS", queue_length=0) == [Flushed(5, 8_160, 0)]
 
 
+@pytest.mark.parametrize("said", [False, "false"])
+def test_a_status_of_a_queue_that_is_not_full_is_an_xon(said: object) -> None:
+    carrier = started()
+    carrier.pause(3, 1_600)
+    carrier.flush(3, 1_600)
+    carrier.flush(4, 1_600)
+    assert receive(carrier, event="STATUS", queue_length=4, queue_full=said) == [Played(3, 960), Xon()]
+    assert receive(carrier, event="STATUS", queue_length=4, queue_full=said) == [Flushed(3, 1_600, 640), Xon()]
+    assert receive(carrier, event="STATUS", queue_length=0, queue_full=said) == [Flushed(4, 1_600, None), Xon()]
+    carrier.flush(5, 3_200)
+    told = receive(carrier, event="STATUS", queue_length=900, queue_full=True)
+    assert told == [Flushed(5, 3_200, 3_200)], "what it says is of before the flush"
+
+
 def test_frames_of_linear_sound_are_counted_in_samples() -> None:
     carrier = started(format="slin16", optimal_frame_size=640)
     carrier.flush(3, 8_000)
@@ -200,6 +214,17 @@ def test_what_is_taken_back_before_it_has_left_was_not_played_when_a_question_be
     carrier.flush(3, 1_280)
     assert receive(carrier, event="STATUS", queue_length=4) == [Played(3, 640)]
     assert receive(carrier, event="STATUS", queue_length=4) == [Flushed(3, 1_280, 640)]
+
+
+def test_of_questions_that_are_never_answered_the_newest_are_kept() -> None:
+    carrier = started()
+    for number in range(1, STATUSES_MAX + 2):
+        carrier.pause(3, number * 160)
+        carrier.resume()
+    answers = [receive(carrier, event="STATUS", queue_length=0) for _ in range(STATUSES_MAX)]
+    assert answers == [[Played(3, number * 160)] for number in range(2, STATUSES_MAX + 2)]
+    with pytest.raises(CarrierError):
+        receive(carrier, event="STATUS", queue_length=0)
 
 
 def test_an_answer_and_a_hang_up_are_commands() -> None:

@@ -66,9 +66,8 @@ def test_a_break_stands_while_no_mark_behind_it_has_come_back() -> None:
     queue.sent(140 * PER_MS, 300 * MS)
     queue.played(120 * PER_MS, 310 * MS)
     assert heard_ms(queue, 900) == 120
-    queue.take_back(120 * PER_MS)
     queue.sent(200 * PER_MS, 900 * MS)
-    queue.flush(910 * MS)
+    queue.flush(200 * PER_MS, 910 * MS)
     queue.sent(300 * PER_MS, 920 * MS)
     queue.played(280 * PER_MS, 1_000 * MS)
     assert heard_ms(queue, 1_010) == 290
@@ -98,7 +97,7 @@ def test_no_more_is_played_than_was_sent() -> None:
 def test_behind_a_flush_all_begins_anew() -> None:
     queue = sending(120, 240)
     queue.played(120 * PER_MS, 130 * MS)
-    queue.flush(140 * MS)
+    queue.flush(240 * PER_MS, 140 * MS)
     assert (heard_ms(queue, 900), queue.is_playing, queue.lead_ns(140 * MS)) == (None, False, 0)
     queue.played(240 * PER_MS, 150 * MS)
     assert heard_ms(queue, 900) is None, "the mark of what was thrown away tells nothing"
@@ -111,11 +110,22 @@ def test_behind_a_flush_all_begins_anew() -> None:
 
 def test_what_is_taken_back_was_never_sent() -> None:
     queue = sending(120, 240)
-    queue.take_back(120 * PER_MS)
-    assert queue.lead_ns(0) == 120 * MS
-    queue.played(120 * PER_MS, 130 * MS)
-    assert heard_ms(queue, 900) == 120
-    assert not queue.is_playing
+    queue.flush(120 * PER_MS, 20 * MS)
+    assert (queue.end, queue.is_playing) == (120 * PER_MS, False)
+    queue.sent(360 * PER_MS, 30 * MS)
+    assert queue.lead_ns(30 * MS) == 240 * MS
+    queue.played(200 * PER_MS, 130 * MS)
+    assert [heard_ms(queue, at) for at in (130, 180, 900)] == [200, 250, 360], "no mark of before bounds it"
+
+
+def test_nor_was_a_break_in_what_is_taken_back() -> None:
+    queue = sending(120)
+    queue.sent(160 * PER_MS, 500 * MS)
+    queue.sent(240 * PER_MS, 900 * MS)
+    queue.flush(120 * PER_MS, 910 * MS)
+    queue.sent(360 * PER_MS, 920 * MS)
+    queue.played(140 * PER_MS, 950 * MS)
+    assert heard_ms(queue, 2_000) == 360
 
 
 def test_the_queue_empties_in_real_time() -> None:
@@ -149,7 +159,7 @@ def test_a_carrier_that_plays_faster_than_our_clock_shows_by_its_marks() -> None
 def test_what_a_carrier_has_gained_is_gone_with_a_flush() -> None:
     queue = sending(120, 240)
     queue.played(120 * PER_MS, 115 * MS)
-    queue.flush(120 * MS)
+    queue.flush(240 * PER_MS, 120 * MS)
     assert queue.gained_ns == 0
 
 
@@ -176,7 +186,7 @@ def test_a_pause_stops_both_and_they_go_on_where_they_were() -> None:
 def test_a_flush_ends_a_pause() -> None:
     queue = sending(120)
     queue.pause(20 * MS)
-    queue.flush(50 * MS)
+    queue.flush(120 * PER_MS, 50 * MS)
     assert not queue.is_paused
     queue.sent(240 * PER_MS, 60 * MS)
     assert queue.lead_ns(70 * MS) == 110 * MS
@@ -196,7 +206,7 @@ def test_what_is_heard_never_passes_what_was_sent_nor_what_was_flushed(steps: li
             case "back":
                 queue.played(marks.pop() if marks else 0, now_ns)
             case "flush":
-                queue.flush(now_ns)
+                queue.flush(max(flushed, queue.end - ms), now_ns)
                 flushed = queue.end
             case "pause":
                 queue.pause(now_ns)

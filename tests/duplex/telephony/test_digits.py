@@ -22,7 +22,7 @@ def test_a_terminator_alone_says_nothing() -> None:
 
 def test_a_pause_ends_a_number() -> None:
     digits = Digits()
-    digits.press("4", 0)
+    digits.press("4", 1)
     digits.press("2", PAUSE_NS)
     assert digits.due_ns == 2 * PAUSE_NS
     assert [digits.tick(2 * PAUSE_NS - 1), digits.tick(2 * PAUSE_NS), digits.tick(9 * PAUSE_NS)] == ["", "42", ""]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from duplex.telephony.carrier import MU_LAW_LINE, SoundIn, linear_line
-from duplex.telephony.inbound import GAP_MS_MAX, GAP_MS_MIN, LOSSES_KEPT, REORDER_CHUNKS, Inbound, InboundCounts
+from duplex.telephony.inbound import (
+    GAP_MS_MAX,
+    GAP_MS_MIN,
+    JUMP_CHUNKS_MAX,
+    LATE_MS_MAX,
+    REORDER_CHUNKS,
+    Inbound,
+    InboundCounts,
+)
 
 SILENCE = b"\xff"
 FRAME_MS = 20
@@ -63,13 +72,47 @@ def test_where_sound_comes_in_order_a_missing_chunk_is_not_waited_for() -> None:
     assert inbound.counts == InboundCounts(lost=2, late=1)
 
 
-def test_one_that_is_later_than_is_remembered_counts_as_doubled() -> None:
-    inbound = Inbound(MU_LAW_LINE, is_ordered=True)
-    for number in range(0, 2 * LOSSES_KEPT + 3, 2):
-        inbound.take(sound(number, chunk=number))
-    inbound.take(sound(3, chunk=3))
+def test_one_that_is_further_ahead_is_not_kept_waiting() -> None:
+    inbound = Inbound(MU_LAW_LINE, is_ordered=False)
+    heard = [inbound.take(sound(number, chunk=number)) for number in (1, 3, 20, 21)]
+    assert heard == [[frame(1)], [], [frame(3), frame(20)], [frame(21)]]
+    assert inbound.counts == InboundCounts(lost=17)
+
+
+def test_a_number_that_fits_nowhere_begins_anew_and_so_does_the_next() -> None:
+    inbound = Inbound(MU_LAW_LINE, is_ordered=False)
+    heard = [inbound.take(sound(number, chunk=number)) for number in (1, 3, 1 << 50, 4, 5)]
+    assert heard == [[frame(1)], [], [frame(3), frame(1 << 50)], [frame(4)], [frame(5)]]
+    assert inbound.counts == InboundCounts(lost=1, reordered=2)
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_jump_is_believed_up_to_a_second(is_ordered: bool) -> None:
+    inbound = Inbound(MU_LAW_LINE, is_ordered=is_ordered)
     inbound.take(sound(1, chunk=1))
-    assert inbound.counts == InboundCounts(lost=LOSSES_KEPT + 1, late=1, doubled=1)
+    furthest = 2 + JUMP_CHUNKS_MAX
+    assert inbound.take(sound(2, chunk=furthest)) == [frame(2)]
+    assert inbound.counts == InboundCounts(lost=JUMP_CHUNKS_MAX)
+    assert inbound.take(sound(3, chunk=furthest + 2 + JUMP_CHUNKS_MAX)) == [frame(3)]
+    assert inbound.counts == InboundCounts(lost=JUMP_CHUNKS_MAX, reordered=1)
+
+
+@pytest.mark.parametrize(("chunks", "left_out"), [(500, 0), (20, LATE_MS_MAX // FRAME_MS)])
+def test_numbers_that_restart_make_nobody_deaf(chunks: int, left_out: int) -> None:
+    inbound = Inbound(MU_LAW_LINE, is_ordered=True)
+    for number in range(1, chunks + 1):
+        inbound.take(sound(number, chunk=number))
+    heard = [inbound.take(sound(-number, chunk=number)) for number in range(1, chunks + 1)]
+    assert heard == [[]] * left_out + [[frame(-number)] for number in range(left_out + 1, chunks + 1)]
+
+
+def test_the_same_number_with_other_sound_is_no_double() -> None:
+    inbound = Inbound(MU_LAW_LINE, is_ordered=False)
+    heard = [inbound.take(sound(number, chunk=3)) for number in range(30)]
+    assert heard == [[frame(0)]] + [[]] * 10 + [[frame(number)] for number in range(11, 30)]
+    assert inbound.counts == InboundCounts(late=10, reordered=19)
+    assert inbound.take(sound(29, chunk=3)) == []
+    assert inbound.counts.doubled == 1
 
 
 def test_what_is_new_is_what_has_come_since() -> None:
@@ -114,16 +157,35 @@ def test_a_clock_that_begins_anew_is_followed() -> None:
     assert len(silence) == 100 * 8
 
 
-@given(st.permutations(range(1, 60)), st.booleans())
-def test_nothing_is_heard_twice_or_out_of_order(order: list[int], is_ordered: bool) -> None:
-    inbound = Inbound(MU_LAW_LINE, is_ordered=is_ordered)
-    pieces = [piece for number in order for piece in inbound.take(sound(number, chunk=number))]
-    heard = [piece[0] for piece in pieces]
-    assert heard == sorted(set(heard))
-    counts = inbound.counts
-    assert len(heard) + counts.late + counts.doubled <= len(order)
-    assert counts.reordered <= len(heard)
-    assert not (is_ordered and (counts.reordered or counts.late > counts.lost))
+@given(st.integers(1, 200), st.data(), st.booleans())
+def test_chunks_within_the_window_are_all_heard_once_and_in_order(count: int, data: st.DataObject, twice: bool) -> None:
+    shifts = data.draw(st.lists(st.integers(0, REORDER_CHUNKS - 1), min_size=count, max_size=count))
+    order = [0, *sorted(range(1, count), key=lambda number: number + shifts[number])]
+    inbound = Inbound(MU_LAW_LINE, is_ordered=False)
+    came = [number for number in order for _ in range(1 + twice)]
+    heard = [piece for number in came for piece in inbound.take(sound(number, chunk=number))]
+    assert heard == [frame(number) for number in range(count)]
+    assert inbound.counts.late == inbound.counts.lost == 0
+    assert inbound.counts.doubled == count * twice
+
+
+NUMBERS = st.integers(0, (1 << 53) - 1) | st.integers(0, 130) | st.integers(0, 6)
+
+
+@given(st.lists(NUMBERS | st.none(), max_size=300), st.booleans(), st.booleans())
+def test_whatever_numbers_come_nearly_all_is_heard_in_nearly_the_order_of_arrival(
+    numbers: list[int | None], is_ordered: bool, goes_on: bool
+) -> None:
+    """`None`: the number that follows the last, or the last again."""
+    inbound, heard, chunk = Inbound(MU_LAW_LINE, is_ordered=is_ordered), [], 0
+    for arrival, number in enumerate(numbers):
+        chunk = number if number is not None else chunk + goes_on
+        coded = arrival.to_bytes(2, "big") * 80
+        heard += [int.from_bytes(piece[:2], "big") for piece in inbound.take(SoundIn(coded, None, chunk))]
+    assert len(set(heard)) == len(heard)
+    kept = 0 if is_ordered else REORDER_CHUNKS
+    assert (len(numbers) - len(heard)) * FRAME_MS <= LATE_MS_MAX + kept * FRAME_MS <= 500
+    assert all(abs(at - place) <= kept for at, place in enumerate(map(sorted(heard).index, heard)))
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40, unique=True).map(sorted))

@@ -17,7 +17,7 @@ from duplex.telephony.carrier import (
     Xoff,
     Xon,
 )
-from duplex.telephony.line import MARK_FRAMES, MARK_FRAMES_SOON, REST_NS_MAX, LinePorts, PhoneLine
+from duplex.telephony.line import FULL_NS_MAX, MARK_FRAMES, MARK_FRAMES_SOON, REST_NS_MAX, LinePorts, PhoneLine
 from duplex.telephony.outbound import Outbound
 from media.heard_estimate import TELEPHONE_LATENCY, Probe, path_of
 from media.playout import Frame
@@ -160,6 +160,48 @@ def test_frames_go_while_there_is_room() -> None:
     assert not bench.line.pad()
 
 
+def is_sent_to(bench: Bench) -> bool:
+    return bench.line.next_frame_ns(bench.now_ns) is not None
+
+
+def test_a_flush_makes_room() -> None:
+    bench = Bench(ASTERISK)
+    bench.told(Xoff())
+    bench.line.drop_audio()
+    assert is_sent_to(bench)
+
+
+def test_a_carrier_that_should_long_have_room_is_asked_again_and_again() -> None:
+    bench = Bench(ASTERISK)
+    bench.speak(4, final=True)
+    bench.written()
+    bench.told(Xoff())
+    for _ in range(2):
+        bench.pass_ms(FULL_NS_MAX // MS - 1)
+        assert bench.written() == []
+        bench.pass_ms(1)
+        assert bench.written() == ["pause 7:640", "resume"]
+        assert not is_sent_to(bench), "it has not answered"
+    bench.told(Xon())
+    assert is_sent_to(bench)
+    bench.pass_ms(FULL_NS_MAX // MS)
+    assert bench.written() == []
+
+
+def test_a_carrier_that_is_paused_makes_no_room_and_is_not_asked() -> None:
+    bench = Bench(ASTERISK)
+    bench.told(Xoff())
+    bench.line.tell(TurnHeld(0))
+    bench.written()
+    bench.pass_ms(FULL_NS_MAX // MS)
+    bench.line.tell(TurnResumed("backchannel"))
+    assert bench.written() == ["resume"]
+    bench.pass_ms(FULL_NS_MAX // MS - 1)
+    assert bench.written() == []
+    bench.pass_ms(1)
+    assert bench.written() == ["pause 0:0", "resume"]
+
+
 def test_a_carrier_with_a_fast_clock_is_sent_as_much_as_it_plays() -> None:
     bench = Bench()
     bench.speak(2 * MARK_FRAMES)
@@ -235,6 +277,19 @@ def test_pipecat_366_an_interruption_takes_back_what_has_not_left_and_flushes_th
     assert bench.written() == ["flush 7:320"]
     bench.speak(1, "b", epoch=8)
     assert bench.written() == ["audio 8:320"]
+    bench.told(Played(8, 480))
+    assert bench.reports == [("b", 160)], "where it stands"
+
+
+def test_marks_behind_a_flush_are_of_what_follows_it() -> None:
+    bench = Bench(ASTERISK)
+    bench.speak(MARK_FRAMES - 1)
+    bench.line.drop_audio()
+    bench.written()
+    bench.speak(MARK_FRAMES - 1, "b", epoch=8)
+    assert all(str(message).startswith("audio") for message in bench.written())
+    bench.speak(1, "b", epoch=8)
+    assert bench.written()[-1] == f"mark 8:{160 * MARK_FRAMES}"
 
 
 def test_cloudflare_2261_the_carrier_is_flushed_though_all_has_left() -> None:

@@ -41,9 +41,11 @@ def test_sound_and_its_marks_are_taken_back_and_commands_are_not() -> None:
         outbound.put("pause")
         outbound.put(b"one", 160, is_sound=True)
         outbound.put("mark", 320)
+        outbound.put(b"two", 320, is_sound=True)
+        room = [outbound.has_room]
         assert outbound.drop_sound() == 160
         assert outbound.drop_sound() is None
-        assert outbound.has_room
+        assert [*room, outbound.has_room] == [False, True]
         assert outbound.waiting == 1
         assert await outbound.next() == "pause"
 

@@ -179,6 +179,48 @@ def test_or_asks_the_carrier_where_none_does(error: ControlError | None) -> None
     play(scenario)
 
 
+def test_and_asks_nobody_where_closing_does() -> None:
+    async def scenario(one: Bench) -> None:
+        one.limits, one.control = Limits(1 << 30, 0, NEVER_NS), Control()
+        await one.serve()
+        assert one.control.hung_up == []
+
+    play(scenario)
+
+
+def test_a_channel_that_rings_is_answered() -> None:
+    async def scenario(one: Bench) -> None:
+        one.carrier = Asterisk()
+        serving = asyncio.create_task(one.serve(CHANNEL_START))
+        await _until(lambda: bool(one.socket.sent))
+        one.socket.gone.set()
+        await serving
+        assert one.texts()[0] == {"command": "ANSWER"}
+
+    play(scenario)
+
+
+def test_who_sends_more_than_may_be_is_read_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+
+    async def scenario(one: Bench) -> None:
+        message = json.dumps({"event": "media", "media": {"payload": "/w=="}})
+        one.limits = Limits(len(message), NEVER_NS, NEVER_NS)
+        one.socket.incoming.extend([message] * 4)
+        one.socket.gone.set()
+        await one.serve()
+        assert pauses == [0, pytest.approx(1, abs=0.5), pytest.approx(2, abs=0.5), pytest.approx(3, abs=0.5)]
+
+    play(scenario)
+
+
 def test_a_call_that_was_passed_on_is_not_hung_up() -> None:
     async def scenario(one: Bench) -> None:
         one.carrier = Asterisk()
@@ -253,6 +295,7 @@ def test_keys_become_words_of_the_callers() -> None:
         await serving
         (pressed,) = one.call.conversation.items
         assert (pressed.role, pressed.text) == ("user", "[keys pressed on the telephone: 4 2]")
+        assert not pressed.spoken
 
     play(scenario)
 
