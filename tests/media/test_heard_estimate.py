@@ -197,6 +197,7 @@ def test_what_was_estimated_to_have_reached_a_peer_that_took_nothing_any_more_wa
     playout.go_by(Path(delay_ns_max=40 * MS, silent_ns=30 * MS), 60 * MS)
     view = playout.view("r", 60 * MS)
     assert (view.heard, view.error_samples) == (30, 30)
+    assert playout.arrived("r", 60 * MS) == (30, 30), "and no more will be"
     assert playout.view("r", 900 * MS).heard == 30, "nothing arrives any more"
     playout.go_by(Path(delay_ns_max=40 * MS), 900 * MS)
     assert playout.view("r", 900 * MS).heard == 100, "it did arrive, late"
