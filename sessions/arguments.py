@@ -89,7 +89,7 @@ class _Check:
         declared = schema.get("properties")
         known = declared if isinstance(declared, dict) else {}
         for name in _listed(schema.get("required")):
-            if name not in value:
+            if isinstance(name, str) and name not in value:
                 yield f"{_within(place, name)} is missing"
         others = schema.get("additionalProperties", True)
         is_open = "patternProperties" in schema or "$ref" in schema

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions.arguments import misfit
@@ -120,6 +120,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=2), JSON, max_size=3), JSON)
+@example({}, {"required": [[]]})
 def test_whatever_the_schema_is_there_is_an_answer(arguments: Any, schema: Any) -> None:
     told = fault(arguments, schema)
     assert told is None or told
