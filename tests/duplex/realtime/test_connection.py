@@ -212,17 +212,13 @@ def test_every_command_reaches_the_conversation() -> None:
             "conversation.item.added",
             "conversation.item.done",
             "conversation.item.retrieved",
-            "error",
-            "error",
+            *["error"] * 2,
             "conversation.item.deleted",
             "input_audio_buffer.cleared",
             "error",
         ]
-        assert [(error["code"], error["param"]) for error in one.socket.errors()] == [
-            ("invalid_item", "item_id"),
-            ("invalid_value", "audio_end_ms"),
-            ("input_audio_buffer_commit_empty", None),
-        ]
+        errors = [error["param"] or error["code"] for error in one.socket.errors()]
+        assert errors == ["item_id", "audio_end_ms", "input_audio_buffer_commit_empty"]
         assert one.call.listening.received_samples == 2_400
 
     play(scenario)
