@@ -337,9 +337,11 @@ def test_a_report_that_comes_after_the_cut_corrects_it() -> None:
     assert talk.texts[-1] == ("assistant", "one two")
 
 
-def test_openai_agents_js_523_speech_while_nothing_is_said_truncates_nothing() -> None:
-    talk = Talk()
+@pytest.mark.parametrize("recalls", [True, False])
+def test_openai_agents_js_523_speech_while_nothing_is_said_truncates_nothing(recalls: bool) -> None:
+    talk = Talk(recalls=recalls)
     talk.answered("hello", "hi you")
+    talk.later(2 * 200 + 1)
     effects = talk.say("thanks")
     assert told(effects, ItemTruncated) == []
     assert talk.texts[:2] == [("user", "hello"), ("assistant", "hi you")]
