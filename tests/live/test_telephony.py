@@ -112,6 +112,12 @@ def test_a_key_ends_what_is_said_and_is_answered(service: Service) -> None:
     assert service.wait_for_event("response_ended", since=since, reason="dtmf")["status"] == "cancelled"
     assert first.truncated
     assert (pressed.role, "4 2" in pressed.content) == ("user", True)
+    cleared_at, _ = phone.cleared[0]
+    rate = phone.core.sound.sample_rate
+    ended = phone.words[0].response
+    after = {word.response for word in phone.words if word.start_sample * rate // 24_000 >= cleared_at}
+    assert ended not in after, "the carrier plays none of it any more"
+    assert after
 
 
 def test_a_second_connection_sees_the_call_and_cannot_change_its_sound(service: Service) -> None:

@@ -329,11 +329,15 @@ def test_what_history_does_not_have_is_not_heard() -> None:
 def test_vellum_38316_what_comes_back_of_a_flush_reports_nothing() -> None:
     bench = Bench()
     bench.speak(2, final=True)
+    bench.written()
     bench.line.drop_audio()
+    bench.speak(2, "b", epoch=8, final=True)
     bench.told(Returned(7, 320))
     bench.told(Played(7, 320))
     bench.pass_ms(500)
     assert bench.reports == []
+    bench.told(Played(8, 640))
+    assert bench.reports == [("b", 320)]
 
 
 def test_a_flush_that_tells_how_much_was_not_played_is_a_report() -> None:

@@ -262,6 +262,17 @@ def test_what_was_wrong_with_the_callers_sound_is_told() -> None:
     play(scenario)
 
 
+def test_asterisk_1712_what_came_before_the_start_is_heard() -> None:
+    async def scenario(one: Bench) -> None:
+        one.carrier = Asterisk()
+        one.carrier.receive(bytes(800))
+        one.socket.gone.set()
+        await one.serve(CHANNEL_START)
+        assert one.call.listening.newest > 0
+
+    play(scenario)
+
+
 def test_a_fault_of_ours_ends_this_call(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(one: Bench) -> None:
         monkeypatch.setattr(Inbound, "take", lambda *_: 1 / 0)
