@@ -26,9 +26,8 @@ from media.speech_gate import WINDOW_SAMPLES
 from media.turn_events import Saying
 from media.turn_settings import TurnDetectorSettings
 from sessions import effects as do
-from sessions import hearing
 from sessions.conversation import Conversation
-from sessions.events import CommandRefused, Event, SpeechStarted, TurnHeld, TurnResumed
+from sessions.events import Event, SpeechStarted, TurnHeld, TurnResumed
 from sessions.planner import Identity, ReplyDefaults
 from sessions.settings import INPUT_RATE, OUTPUT_RATE, SessionSettings, TurnDetection
 from stages.contracts import AudioIn, EndOfTurn, Item, Pause, SpeechResumed, Tag
@@ -342,64 +341,6 @@ def test_without_detection_nothing_is_a_turn_until_it_is_committed() -> None:
         assert ears.span() == (0, end)
         assert ears.told() == [EndOfTurn(end)]
         assert ears.listening.uncommitted_from == end
-
-    play(scenario, manual)
-
-
-@pytest.mark.parametrize("more_s", [0, 1, RING_SECONDS + 5])
-@pytest.mark.parametrize("message_ms", [20, 100, 10_000])
-def test_a_buffer_that_is_full_keeps_its_beginning_whatever_comes_after(
-    message_ms: int, more_s: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = 2 * INPUT_RATE
-    monkeypatch.setattr(hearing, "BUFFER_SAMPLES_MAX", full)
-
-    async def scenario(ears: Ears) -> None:
-        sound = tone(1_000) + silence((2 + more_s) * 1_000)
-        size = message_ms * 48
-        for start in range(0, len(sound), size):
-            await ears.listening.hear(sound[start : start + size])
-        assert [type(event) for event in ears.events()] == [CommandRefused]
-        end = ears.listening.newest
-        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, end, 0))
-        until = full + WINDOW_SAMPLES - full % WINDOW_SAMPLES
-        assert ears.span() == (0, until)
-        assert ears.told() == [EndOfTurn(until)]
-        await ears.listening.hear(tone(300))
-        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, ears.listening.newest, 0))
-        await asyncio.sleep(0)
-        assert ears.span(2) == (end, ears.listening.newest)
-
-    play(scenario, manual)
-
-
-@pytest.mark.parametrize("command", ["clear", "commit", "detect"])
-def test_what_another_connection_commands_amid_a_message_harms_nothing(command: str) -> None:
-    async def scenario(ears: Ears) -> None:
-        hearing_all = asyncio.create_task(ears.listening.hear(tone(10_000)))
-        await ears.begun.wait()
-        if command == "clear":
-            ears.carry_out(ears.talk.clear_input(0))
-        elif command == "commit":
-            ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, ears.listening.newest, 0))
-        else:
-            ears.update(SessionSettings())
-            ears.update(SessionSettings(turn_detection=None))
-        taken = ears.listening.newest
-        await hearing_all
-        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, ears.listening.newest, 0))
-        await asyncio.sleep(0)
-        assert ears.span(2) == (taken, ears.listening.newest)
-
-    play(scenario, manual)
-
-
-def test_nothing_is_lost_where_the_format_changes() -> None:
-    async def scenario(ears: Ears) -> None:
-        await ears.listening.hear(tone(100))
-        ears.update(SessionSettings(turn_detection=None, input_format="audio/pcmu"))
-        await ears.listening.hear(bytes(8))
-        assert ears.listening.newest >= INPUT_RATE // 10
 
     play(scenario, manual)
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from duplex.encoder_feed import ENCODER_CREDIT_SAMPLES, FEED_SAMPLES_MAX
 from duplex.listening import RING_SECONDS
+from media.speech_gate import WINDOW_SAMPLES
+from sessions import hearing
+from sessions.events import CommandRefused
 from sessions.settings import INPUT_RATE, SessionSettings
 from stages.contracts import EndOfTurn
 from tests.duplex.test_listening import Ears, manual, play, silence, tone
@@ -67,3 +72,61 @@ def test_speech_amid_which_detection_is_switched_off_is_pushed_on() -> None:
         assert ears.span() == (first, ears.listening.newest)
 
     play(scenario)
+
+
+@pytest.mark.parametrize("more_s", [0, 1, RING_SECONDS + 5])
+@pytest.mark.parametrize("message_ms", [20, 100, 10_000])
+def test_a_buffer_that_is_full_keeps_its_beginning_whatever_comes_after(
+    message_ms: int, more_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = 2 * INPUT_RATE
+    monkeypatch.setattr(hearing, "BUFFER_SAMPLES_MAX", full)
+
+    async def scenario(ears: Ears) -> None:
+        sound = tone(1_000) + silence((2 + more_s) * 1_000)
+        size = message_ms * 48
+        for start in range(0, len(sound), size):
+            await ears.listening.hear(sound[start : start + size])
+        assert [type(event) for event in ears.events()] == [CommandRefused]
+        end = ears.listening.newest
+        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, end, 0))
+        until = full + WINDOW_SAMPLES - full % WINDOW_SAMPLES
+        assert ears.span() == (0, until)
+        assert ears.told() == [EndOfTurn(until)]
+        await ears.listening.hear(tone(300))
+        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, ears.listening.newest, 0))
+        await asyncio.sleep(0)
+        assert ears.span(2) == (end, ears.listening.newest)
+
+    play(scenario, manual)
+
+
+@pytest.mark.parametrize("command", ["clear", "commit", "detect"])
+def test_what_another_connection_commands_amid_a_message_harms_nothing(command: str) -> None:
+    async def scenario(ears: Ears) -> None:
+        hearing_all = asyncio.create_task(ears.listening.hear(tone(10_000)))
+        await ears.begun.wait()
+        if command == "clear":
+            ears.carry_out(ears.talk.clear_input(0))
+        elif command == "commit":
+            ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, ears.listening.newest, 0))
+        else:
+            ears.update(SessionSettings())
+            ears.update(SessionSettings(turn_detection=None))
+        taken = ears.listening.newest
+        await hearing_all
+        ears.carry_out(ears.talk.commit_input(ears.listening.uncommitted_from, ears.listening.newest, 0))
+        await asyncio.sleep(0)
+        assert ears.span(2) == (taken, ears.listening.newest)
+
+    play(scenario, manual)
+
+
+def test_nothing_is_lost_where_the_format_changes() -> None:
+    async def scenario(ears: Ears) -> None:
+        await ears.listening.hear(tone(100))
+        ears.update(SessionSettings(turn_detection=None, input_format="audio/pcmu"))
+        await ears.listening.hear(bytes(8))
+        assert ears.listening.newest >= INPUT_RATE // 10
+
+    play(scenario, manual)
