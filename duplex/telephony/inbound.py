@@ -26,7 +26,7 @@ from media.audio_format import AudioFormat
 
 REORDER_CHUNKS = 5  # 100 ms, with the usual chunks of 20
 JUMP_CHUNKS_MAX = 50  # a second
-LATE_MS_MAX = 200  # of a syllable or two a listener makes sense
+LATE_MS_MAX = 200  # a syllable: more would be missed
 GAP_MS_MIN = 60  # carriers' clocks are of whole frames, and were seen to be late by one or two
 GAP_MS_MAX = 5_000
 
