@@ -13,7 +13,7 @@ from tests.live.service import serving
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 CALLERS = 12
-STORE_CONNECTIONS = CALLERS  # those once made stay: at most one for each call
+STORE_CONNECTIONS = 2 * CALLERS  # those once made stay: one for each call, and for each that is just ending
 THREADS = 16
 PROFILE = f"""
 [thinker]
