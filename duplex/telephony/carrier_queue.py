@@ -88,9 +88,10 @@ class CarrierQueue:
     def played(self, offset: int, now_ns: int, round_trip_ns: int | None = None) -> None:
         """The carrier says that it has played all before `offset`. `round_trip_ns`: how long it takes to ask it and be
         answered; None: not known."""
+        offset = min(offset, self._sent)
         if offset <= self._begins:
             return
-        unplayed_ns = max(0, self._sent - offset) * NS_PER_S // self._rate
+        unplayed_ns = (self._sent - offset) * NS_PER_S // self._rate
         gained_ns = max(0, self._play_end_ns - self._clock(now_ns) - unplayed_ns)
         self._play_end_ns -= gained_ns
         self.gained_ns += gained_ns
@@ -102,7 +103,7 @@ class CarrierQueue:
         while self._breaks and self._breaks[0] < offset:
             self._breaks.popleft()
         if self._played is None or offset >= self._played:
-            self._played, self._played_ns = min(offset, self._sent), self._clock(now_ns)
+            self._played, self._played_ns = offset, self._clock(now_ns)
 
     def heard(self, now_ns: int) -> int | None:
         """Up to where it has played, as far as is known; None where nothing is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duplex.telephony.carrier_queue import NS_PER_S, CarrierQueue
@@ -193,6 +193,7 @@ def test_a_flush_ends_a_pause() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["send", "mark", "back", "flush", "pause", "resume"]), st.integers(0, 300))))
+@example([("send", 1), ("mark", 0), ("flush", 1), ("back", 0)])
 def test_what_is_heard_never_passes_what_was_sent_nor_what_was_flushed(steps: list[tuple[str, int]]) -> None:
     queue, now_ns, marks, flushed = CarrierQueue(RATE), 0, [0], 0
     for step, ms in steps:
